@@ -7,6 +7,7 @@ The store is moto's server of S3, with a proxy before it that fails in every way
 ids and logprobs bit for bit, with that of a server that caches nothing. One line each, then `N passed, N failed, N skipped`."""
 
 import argparse
+import http.client
 import http.server
 import json
 import os
@@ -168,6 +169,7 @@ def a_store_that_fails_costs_nothing_but_time(w):
 
 @test
 def a_slow_or_silent_store_stalls_nobody(w):
+    from harness import slower
     for fault in ("slow", "silent"):
         st = prepared(w)
         b = serve(w, st)
@@ -176,11 +178,11 @@ def a_slow_or_silent_store_stalls_nobody(w):
         begin = time.monotonic()
         sweep(w, b)
         took = time.monotonic() - begin
-        assert took < 60, "18 requests took %.1f s with a %s store" % (took, fault)
+        assert took < 20 * slower(), "18 requests took %.1f s with a %s store" % (took, fault)
         assert b.get("/health").status == 200 and not b.error_lines()
         begin = time.monotonic()
         b.stop()
-        assert time.monotonic() - begin < 60, "the end waits for a %s store" % fault
+        assert time.monotonic() - begin < 20 * slower(), "the end waits for a %s store" % fault
         st.proxy.stop()
 
 
@@ -255,7 +257,7 @@ def the_budget_holds_and_the_oldest_go(w):
             biggest = max(biggest, sum(n for _, n in st.objects()))
             assert biggest <= cap, biggest
     settle(s, "an eviction", lambda: metric(s, "spillway:kv_tier_evicted_blocks_total", 'tier="object"') > 100)
-    assert biggest > cap / 2
+    assert cap / 2 < sum(n for _, n in st.objects()) <= cap
     for k in range(230, 240):
         ask(w, s, k)
     s.stop()
@@ -389,6 +391,68 @@ def impossible_options_are_reported(w):
     w.running.append(s)
     assert s.proc.wait(60) == 64 and "--kv-host-gib" in s.tail()
     st.proxy.stop()
+
+
+def roulette(w, args_of, n):
+    """n random requests over three servers of one store, four at a time, and a kill -9 after about every eighty."""
+    rng = random.Random(11)
+    for k in range(60):
+        w.expect(k)
+    servers = [start(w, *TIGHT, *args_of()) for _ in range(3)]
+    lock, bad, left = threading.Lock(), [], [n]
+
+    def work(seed):
+        mine = random.Random(seed)
+        while not bad:
+            with lock:
+                left[0] -= 1
+                if left[0] < 0:
+                    return
+                s = servers[mine.randrange(3)]
+            try:
+                ask(w, s, mine.randrange(60))
+            except AssertionError as e:
+                bad.append(str(e))
+            except (OSError, http.client.HTTPException):
+                with lock:
+                    if s in servers and s.proc.poll() is None:
+                        bad.append("a server that runs does not answer")
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for t in threads:
+        t.start()
+    last = n
+    while any(t.is_alive() for t in threads):
+        time.sleep(0.05)
+        if last - left[0] >= 80 and left[0] > 0:
+            last = left[0]
+            with lock:
+                i = rng.randrange(3)
+                servers[i].proc.kill()
+                servers[i].proc.wait()
+                servers[i] = start(w, *TIGHT, *args_of())
+    for t in threads:
+        t.join()
+    assert not bad, bad[0]
+    from_store = sum(metric(s, "spillway:kv_tier_hit_blocks_total", 'tier="object"') for s in servers)
+    doubts = sum(metric(s, "spillway:kv_verify_failures_total") for s in servers)
+    for s in servers:
+        assert not s.error_lines()
+        s.stop()
+    assert doubts == 0 and from_store > 0, (doubts, from_store)
+
+
+@test
+def random_requests_over_three_servers_with_kills(w):
+    """OBJECTS_REQUESTS=10000 for all of it."""
+    n = int(os.environ.get("OBJECTS_REQUESTS", "200"))
+    st = Store(w)
+    os.environ.update(KEYS)
+    roulette(w, lambda: st.args, n)
+    st.proxy.stop()
+    r = Redis()
+    roulette(w, lambda: redis_args(w, r), n)
+    r.stop()
 
 
 class Redis:

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { URL_BYTES = 600, TEXT_BYTES = 12 << 10, FIELDS = 13, RETRY_S = 15 };
+enum { URL_BYTES = 600, TEXT_BYTES = 12 << 10, FIELDS = 13, RETRY_S = 15, SOON_S = 2 };
 
 struct creds_source {
     struct creds_cfg cfg;
@@ -22,6 +22,7 @@ struct creds_source {
     struct creds    now;
     bool            have;
     uint64_t        again_s; /* after an attempt that failed: not before */
+    char            failed[CREDS_WHY];
 };
 
 void creds_environment(struct creds_cfg *c)
@@ -274,11 +275,14 @@ enum status creds_get(struct creds_source *c, const char *refused, struct creds 
     bool     was_refused = c->have && refused && *refused && !strcmp(refused, c->now.id);
     bool     due = !lasts(c, now_s, CREDS_EARLY_S) || was_refused;
     bool     old_serves = lasts(c, now_s, 0) && !was_refused;
-    if (due && !(old_serves && now_s < c->again_s)) {
+    if (due && !old_serves && !was_refused && now_s < c->again_s) {
+        st = ST_CONFIG; /* who asks must not wait for the same answer again and again */
+        snprintf(why, why_bytes, "credentials of %s: %s", c->name, c->failed);
+    } else if (due && !(old_serves && now_s < c->again_s)) {
         struct creds fresh;
         char         reason[CREDS_WHY] = "";
         st = c->ask(c, &fresh, reason, sizeof reason);
-        c->again_s = st ? now_s + RETRY_S : 0;
+        c->again_s = !st ? 0 : now_s + (old_serves ? RETRY_S : SOON_S);
         if (!st && was_refused && !strcmp(fresh.id, c->now.id)) {
             snprintf(reason, sizeof reason, "they were refused as expired, and there are no newer ones");
             st = ST_CONFIG;
@@ -291,6 +295,7 @@ enum status creds_get(struct creds_source *c, const char *refused, struct creds 
                              reason);
             st = ST_OK;
         } else {
+            memcpy(c->failed, reason, sizeof c->failed);
             snprintf(why, why_bytes, "credentials of %s: %s", c->name, reason);
         }
         explicit_bzero(&fresh, sizeof fresh);

@@ -8,6 +8,20 @@
 
 enum { GOLD_PROMPTS_MAX = 20, GOLD_TOKENS_MAX = 512, GOLD_ROWS_MAX = 64, GOLD_BLOCK_TOKENS = 16, GOLD_BLOCKS = 40 };
 
+/* A small rank on the cpu device with room for a few rows. Arguments: further members of struct model_load_cfg. */
+#define GOLD_SMALL(...)                                          \
+    {                                                            \
+        .n_rank = 1, .device = DEV_CPU, .n_thread = 1, .load = { \
+            .weight_dtype = DT_COUNT,                            \
+            .kv_dtype = DT_COUNT,                                \
+            .batch_rows_max = 8,                                 \
+            .logit_rows_max = 2,                                 \
+            .n_block = 2,                                        \
+            .block_tokens = 16,                                  \
+            __VA_ARGS__                                          \
+        }                                                        \
+    }
+
 struct gold {
     char              dir[512];
     struct source     src;

@@ -103,16 +103,7 @@ static void put_config(struct memory_source *m, const char *text)
 
 /* ---- its identity */
 
-static const struct rank_cfg plain = { .n_rank = 1,
-                                       .device = DEV_CPU,
-                                       .n_thread = 1,
-                                       .load = { .weight_dtype = DT_COUNT,
-                                                 .kv_dtype = DT_COUNT,
-                                                 .batch_rows_max = 8,
-                                                 .logit_rows_max = 2,
-                                                 .n_block = 2,
-                                                 .block_tokens = 16,
-                                                 .ident = true } };
+static const struct rank_cfg plain = GOLD_SMALL(.ident = true);
 
 static struct id load(const struct source *src, const struct rank_cfg *cfg)
 {

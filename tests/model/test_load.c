@@ -35,15 +35,7 @@ static void folder(struct memory_source *m, const char *name, const char *over)
     }
 }
 
-static const struct rank_cfg small = { .n_rank = 1,
-                                       .device = DEV_CPU,
-                                       .n_thread = 1,
-                                       .load = { .weight_dtype = DT_COUNT,
-                                                 .kv_dtype = DT_COUNT,
-                                                 .batch_rows_max = 8,
-                                                 .logit_rows_max = 2,
-                                                 .n_block = 2,
-                                                 .block_tokens = 16 } };
+static const struct rank_cfg small = GOLD_SMALL(.ident = false);
 
 static enum status load(struct memory_source *m, const struct rank_cfg *cfg)
 {

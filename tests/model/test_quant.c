@@ -453,17 +453,10 @@ static void refused_with(struct memory_source *s, uint32_t n_rank, struct dev_qu
     struct model_spec spec;
     struct rank_team *t;
     uint32_t          n_block;
-    struct rank_cfg   cfg = { .n_rank = n_rank,
-                              .device = device,
-                              .n_thread = 1,
-                              .load = { .quant = q,
-                                        .weight_dtype = DT_COUNT,
-                                        .kv_dtype = DT_COUNT,
-                                        .batch_rows_max = 8,
-                                        .logit_rows_max = 2,
-                                        .n_block = 2,
-                                        .block_tokens = 16 } };
-    enum status       st = model_spec_load(&s->src, &spec, err, sizeof err);
+    struct rank_cfg   cfg = GOLD_SMALL(.quant = q);
+    cfg.n_rank = n_rank;
+    cfg.device = device;
+    enum status st = model_spec_load(&s->src, &spec, err, sizeof err);
     if (!st) {
         st = rank_team_create(&spec, &s->src, &cfg, &n_block, &t, err, sizeof err);
         model_spec_free(&spec);

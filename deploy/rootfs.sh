@@ -19,7 +19,8 @@ bundle=/etc/ssl/certs/ca-certificates.crt
 [ -s "$bundle" ] || fail "there is no $bundle (package ca-certificates)"
 
 rm -rf "$root"
-mkdir -p "$root/usr/local/bin" "$root/usr/lib" "$root/usr/share/doc/spillway" "$root/etc/ssl/certs" "$root/opt/ml/model"
+mkdir -p "$root/usr/local/bin" "$root/usr/lib" "$root/usr/share/doc/spillway" "$root/etc/ssl/certs"
+# No /opt/ml: the server would take any engine for SageMaker (docs/OPERATIONS.md, "SageMaker"). Engines make the folders they mount at.
 mkdir "$root/proc" "$root/sys" "$root/dev" "$root/tmp"
 chmod 1777 "$root/tmp"
 ln -s usr/lib "$root/lib"
@@ -29,7 +30,7 @@ trap 'rm -rf "$work"' EXIT
 
 # The package of Debian that a file comes from; nothing for a file of no package. A merged /usr is known under both names.
 package_of() { # FILE
-    dpkg-query -S "$1" "${1#/usr}" 2>/dev/null | sed -n '1s/[:,].*//p'
+    awk -v a="$1" -v b="${1#/usr}" '$NF == a || $NF == b { sub(/[:,].*/, ""); print; exit }' "$work/owners"
 }
 
 # From SOURCE to DEST below the root; "DEST|SOURCE|PACKAGE" is noted for the list of packages.
@@ -57,12 +58,18 @@ closure() { # FILE
 gcc_s=$(PATH=$PATH:/sbin:/usr/sbin ldconfig -p | awk '$1 == "libgcc_s.so.1" { print $NF; exit }')
 [ -n "$gcc_s" ] || fail "libgcc_s.so.1 is not here"
 closure "$binary" >"$work/all"
-for library in "$gcc_s" "$@"; do
+# UCX, which the server opens for --kv-peer, where this machine has it (package libucx0): the part that speaks TCP and shared memory.
+ucp=$(PATH=$PATH:/sbin:/usr/sbin ldconfig -p | awk '$1 == "libucp.so.0" { print $NF; exit }')
+for library in "$gcc_s" $ucp "$@"; do
     [ -e "$library" ] || fail "there is no $library"
     echo "$library" >>"$work/all"
     closure "$library" >>"$work/all"
 done
 sort -u "$work/all" >"$work/libraries"
+while read -r library; do
+    source=$(readlink -f "$library")
+    printf '%s\n%s\n' "$source" "${source#/usr}"
+done <"$work/libraries" | xargs dpkg-query -S >"$work/owners" 2>/dev/null || true # of one of the two names nothing is known
 
 strip -o "$work/spillway" "$binary"
 chmod 0755 "$work/spillway"

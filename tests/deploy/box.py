@@ -4,7 +4,7 @@ no capability, a seccomp filter, /dev with the usual devices, /dev/shm of 64 MiB
 
     box.py [--uid N] [--shm MIB] [--mount DIR:PLACE[:ro]] [--tmp PLACE] [--env NAME[=VALUE]] [--loopback] ROOT PROGRAM [ARGUMENT...]
 
---mount   a folder of this machine, at a folder that the tree has; the program's user must be able to use it
+--mount   a folder of this machine; the program's user must be able to use it. A place that the tree lacks is made, but not inside one of its folders
 --tmp     an empty tmpfs there
 --env     for the program, which gets no other variable than PATH and those whose names begin as containers of servers are configured (PASSED)
 --loopback  a network of its own, with nothing but loopback
@@ -94,13 +94,25 @@ def bind_sys(target):
             remount(place, MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC)
 
 
+def lay_out(a):
+    """A tmpfs over the tree's folder, with each folder of the tree mounted in it read-only: in between, folders to mount at can be made, as an
+    engine makes them in the container's own layer. The tmpfs becomes read-only at the end."""
+    os.chdir(a.root)  # the tree, which the tmpfs covers for everybody else
+    mount("tmpfs", a.root, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=1m")
+    for name in os.listdir("."):
+        place = os.path.join(a.root, name)
+        if os.path.islink(name):
+            os.symlink(os.readlink(name), place)
+        else:
+            os.mkdir(place)
+            bind(name, place, MS_RDONLY | MS_NOSUID | MS_NODEV)
+
+
 def furnish(a):
     """Mounts everything and makes the tree the root of this process, which is the first of its namespace."""
     at = lambda place: a.root + "/" + place.lstrip("/")
     mount(None, "/", None, MS_REC | MS_PRIVATE)
-    bind(a.root, a.root, MS_RDONLY | MS_NOSUID | MS_NODEV)
-    os.chdir(a.root)  # the mount, and not what lies below it
-    a.root = os.getcwd()
+    lay_out(a)
     mount("proc", at("proc"), "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     bind_sys(at("sys"))
     mount("tmpfs", at("dev"), "tmpfs", MS_NOSUID | MS_NOEXEC, "mode=0755,size=64k")
@@ -111,10 +123,14 @@ def furnish(a):
     mount("tmpfs", at("dev/shm"), "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=1777,size=%dm" % a.shm)
     mount(None, at("dev"), None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NOEXEC)
     for place in a.tmp:
+        os.makedirs(at(place), exist_ok=True)
         mount("tmpfs", at(place), "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")
     for row in a.mount:
         source, place, *how = row.split(":")
+        os.makedirs(at(place), exist_ok=True)
         bind(source, at(place), MS_NOSUID | MS_NODEV | (MS_RDONLY if how == ["ro"] else 0))
+    mount(None, a.root, None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
+    os.chdir(a.root)
     # Both arguments the same: the new root lies over the old one, which is then taken away from below it.
     call("syscall", ctypes.c_long(REFUSED[os.uname().machine][2]), b".", b".")
     call("umount2", b".", MNT_DETACH)

@@ -24,7 +24,6 @@ static void *thread_run(void *arg)
     free(arg);
     pthread_setname_np(pthread_self(), m.name); /* by itself: it may crash before its starter runs again */
     thread_role_self = m.role;
-    pthread_setname_np(pthread_self(), m.name); /* by itself: it has its name before it does anything */
     stacks_enter(m.name, m.role);
     crash_enter();
     void *out = m.fn(m.arg);

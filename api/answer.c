@@ -53,6 +53,9 @@ bool answer_feed(struct call *c, uint32_t i, uint32_t n_out, struct buf *out)
     return stopped;
 }
 
+/* Its text has ended, by a stop string or behind its only call: tokens that the engine has made meanwhile do not count. */
+static bool is_over(const struct call_choice *ch) { return ch->detok.stopped || (ch->parts && parts_over(ch->parts)); }
+
 void answer_choice_end(struct call *c, uint32_t i, enum eng_finish finish, struct buf *out)
 {
     struct call_choice *ch = &c->choice[i];
@@ -62,8 +65,8 @@ void answer_choice_end(struct call *c, uint32_t i, enum eng_finish finish, struc
     begin(c, i, out);
     struct buf *text = answer_text_buf(c, ch);
     size_t      before = text->n;
-    uint32_t    from = ch->n_said, to = c->score_only || d->stopped ? from : ch->n_fed;
-    for (uint32_t k = from; k < to && !d->stopped; k++) {
+    uint32_t    from = ch->n_said, to = c->score_only ? from : ch->n_fed;
+    for (uint32_t k = from; k < to && !is_over(ch); k++) {
         bool hidden = finish == ENG_STOP && k + 1 == ch->n_fed && !c->detok.include_stop;
         ch->n_said = k + 1;
         if (!hidden && ch->parts)

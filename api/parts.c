@@ -160,8 +160,10 @@ bool parts_push(struct call *c, uint32_t i, uint32_t k, struct buf *out)
         ch->detok.stop_index = p->stops.stop_index;
     }
     if (p->calls.done) ch->eng.stop_is_eos = true; /* no token of the request stopped it */
-    return p->stops.stopped || p->calls.done;
+    return parts_over(p);
 }
+
+bool parts_over(const struct parts *p) { return p->stops.stopped || p->calls.done; }
 
 void parts_end(struct call *c, uint32_t i, uint32_t *from_out, struct buf *out)
 {

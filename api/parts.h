@@ -13,4 +13,6 @@ enum status parts_prepare(struct call *c);
 bool parts_push(struct call *c, uint32_t i, uint32_t k, struct buf *out);
 /* No more tokens come; held text is told. *from_out: the first token that was told with no event. */
 void parts_end(struct call *c, uint32_t i, uint32_t *from_out, struct buf *out);
+/* The choice is over: parts_push has said so. */
+bool parts_over(const struct parts *p);
 void parts_free(struct parts *p);

@@ -400,6 +400,22 @@ static void without_parallel_calls_the_answer_ends_behind_the_first(void **state
     call_free(&c);
 }
 
+/* The engine is ahead by what it makes before it hears of the end: how far depends on the machine, the usage does not. */
+static void tokens_behind_the_only_call_do_not_count(void **state)
+{
+    (void)state;
+    static const char first[] = "<tool_call>{\"name\":\"w\",\"arguments\":{}}";
+    static const char all[] = "<tool_call>{\"name\":\"w\",\"arguments\":{}}</tool_call>\nand more";
+    struct call       c;
+    begin(&c, "\"tools\":[" W "],\"parallel_tool_calls\":false");
+    for (uint32_t k = 0; all[k]; k++) put_id(&c, 0, k, (unsigned char)all[k]);
+    assert_true(answer_feed(&c, 0, (uint32_t)strlen(all), &out));
+    answer_choice_end(&c, 0, ENG_STOP, &out);
+    assert_int_equal(answer_usage(&c).n_completion, strlen(first));
+    buf_free(&out);
+    call_free(&c);
+}
+
 static void a_custom_tool_gets_its_text(void **state)
 {
     (void)state;
@@ -501,6 +517,7 @@ int main(void)
         cmocka_unit_test(a_stream_opens_a_call_once_and_then_sends_pieces),
         cmocka_unit_test(a_call_that_is_cut_keeps_what_there_was),
         cmocka_unit_test(without_parallel_calls_the_answer_ends_behind_the_first),
+        cmocka_unit_test(tokens_behind_the_only_call_do_not_count),
         cmocka_unit_test(a_custom_tool_gets_its_text),
         cmocka_unit_test(stop_strings_are_looked_for_in_text_alone),
         cmocka_unit_test(logprobs_are_those_of_the_text),

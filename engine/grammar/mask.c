@@ -6,37 +6,59 @@
 static void allow(uint32_t *bits, uint32_t token) { bits[token / 32] |= 1u << (token % 32); }
 static bool allowed(const uint32_t *bits, uint32_t token) { return bits[token / 32] >> (token % 32) & 1; }
 
-/* Tokens of a tree that the rules allow behind one reading. */
-static void walk(struct gr_match *m, const struct trie *t, struct gr_thread from, uint32_t *bits)
+/* The way from a reading down a tree. By depth: where its threads end in m->walk, and the rows that are in use. */
+struct descent {
+    uint32_t end[TRIE_DEPTH_MAX + 1], row[TRIE_DEPTH_MAX + 1];
+    uint32_t fuel;
+};
+
+/* One byte down, from depth d - 1. false: not allowed, or m->st. */
+static bool descend(struct gr_match *m, struct descent *w, uint32_t d, uint8_t byte)
 {
-    uint32_t first[TRIE_DEPTH_MAX + 2],
-        row[TRIE_DEPTH_MAX + 2]; /* by depth: threads in m->walk; rows that are in use */
-    uint32_t fuel = WALK_FUEL, depth_before = 0;
-    m->walk[0] = from;
-    first[0] = 0;
-    first[1] = 1;
-    row[0] = m->n_row;
-    for (uint32_t i = 0; i < t->n;) {
+    uint32_t first = d > 1 ? w->end[d - 2] : 0, n = w->end[d - 1] - first, room = WALK_THREADS - w->end[d - 1];
+    /* Rows of places that have been left may be needed again, and stay until room is short. */
+    if (m->n_row > ROWS_MAX / 8 * 7 || m->n_item > ITEMS_MAX / 8 * 7) rows_cut(m, w->row[d - 1]);
+    n = match_step(m, m->walk + first, n, byte, m->walk + w->end[d - 1], room < THREADS_MAX ? room : THREADS_MAX);
+    if (w->fuel-- == 0) m->st = ST_TOO_LARGE;
+    if (m->st || n == 0) return false;
+    w->end[d] = w->end[d - 1] + n;
+    w->row[d] = m->n_row;
+    return true;
+}
+
+/* Tokens below one node, to which the first `depth` levels of the way lead. */
+static void below(struct gr_match *m, struct descent *w, const struct trie *t, uint32_t root, uint32_t *bits)
+{
+    uint32_t end = root + trie_size(t->node[root]);
+    for (uint32_t i = root + 1; i < end;) {
         struct trie_node node = t->node[i];
-        uint32_t         d = trie_depth(node), token = trie_token(node);
-        /* Rows of a subtree that has been left may be needed again, and stay until room is short. */
-        if (d <= depth_before && (m->n_row > ROWS_MAX / 8 * 7 || m->n_item > ITEMS_MAX / 8 * 7))
-            rows_cut(m, row[d - 1]);
-        uint32_t room = WALK_THREADS - first[d];
-        uint32_t n = match_step(m, m->walk + first[d - 1], first[d] - first[d - 1], trie_byte(node), m->walk + first[d],
-                                room < THREADS_MAX ? room : THREADS_MAX);
-        if (fuel-- == 0) m->st = ST_TOO_LARGE;
-        if (m->st) return;
-        if (n == 0) {
+        if (!descend(m, w, trie_depth(node), trie_byte(node))) {
+            if (m->st) return;
             i += trie_size(node);
-            depth_before = d;
             continue;
         }
-        first[d + 1] = first[d] + n;
-        row[d] = m->n_row;
-        depth_before = d;
-        if (token != TRIE_NONE) allow(bits, token);
+        if (trie_token(node) != TRIE_NONE) allow(bits, trie_token(node));
         i++;
+    }
+}
+
+/* Tokens that go past the end of a terminal, where the rules allow them behind one reading. */
+static void walk(struct gr_match *m, const struct mask_part *p, struct gr_thread from, uint32_t *bits)
+{
+    struct descent       w = { .end = { 1 }, .row = { m->n_row }, .fuel = WALK_FUEL };
+    const unsigned char *before = NULL;
+    uint32_t             n_before = 0; /* levels of the way to the root before, which this one may share */
+    m->walk[0] = from;
+    for (uint32_t i = 0; i < p->n_root; i++) {
+        const unsigned char *path = p->path + p->root[i].path;
+        uint32_t             depth = trie_depth(p->tree->node[p->root[i].node]), d = 0;
+        while (d < depth && d < n_before && path[d] == before[d]) d++;
+        while (d < depth && descend(m, &w, d + 1, path[d])) d++;
+        if (m->st) return;
+        before = path;
+        n_before = d;
+        if (d == depth) below(m, &w, p->tree, p->root[i].node, bits);
+        if (m->st) return;
     }
 }
 
@@ -63,7 +85,7 @@ static void mask_of(struct gr_match *m, struct gr_thread t, uint32_t *bits)
         return;
     }
     for (uint32_t w = 0; w < gr_words(m->v->n); w++) bits[w] |= p->inside[w];
-    walk(m, &p->across, t, bits);
+    walk(m, p, t, bits);
     mask_release(m->g->cache, p);
 }
 

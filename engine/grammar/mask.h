@@ -7,10 +7,18 @@
 
 struct mask_cache;
 
+/* A node of the tree at which a terminal may end and below which there are tokens: for those the rules are asked. */
+struct mask_root {
+    uint32_t node, path; /* path: where the bytes that lead to it begin in mask_part.path, as many as its depth */
+};
+
 /* The tokens at one state. */
 struct mask_part {
-    uint32_t   *inside; /* [gr_words] tokens whose bytes all stay within */
-    struct trie across; /* tokens that are not inside, and have an end of a terminal before their last byte */
+    uint32_t          *inside; /* [gr_words] tokens whose bytes all stay within */
+    const struct trie *tree;   /* of the vocabulary: all tokens, or those that no slice has settled */
+    struct mask_root  *root;   /* [n_root] in the order of the tree; none lies below another */
+    unsigned char     *path;
+    uint32_t           n_root, n_path;
 };
 
 enum status mask_cache_create(struct mask_cache **c_out);

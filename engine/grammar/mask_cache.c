@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ENTRIES = 64, BYTES_MAX = 2 << 20 };
+enum { ENTRIES = 64, BYTES_MAX = 2 << 20, SEEN_MIN = 1000 };
 
 struct entry {
     struct mask_part part; /* first: mask_release finds the entry by it */
     uint32_t         state;
-    uint32_t         n_user;
+    uint32_t         n_user, n_seen;
     size_t           bytes;
     bool             kept; /* by the cache; one that is not goes with its last user */
     bool             used; /* since the hand came by: second chance */
@@ -38,7 +38,8 @@ static void entry_free(struct entry *e)
 {
     if (!e) return;
     free(e->part.inside);
-    trie_free(&e->part.across);
+    free(e->part.root);
+    free(e->part.path);
     free(e);
 }
 
@@ -60,39 +61,61 @@ size_t mask_cache_bytes(struct mask_cache *c)
 
 /* ---------------------------------------------------------------- one state */
 
-/* What is known at a depth of the walk. */
-struct level {
-    uint32_t state;
-    bool     ended; /* a terminal has ended at a byte before */
+/* Room for n more in an array that doubles. */
+static bool grow(void **array, uint32_t n_used, uint32_t n, uint32_t *n_room, size_t bytes)
+{
+    if (n_used + n <= *n_room) return true;
+    uint32_t want = *n_room ? 2 * *n_room : 64;
+    while (want < n_used + n) want *= 2;
+    void *p = realloc(*array, want * bytes);
+    if (!p) return false;
+    *array = p;
+    *n_room = want;
+    return true;
+}
+
+struct rooms {
+    uint32_t root, path;
 };
 
-/* Walks a tree of tokens by the automaton alone. across: room for all of them. Returns how many go across; UINT32_MAX: over
- * the lexer's bounds. */
-static uint32_t walk(struct lex *l, const struct trie *t, uint32_t from, uint32_t *inside, uint32_t *across)
+static bool add_root(struct mask_part *p, struct rooms *rooms, uint32_t node, const unsigned char *path, uint32_t depth)
 {
-    struct level level[TRIE_DEPTH_MAX + 1] = { { from, false } };
-    uint32_t     n_across = 0;
-    for (uint32_t i = 0; i < t->n;) {
+    if (!grow((void **)&p->root, p->n_root, 1, &rooms->root, sizeof *p->root)) return false;
+    if (!grow((void **)&p->path, p->n_path, depth, &rooms->path, 1)) return false;
+    p->root[p->n_root++] = (struct mask_root){ node, p->n_path };
+    memcpy(p->path + p->n_path, path, depth);
+    p->n_path += depth;
+    return true;
+}
+
+/* Walks the tree by the automaton alone. Returns how many nodes it has seen; UINT32_MAX: no memory, or over the lexer's
+ * bounds. */
+static uint32_t walk(struct lex *l, struct mask_part *p, uint32_t from)
+{
+    const struct trie *t = p->tree;
+    uint32_t           state[TRIE_DEPTH_MAX + 1] = { from }, n_seen = 0,
+                                    covered = 0; /* covered: to where the last root reaches */
+    unsigned char path[TRIE_DEPTH_MAX];
+    struct rooms  rooms = { 0, 0 };
+    for (uint32_t i = 0; i < t->n; n_seen++) {
         struct trie_node node = t->node[i];
         uint32_t         depth = trie_depth(node), token = trie_token(node);
-        struct level     above = level[depth - 1];
-        uint32_t         state = lex_step(l, above.state, trie_byte(node));
-        bool             ended = above.ended || (depth > 1 && l->state[above.state]->n_accept);
-        if (state == LEX_UNKNOWN) return UINT32_MAX;
-        if (state == LEX_DEAD && !ended) {
+        uint32_t         to = lex_step(l, state[depth - 1], trie_byte(node));
+        if (to == LEX_UNKNOWN) return UINT32_MAX;
+        if (to == LEX_DEAD) {
             i += trie_size(node);
             continue;
         }
-        level[depth] = (struct level){ state, ended };
-        if (token != TRIE_NONE) {
-            if (state != LEX_DEAD)
-                inside[token / 32] |= 1u << (token % 32);
-            else
-                across[n_across++] = token;
+        state[depth] = to;
+        path[depth - 1] = trie_byte(node);
+        if (token != TRIE_NONE) p->inside[token / 32] |= 1u << (token % 32);
+        if (l->state[to]->n_accept && trie_size(node) > 1 && i >= covered) {
+            if (!add_root(p, &rooms, i, path, depth)) return UINT32_MAX;
+            covered = i + trie_size(node);
         }
         i++;
     }
-    return n_across;
+    return n_seen;
 }
 
 /* The largest slice of which every token may stand at the state; NULL: none. */
@@ -115,23 +138,23 @@ static const struct vocab_slice *slice_at(struct lex *l, const struct gr_vocab *
 
 static struct entry *entry_make(struct lex *l, const struct gr_vocab *v, uint32_t state)
 {
-    struct entry *e = calloc(1, sizeof *e);
-    uint32_t     *across = malloc((v->n + 1) * sizeof *across), n = 0;
-    if (!e || !across) goto fail;
-    e->state = state;
-    e->part.inside = calloc(gr_words(v->n) + 1, sizeof *e->part.inside);
-    if (!e->part.inside) goto fail;
+    struct entry             *e = calloc(1, sizeof *e);
     const struct vocab_slice *slice = slice_at(l, v, state);
-    if (slice) memcpy(e->part.inside, slice->inside, gr_words(v->n) * sizeof *slice->inside);
-    n = walk(l, slice ? &slice->rest : &v->all, state, e->part.inside, across);
-    if (n == UINT32_MAX || trie_make(v->token, across, n, &e->part.across)) goto fail;
-    e->bytes = sizeof *e + gr_words(v->n) * sizeof *e->part.inside + e->part.across.n * sizeof *e->part.across.node;
-    free(across);
+    if (!e) return NULL;
+    e->state = state;
+    e->part.tree = slice ? &slice->rest : &v->all;
+    e->part.inside = calloc(gr_words(v->n) + 1, sizeof *e->part.inside);
+    if (e->part.inside) {
+        if (slice) memcpy(e->part.inside, slice->inside, gr_words(v->n) * sizeof *slice->inside);
+        e->n_seen = walk(l, &e->part, state);
+    }
+    if (!e->part.inside || e->n_seen == UINT32_MAX) {
+        entry_free(e);
+        return NULL;
+    }
+    e->bytes =
+        sizeof *e + gr_words(v->n) * sizeof *e->part.inside + e->part.n_root * sizeof *e->part.root + e->part.n_path;
     return e;
-fail:
-    free(across);
-    entry_free(e);
-    return NULL;
 }
 
 /* ---------------------------------------------------------------- all of them */
@@ -155,10 +178,10 @@ static bool give_way(struct mask_cache *c)
     return false;
 }
 
-/* Under the lock: keeps an entry if there is room, or room can be made. */
+/* Under the lock: keeps an entry if there is room, or room can be made. One that was made in no time is not worth it. */
 static void keep(struct mask_cache *c, struct entry *e)
 {
-    if (e->bytes > BYTES_MAX / 2) return;
+    if (e->bytes > BYTES_MAX / 2 || e->n_seen < SEEN_MIN) return;
     while (c->bytes + e->bytes > BYTES_MAX)
         if (!give_way(c)) return;
     for (int turn = 0; turn < 2; turn++) {

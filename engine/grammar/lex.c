@@ -22,7 +22,11 @@ struct lex_made {
     struct lex_item *work; /* [n_terminal] */
 };
 
-void       lex_lock(struct lex *l) { pthread_mutex_lock(&l->made->lock); }
+void lex_lock(struct lex *l)
+{
+    pthread_mutex_lock(&l->made->lock);
+    rx_refuel(l->made->rx, FUEL_A_STEP); /* for what the holder does with the expressions */
+}
 void       lex_unlock(struct lex *l) { pthread_mutex_unlock(&l->made->lock); }
 struct rx *lex_rx(struct lex *l) { return l->made->rx; }
 uint32_t   lex_plain(struct lex *l) { return l->made->plain; }
@@ -170,7 +174,6 @@ uint32_t lex_make(struct lex *l, uint32_t from, uint8_t kind)
         lex_unlock(l);
         return to;
     }
-    rx_refuel(m->rx, FUEL_A_STEP);
     for (uint32_t i = 0; i < s->n_item; i++) {
         uint32_t rest = rx_derive(m->rx, s->item[i].rest, kind);
         if (rest == RX_NONE || rx_is_void(m->rx, rest)) continue;

@@ -136,16 +136,43 @@ static const struct vocab_slice *slice_at(struct lex *l, const struct gr_vocab *
     return found;
 }
 
+/* How many plain characters may still come where the state says just that: a counted repetition of them, and a tail that none of
+ * them begins. 0: it says more, or something else. */
+static uint32_t plain_left(struct lex *l, uint32_t state)
+{
+    const struct lex_state *s = l->state[state];
+    struct rx              *x = lex_rx(l);
+    uint32_t                operand, max = 0, tail;
+    lex_lock(l);
+    bool counted = s->n_item == 1 && rx_counts(x, s->item[0].rest, &operand, &max, &tail) && max != RX_MANY &&
+                   rx_covers(x, operand, lex_plain(l)) && rx_begin_apart(x, tail, lex_plain(l));
+    lex_unlock(l);
+    return counted ? max : 0;
+}
+
+/* Then tokens of so many plain characters may stand there, and of plain ones no others. */
+static void allow_plain(const struct gr_vocab *v, uint32_t chars_max, uint32_t *inside)
+{
+    for (uint32_t i = 0; i < v->n; i++) {
+        uint32_t in = v->n_plain[i] - 1u < chars_max; /* 0 is none */
+        inside[i / 32] |= in << (i % 32);
+    }
+}
+
 static struct entry *entry_make(struct lex *l, const struct gr_vocab *v, uint32_t state)
 {
     struct entry             *e = calloc(1, sizeof *e);
-    const struct vocab_slice *slice = slice_at(l, v, state);
+    uint32_t                  left = plain_left(l, state);
+    const struct vocab_slice *slice = left ? &v->slice[0] : slice_at(l, v, state);
     if (!e) return NULL;
     e->state = state;
     e->part.tree = slice ? &slice->rest : &v->all;
     e->part.inside = calloc(gr_words(v->n) + 1, sizeof *e->part.inside);
     if (e->part.inside) {
-        if (slice) memcpy(e->part.inside, slice->inside, gr_words(v->n) * sizeof *slice->inside);
+        if (left)
+            allow_plain(v, left, e->part.inside);
+        else if (slice)
+            memcpy(e->part.inside, slice->inside, gr_words(v->n) * sizeof *slice->inside);
         e->n_seen = walk(l, &e->part, state);
     }
     if (!e->part.inside || e->n_seen == UINT32_MAX) {

@@ -74,5 +74,9 @@ bool rx_is_void(struct rx *x, uint32_t a);
 
 /* If the expression begins with a repetition, its operand and how often it may still come. */
 bool rx_leads(const struct rx *x, uint32_t a, uint32_t *operand_out, uint32_t *max_out);
+/* If the expression is up to `max` times an operand and then a tail: these three. */
+bool rx_counts(const struct rx *x, uint32_t a, uint32_t *operand_out, uint32_t *max_out, uint32_t *tail_out);
+/* Can no byte begin a text of both? (after rx_kinds) */
+bool rx_begin_apart(struct rx *x, uint32_t a, uint32_t b);
 /* Is every text of `part` one of `whole`? Says false where it cannot see it at once. */
 bool rx_covers(const struct rx *x, uint32_t whole, uint32_t part);

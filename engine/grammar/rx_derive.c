@@ -152,6 +152,23 @@ bool rx_leads(const struct rx *x, uint32_t a, uint32_t *operand_out, uint32_t *m
     return true;
 }
 
+bool rx_counts(const struct rx *x, uint32_t a, uint32_t *operand_out, uint32_t *max_out, uint32_t *tail_out)
+{
+    const struct rx_node *n = &x->node[a];
+    if (n->kind != RX_K_CAT || x->node[n->a].kind != RX_K_REPEAT) return false;
+    *operand_out = x->node[n->a].a;
+    *max_out = x->node[n->a].max;
+    *tail_out = n->b;
+    return true;
+}
+
+bool rx_begin_apart(struct rx *x, uint32_t a, uint32_t b)
+{
+    for (uint32_t k = 0; k < x->n_kind; k++)
+        if (rx_derive(x, a, (uint8_t)k) != RX_NONE && rx_derive(x, b, (uint8_t)k) != RX_NONE) return false;
+    return x->st == ST_OK;
+}
+
 static bool covers_one(const struct rx *x, uint32_t whole, uint32_t part)
 {
     const struct rx_node *w = &x->node[whole], *p = &x->node[part];

@@ -56,7 +56,7 @@ static enum status slice(struct gr_vocab *v, uint32_t chars_max, const uint32_t 
     s->inside = calloc(gr_words(v->n) + 1, sizeof *s->inside);
     if (!s->inside) return ST_NOMEM;
     for (uint32_t i = 0; i < v->n; i++) {
-        uint32_t token = order[i], n = plain_chars(v->token[token]);
+        uint32_t token = order[i], n = v->n_plain[token];
         if (n && n <= chars_max)
             s->inside[token / 32] |= 1u << (token % 32);
         else
@@ -69,7 +69,12 @@ static enum status slices(struct gr_vocab *v, const uint32_t *order)
 {
     static const uint32_t chars_max[SLICES] = { RX_MANY, 30, 10 };
     uint32_t             *rest = malloc((v->n + 1) * sizeof *rest);
-    enum status           st = rest ? ST_OK : ST_NOMEM;
+    v->n_plain = calloc(v->n + 1, 1);
+    enum status st = rest && v->n_plain ? ST_OK : ST_NOMEM;
+    for (uint32_t i = 0; i < v->n && !st; i++) {
+        uint32_t n = v->token[i].n <= TRIE_DEPTH_MAX ? plain_chars(v->token[i]) : 0; /* longer ones are never offered */
+        v->n_plain[i] = (uint8_t)n;
+    }
     for (int i = 0; i < SLICES && !st; i++) st = slice(v, chars_max[i], order, rest, &v->slice[i]);
     free(rest);
     return st;
@@ -122,6 +127,7 @@ void gr_vocab_free(struct gr_vocab *v)
         free(v->slice[i].inside);
         trie_free(&v->slice[i].rest);
     }
+    free(v->n_plain);
     free(v->token);
     free(v->pool);
     free(v->alias);

@@ -26,4 +26,5 @@ struct gr_vocab {
     struct vocab_alias *alias;
     uint32_t            n_alias;
     struct vocab_slice  slice[SLICES]; /* the longest first */
+    uint8_t            *n_plain; /* [n] how many characters that stand for themselves in a JSON string; 0: others too */
 };

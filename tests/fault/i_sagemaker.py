@@ -9,6 +9,11 @@ import time
 from harness import BINARY, PATIENCE, Server, eventually, free_port, row, slower
 
 
+def unset():
+    """This process's environment without what would configure a server: it comes before what a platform says."""
+    return {k: v for k, v in os.environ.items() if not k.startswith("SPILLWAY_")}
+
+
 class First(Server):
     """Process 1 of a namespace of processes. proc is what made the namespace, and ends as the server does."""
 
@@ -18,7 +23,7 @@ class First(Server):
         self.log = open(self.log_path, "wb")
         alone = ["unshare", "--pid", "--fork", "--kill-child"] + ([] if os.getuid() == 0 else ["--user", "--map-root-user"])
         argv = [*alone, BINARY, "serve", *args]
-        told = dict(os.environ, SAGEMAKER_BIND_TO_PORT=str(self.port), **(env or {}))
+        told = dict(unset(), SAGEMAKER_BIND_TO_PORT=str(self.port), **(env or {}))
         self.proc = subprocess.Popen(argv, stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL, env=told)
         self.pid = eventually(self._inside, "it starts")
         if wait:

@@ -1,7 +1,7 @@
-/* detok: ids -> text as they come: never half a character, never part of a stop string.
- * detok_init -> detok_push* -> detok_finish -> detok_free.   Thread: the call's owner.
- * The concatenation of all that is emitted equals the decoding of the whole id sequence by the `tokenizers` library,
- * cut at the stop. */
+/* detok: turns ids into text one id at a time. It never emits half a character or part of a stop string.
+ * detok_init -> (detok_push, detok_put)* -> detok_finish -> detok_free.   Thread: the call's owner.
+ * The emitted texts together equal the decoding of the whole id sequence by the `tokenizers` library, cut at the stop
+ * string. The one exception is a run of more than RUN_MAX byte tokens that is not valid UTF-8 (detok.c). */
 #pragma once
 #include "api/token/tokenizer.h"
 #include "base/buf.h"
@@ -11,39 +11,43 @@ struct detok_stop {
     size_t      n;
 };
 struct detok_cfg {
-    bool                     skip_special;           /* special tokens give no text */
-    bool                     spaces_between_special; /* no effect: the library has it for its slow tokenizers alone */
-    const struct detok_stop *stop; /* borrowed; the match that ends first wins, of those the one that begins first */
+    bool skip_special;           /* true: special tokens give no text */
+    bool spaces_between_special; /* no effect: only the library's slow tokenizers use it */
+    /* [n_stop], borrowed until detok_free. The match that ends first wins; among those, the one that begins first. */
+    const struct detok_stop *stop;
     uint32_t                 n_stop;
-    bool                     include_stop; /* emit the stop string itself too */
+    bool                     include_stop; /* true: the stop string itself is emitted too */
 };
 struct detok {
     const struct tok *tok;
     struct detok_cfg  cfg;
-    struct buf        held;    /* text decoded and not yet emitted: a possible stop prefix */
-    struct buf        run;     /* byte tokens of a run that is not over (ByteFallback); the last token (BPEDecoder) */
+    struct buf        held;    /* decoded text that is not emitted yet, because it may begin a stop string */
+    struct buf        run;     /* bytes of the unfinished run of byte tokens (ByteFallback); last token (BPEDecoder) */
     struct buf        work[2]; /* scratch of one token */
     unsigned char     tail[8]; /* bytes of an unfinished UTF-8 character */
     uint32_t          n_tail;
-    uint32_t          strip;   /* leading characters that the decoder may still take away */
-    uint32_t          n_end;   /* characters held that it takes away if nothing follows */
-    bool              begun;   /* a token came already */
-    bool              run_bad; /* the run is no valid UTF-8, whatever follows */
-    bool              check;   /* the last push looked for stop strings */
-    bool              stopped;
-    int32_t           stop_index; /* which stop string; -1 */
+    uint32_t          strip;      /* number of leading characters that the decoder may still remove */
+    uint32_t          n_end;      /* number of held trailing characters that it removes if no other text follows */
+    bool              begun;      /* a token has given text */
+    bool              run_bad;    /* the run is not valid UTF-8, whatever follows */
+    bool              check;      /* the last push searched for stop strings */
+    bool              stopped;    /* a stop string was found */
+    int32_t           stop_index; /* index of that stop string; -1: none was found */
 };
 
 void detok_init(struct detok *d, const struct tok *t, const struct detok_cfg *cfg);
-/* Appends to out the text that is certain now. With check_stop false, stop strings are not looked for in this token's
- * text (min_tokens not reached). Returns true when a stop string was found: nothing after it is ever emitted. */
+/* Appends to out the text that is certain now. check_stop false (min_tokens is not reached): held text is emitted
+ * first, and this token's text is not searched for stop strings. Returns true once a stop string was found: from then
+ * on nothing more is emitted. */
 bool detok_push(struct detok *d, uint32_t id, bool check_stop, struct buf *out);
-/* The same of text that was decoded before: it goes through the stop strings alone. */
+/* The same for text that is already decoded: it is only searched for stop strings. */
 bool detok_put(struct detok *d, const char *s, size_t n, bool check_stop, struct buf *out);
-void detok_finish(struct detok *d, struct buf *out); /* what was held; an unfinished character becomes U+FFFD */
+/* Appends the held text to out; an unfinished character becomes U+FFFD. */
+void detok_finish(struct detok *d, struct buf *out);
 void detok_free(struct detok *d);
 
-/* All at once (/detokenize). */
+/* Appends the text of n ids to out (for /detokenize). */
 void detok_all(const struct tok *t, const uint32_t *id, size_t n, bool skip_special, struct buf *out);
-/* Text and raw bytes of one id as logprobs show it (standing alone; invalid UTF-8 as U+FFFD in text). */
+/* Appends the bytes of one id as logprobs show them: the id is decoded alone. The bytes of a byte token or of a
+ * byte-level token may be invalid UTF-8. An unknown id has no bytes. */
 void detok_one(const struct tok *t, uint32_t id, struct buf *bytes_out);

@@ -1,19 +1,21 @@
-/* tok_decoder: the decoder of tokenizer.json as a list of steps that detok.c runs over tokens as they come.
- * Steps before the first that fuses see one token after the other; steps behind it see one text.   Thread: const after
- * load. */
+/* tok_decoder: the decoder of tokenizer.json as a list of steps. detok.c runs them on one token at a time.
+ * The steps before the first fusing step work on single tokens; the steps after it work on the joined text.
+ * load -> free.   Thread: const after load. */
 #pragma once
 #include "api/token/tok_err.h"
 
 enum { DECODER_STEPS_MAX = 16 };
 enum tok_dec_kind {
-    DEC_REPLACE,   /* every from becomes to */
-    DEC_STRIP,     /* up to start leading and stop trailing cp */
-    DEC_METASPACE, /* every cp becomes a space; in the first token it goes, if prepend */
-    DEC_WORDPIECE, /* from goes where a token begins with it, else a space comes in front, but not of the first; and cleanup */
-    DEC_BYTE_FALLBACK, /* runs of <0xHH> become what their bytes say */
-    DEC_SUFFIX,        /* BPEDecoder: from becomes a space, in the last token nothing */
+    DEC_REPLACE,   /* replaces each `from` by `to` */
+    DEC_STRIP,     /* removes at most `start` leading and `stop` trailing cp */
+    DEC_METASPACE, /* replaces each cp by a space; if prepend, removes those of the first token */
+    /* Removes the prefix `from` of a token; puts a space before a token without it. The first token keeps its
+     * beginning. If cleanup, tidies English punctuation and contractions, as the library does. */
+    DEC_WORDPIECE,
+    DEC_BYTE_FALLBACK, /* replaces each run of tokens <0xHH> by the text of its bytes */
+    DEC_SUFFIX,        /* BPEDecoder: replaces each `from` by a space, and removes it from the last token */
     DEC_FUSE,
-    DEC_BYTE_LEVEL, /* fuses too */
+    DEC_BYTE_LEVEL, /* decodes byte-level characters; fuses too */
 };
 struct tok_dec_step {
     enum tok_dec_kind kind;
@@ -24,8 +26,8 @@ struct tok_dec_step {
 };
 struct tok_decoder {
     struct tok_dec_step step[DECODER_STEPS_MAX];
-    uint32_t            n, fuse; /* fuse: index of the first step that fuses; n: none does */
-    bool                none;    /* no decoder: tokens with a space between them */
+    uint32_t            n, fuse; /* fuse: index of the first fusing step; n: there is none */
+    bool                none;    /* tokenizer.json has no decoder: tokens are joined with spaces */
 };
 
 enum status tok_decoder_load(struct tok_decoder *d, const json_t *component, const struct tok_err *e);

@@ -1,5 +1,5 @@
 /* tok_norm: the normalizer: a list of steps over one piece of text.
- * load -> run* -> free.   Thread: const after load; the text made lies in the tok_work's scratch until the next run. */
+ * load -> run* -> free.   Thread: const after load. The output lies in the tok_work's scratch until the next run. */
 #pragma once
 #include "api/token/tok_pattern.h"
 #include "api/token/tok_unicode.h"
@@ -22,17 +22,17 @@ enum tok_norm_kind {
 struct tok_step {
     enum tok_norm_kind   kind;
     enum tok_form        form;
-    enum tok_trait_bit   trait;       /* NORM_STRIP_ACCENTS: what goes */
+    enum tok_trait_bit   trait;       /* NORM_STRIP_ACCENTS: the characters that it removes */
     bool                 left, right; /* NORM_STRIP */
     struct tok_charsmap *charsmap;    /* NORM_CHARSMAP */
     struct tok_pattern   pattern;     /* NORM_REPLACE */
-    char                *text;        /* NORM_PREPEND, NORM_REPLACE */
+    char                *text;        /* NORM_PREPEND: the prefix; NORM_REPLACE: the replacement */
     size_t               n_text;
 };
 struct tok_norm {
     struct tok_step step[NORM_STEPS_MAX];
     uint32_t        n;
-    size_t          shrink; /* bytes in per byte out, at most; 0: no bound */
+    size_t          shrink; /* most bytes of input per byte of output; 0: no bound */
 };
 
 enum status tok_norm_load(struct tok_norm *x, const json_t *component, const struct tok_err *e);
@@ -40,24 +40,26 @@ void        tok_norm_free(struct tok_norm *x);
 struct tok_text {
     const char *p;
     size_t      n;
-    bool        at_start;
-}; /* at_start: it begins where the whole text does */
+    bool        at_start; /* it begins at the beginning of the whole text */
+};
+/* Replaces *t by its normalized form. ST_TOO_LARGE: the arena is full, or a pattern exceeded its limit. */
 enum status tok_norm_run(const struct tok_norm *x, struct tok_work *w, struct tok_text *t);
 
-/* tok_form.c: a Unicode normal form of t, into w->norm[to]; t is left as it is when nothing changes. Linear, whatever
- * marks pile up. */
+/* tok_form.c: writes a Unicode normal form of t into w->norm[to] and points t at it; leaves t alone if no character
+ * changes. Linear time, also for long runs of combining marks. */
 enum status tok_form_run(enum tok_form form, struct tok_work *w, int to, struct tok_text *t);
 
-/* Bytes that grow in a scratch, keeping what is there. */
+/* A growing byte string in a scratch. */
 struct tok_out {
     struct tok_work    *w;
     struct tok_scratch *at;
     size_t              n;
 };
-static inline char *tok_out_room(struct tok_out *o, size_t more) /* NULL: the arena is full */
+/* Returns where `more` further bytes can be written. The bytes so far are kept. NULL: the arena is full. */
+static inline char *tok_out_room(struct tok_out *o, size_t more)
 {
     if (more > SIZE_MAX / 4 - o->n) return NULL;
-    if (o->n + more >= o->at->cap) { /* >=: room for nothing is room too */
+    if (o->n + more >= o->at->cap) { /* >=: with more == 0 the result is not NULL either */
         char *old = o->at->p;
         o->at->cap = 0;
         if (!tok_scratch(o->w, o->at, (o->n + more + 1) * 3 / 2)) return NULL;

@@ -1,4 +1,4 @@
-/* tok_post: the post-processor: ids in front of the text's and behind them.   Thread: const after load. */
+/* tok_post: the post-processor: the ids to put before and after the ids of a text.   Thread: const after load. */
 #pragma once
 #include "api/token/tok_err.h"
 #include "api/token/tok_vocab.h"

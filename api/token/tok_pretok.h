@@ -1,19 +1,19 @@
-/* tok_pretok: the pre-tokenizer: a chain of stages, each cutting the pieces of the one before; what the last one gives
- * goes to the model. load -> run* -> free.   Thread: const after load. The chain's length, not the text, bounds how
- * deep calls nest. */
+/* tok_pretok: the pre-tokenizer: a chain of stages. Each stage cuts or rewrites the pieces of the stage before it; the
+ * pieces of the last stage go to the model. The depth of calls is bounded by the number of stages, whatever the text
+ * is. load -> run* -> free.   Thread: const after load. */
 #pragma once
 #include "api/token/tok_pattern.h"
 #include "api/token/tok_unicode.h"
 
 enum tok_stage_kind {
-    STAGE_SPLIT,        /* by a pattern */
-    STAGE_CHARS,        /* by single characters of a kind (trait), or one character (cp) */
-    STAGE_WORDS,        /* \w+ or [^\w\s]+ */
-    STAGE_METASPACE,    /* spaces become cp, one may be put in front; and split before each, if split */
-    STAGE_PREFIX_SPACE, /* a space in front where there is none */
-    STAGE_BYTE_LEVEL,   /* bytes become printable characters */
-    STAGE_FIXED,        /* every length characters */
-    STAGE_SCRIPTS,      /* between characters of two scripts */
+    STAGE_SPLIT,        /* cuts at the matches of a pattern */
+    STAGE_CHARS,        /* cuts at each character with a trait, or at each cp */
+    STAGE_WORDS,        /* keeps the matches of \w+ and [^\w\s]+ */
+    STAGE_METASPACE,    /* replaces spaces by cp, may put one in front, and if split, cuts before each */
+    STAGE_PREFIX_SPACE, /* puts a space in front of a piece without one */
+    STAGE_BYTE_LEVEL,   /* replaces each byte by one printable character */
+    STAGE_FIXED,        /* cuts into pieces of `length` characters */
+    STAGE_SCRIPTS,      /* cuts between characters of different scripts */
 };
 enum tok_behavior {
     SPLIT_REMOVED,
@@ -30,18 +30,19 @@ struct tok_stage {
     bool                invert, split;
     enum tok_prepend    prepend;
     struct tok_pattern  pattern;
-    enum tok_trait_bit  trait; /* 0: cp */
+    enum tok_trait_bit  trait; /* 0: the stage looks for cp */
     uint32_t            cp, length;
 };
 struct tok_pretok {
     struct tok_stage stage[TOK_STAGES_MAX];
     uint32_t         n;
-    bool             shrinks; /* some stage throws text away */
+    bool             shrinks; /* some stage removes text */
 };
 
 enum status tok_pretok_load(struct tok_pretok *p, const json_t *component,
                             const struct tok_err *e); /* component may be NULL or null */
 void        tok_pretok_free(struct tok_pretok *p);
-/* Stages from k on over one piece; what the last one cuts goes to w->encode. at_start: it begins where the whole text does. */
+/* Runs the stages from number k on over one piece and passes the resulting pieces to w->encode. at_start: the piece
+ * begins at the beginning of the whole text. */
 enum status tok_pretok_run(const struct tok_pretok *p, uint32_t k, struct tok_work *w, const char *s, size_t n,
                            bool at_start);

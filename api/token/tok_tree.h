@@ -1,23 +1,23 @@
-/* tok_tree: a vocabulary by its first bytes, for models that want every token that begins at a place: a tree, its nodes
- * in breadth-first order, so that the children of one lie side by side and are sorted.
+/* tok_tree: a byte trie over a vocabulary, for models that need all tokens that begin at a position. The nodes lie in
+ * breadth-first order, so the children of a node are adjacent; they are sorted by byte.
  * build -> step* -> free.   Thread: const after build. */
 #pragma once
 #include "api/token/tok_vocab.h"
 
 struct tok_tree {
-    uint32_t      *child; /* [n_node + 1] first child of each node; it ends where the next one's begin */
-    unsigned char *byte;  /* [n_node] what leads to the node */
-    int32_t       *id;    /* [n_node] of the token that ends there, or TOK_NONE */
-    uint32_t       n_node, root[256];
+    uint32_t      *child; /* [n_node + 1] first child of each node; the next node's first child ends the list */
+    unsigned char *byte;  /* [n_node] byte on the edge to the node */
+    int32_t       *id;    /* [n_node] id of the token that ends at the node, or TOK_NONE */
+    uint32_t       n_node, root[256]; /* root: child of the root by byte, or TOK_TREE_NOWHERE */
 };
 
-enum { TOK_TREE_NOWHERE = 0 }; /* the root is nobody's child */
+enum { TOK_TREE_NOWHERE = 0 }; /* no node: 0 is the root, which is never a child */
 
-/* flags: [text->n_id]; the tokens with the bit `which`. False: no memory. */
+/* The tree gets the tokens of text whose flags have the bit `which`. flags: [text->n_id]. False: out of memory. */
 bool tok_tree_build(struct tok_tree *t, const struct tok_strs *text, const unsigned char *flags, unsigned char which);
 void tok_tree_free(struct tok_tree *t);
 
-/* From node (0: the root) by a byte: a node, or TOK_TREE_NOWHERE. */
+/* The child of node (0: the root) by a byte, or TOK_TREE_NOWHERE. */
 static inline uint32_t tok_tree_step(const struct tok_tree *t, uint32_t node, unsigned char byte)
 {
     if (!node) return t->root[byte];

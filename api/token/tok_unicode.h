@@ -1,13 +1,13 @@
-/* tok_unicode: what the tokenizer asks about a code point: general category, white space, word character, normal forms.
- * The `tokenizers` library has a table of its own in each of its parts, of different versions of Unicode; so has this,
- * one trait each, from tok_unicode_data.c.   tok_unicode_init first; then const and any thread. */
+/* tok_unicode: properties of code points: general category, white space, word character, normal forms.
+ * The parts of the `tokenizers` library use tables of different Unicode versions, so each table is a trait of its own
+ * here; the data lies in tok_unicode_data.c. tok_unicode_init comes first.   Thread: any; then const and shared. */
 #pragma once
 #include "base/utf8.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* Low 5 bits of a class: the category as the regex engine has it; Cc is split so that \s and [\r\n] are masks of
+/* Low 5 bits of a class: the category in the regex engine's table. Cc is split, so that \s and [\r\n] are masks of
  * categories too. */
 enum tok_cat {
     CAT_CN,
@@ -56,10 +56,10 @@ enum tok_cat {
 enum tok_class_bit {
     TOK_CLASS_CAT = 31,
     TOK_CLASS_JOINS = 32,   /* combining class not 0, or the second half of a canonical composition */
-    TOK_CLASS_CHANGES = 64, /* NFC of it alone is something else */
+    TOK_CLASS_CHANGES = 64, /* its NFC, alone, differs from it */
 };
 
-/* Bits of a tok_trait, in the order of tools/make_unicode_tables.py. Below bit 8 stands the category. */
+/* Bits of a tok_trait, in the order of tools/make_unicode_tables.py. The bits below 8 hold the class. */
 enum tok_trait_bit {
     /* sets of the regex engine of patterns (Oniguruma) */
     TRAIT_RE_WORD = 8,
@@ -97,7 +97,7 @@ enum tok_trait_bit {
     TRAIT_NMT_GONE,
     TRAIT_NMT_SPACE,
     TRAIT_BERT_ACCENT,
-    /* grapheme clusters, as far as tok_charsmap.c has to know them */
+    /* grapheme clusters, as far as tok_charsmap.c needs them */
     TRAIT_EXTEND,
     TRAIT_PREPEND,
     TRAIT_CONTROL,
@@ -113,7 +113,7 @@ enum tok_trait_bit {
 };
 
 extern unsigned char  tok_class[0x110000];
-extern unsigned char  tok_row[0x110000]; /* which tok_trait */
+extern unsigned char  tok_row[0x110000]; /* index into tok_trait */
 extern const uint64_t tok_trait[];
 
 void tok_unicode_init(void);
@@ -121,10 +121,10 @@ void tok_unicode_init(void);
 static inline bool tok_is(uint32_t cp, enum tok_trait_bit t) { return tok_trait[tok_row[cp]] >> t & 1; }
 uint32_t           tok_script(uint32_t cp); /* as the pre-tokenizer UnicodeScripts sees it; 0: any */
 
-/* Is the class c in one of the categories of mask? */
+/* Whether the category of class c is in mask (CAT_BIT). */
 static inline bool tok_class_in(uint32_t c, uint32_t mask) { return (mask >> (c & TOK_CLASS_CAT) & 1u) != 0; }
 
-/* Code point at s (well-formed text, not at its end); its bytes are added to *i. */
+/* Returns the code point at s[*i] and moves *i past it. The text is well-formed, and *i is not at its end. */
 static inline uint32_t tok_next(const char *s, size_t *i)
 {
     const unsigned char *p = (const unsigned char *)s + *i;
@@ -144,7 +144,7 @@ static inline uint32_t tok_next(const char *s, size_t *i)
     *i += 4;
     return (c & 7u) << 18 | (p[1] & 0x3fu) << 12 | (p[2] & 0x3fu) << 6 | (p[3] & 0x3fu);
 }
-/* The one that ends at *i > 0; *i moves to its first byte. */
+/* Returns the code point that ends before s[*i], *i > 0, and moves *i to its first byte. */
 static inline uint32_t tok_prev(const char *s, size_t *i)
 {
     size_t at = *i - 1;

@@ -1,5 +1,5 @@
-/* tok_work: one tok_encode on its way: where ids go, what bounds them, and scratch memory that is reused from piece to
- * piece. Thread: the one that encodes. All memory is of the caller's arena. */
+/* tok_work: the state of one tok_encode call: the ids so far, their bound, and scratch memory that all pieces reuse.
+ * Memory comes from the caller's arena, except match_data.   Thread: the one that encodes. */
 #pragma once
 #include "api/token/tokenizer.h"
 
@@ -15,13 +15,13 @@ struct tok_work {
     struct tok_ids   *out;
     size_t            ids_max;
     unsigned          flags;
-    enum status (*encode)(struct tok_work *w, const char *s, size_t n); /* the model: emits the ids of one piece */
+    enum status (*encode)(struct tok_work *w, const char *s, size_t n); /* of the model; emits the ids of one piece */
     struct tok_scratch norm[2], bpe, stage[TOK_STAGES_MAX];
-    struct tok_scratch atoms[TOK_STAGES_MAX + 1]; /* of each stage's pattern; the last one is the normalizer's */
-    void              *match_data;                /* of tok_regex, made when the first pattern needs it */
+    struct tok_scratch atoms[TOK_STAGES_MAX + 1]; /* one for each stage's pattern, the last for the normalizer's */
+    void              *match_data;                /* of tok_regex: made for the first match; tok_regex_done frees it */
 };
 
-/* At least bytes of scratch; what it held is lost when it grows. NULL: the arena is full. */
+/* Returns scratch of at least `bytes`. Its content is lost when it grows. NULL: the arena is full. */
 static inline char *tok_scratch(struct tok_work *w, struct tok_scratch *s, size_t bytes)
 {
     if (bytes <= s->cap) return s->p;
@@ -35,7 +35,8 @@ static inline char *tok_scratch(struct tok_work *w, struct tok_scratch *s, size_
     return p;
 }
 
-enum status               tok_ids_grow(struct tok_work *w, size_t n_more); /* room for them; ST_TOO_LARGE */
+/* Makes room for n_more ids. ST_TOO_LARGE: more than ids_max in all, or the arena is full. */
+enum status               tok_ids_grow(struct tok_work *w, size_t n_more);
 static inline enum status tok_emit(struct tok_work *w, uint32_t id)
 {
     struct tok_ids *out = w->out;

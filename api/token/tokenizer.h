@@ -1,6 +1,6 @@
 /* tokenizer: text -> ids by tokenizer.json, exactly as the Hugging Face `tokenizers` library does it.
- * tok_load -> tok_encode* -> tok_free.   Thread: load: one; afterwards const and shared by all.
- * Linear (or n log n) time in the text whatever it holds; constant stack; no recursion on input. */
+ * tok_load -> tok_encode* -> tok_free.   Thread: one while it loads; afterwards const and shared by all.
+ * Any text takes linear or n log n time and constant stack. */
 #pragma once
 #include "base/arena.h"
 #include "base/status.h"
@@ -10,29 +10,29 @@
 
 struct tok;
 
-/* The texts of a model folder's files, borrowed during the call. Only tokenizer.json must be there; another may be
- * NULL. */
+/* The texts of a model folder's files, borrowed during the call. tokenizer.json is required; the others may be NULL. */
 struct tok_texts {
-    const char *json, *config, *map,
-        *model; /* tokenizer.json, tokenizer_config.json, special_tokens_map.json, config.json */
-    size_t n_json, n_config, n_map, n_model;
+    /* tokenizer.json, tokenizer_config.json, special_tokens_map.json, config.json */
+    const char *json, *config, *map, *model;
+    size_t      n_json, n_config, n_map, n_model;
 };
-/* err: one line naming file and field. ST_CONFIG. */
+/* ST_CONFIG: err has one line that names the file and the field. */
 enum status tok_load_texts(const struct tok_texts *x, struct tok **tok_out, char *err, size_t err_bytes);
-/* The same without the last two files. */
+/* The same without special_tokens_map.json and config.json. */
 enum status tok_load(const char *json, size_t n_json, const char *config, size_t n_config, struct tok **tok_out,
                      char *err, size_t err_bytes);
 void        tok_free(struct tok *t);
 
 enum tok_flags {
-    TOK_ADD_SPECIAL = 1,      /* run the post-processor (BOS, EOS)                                               */
-    TOK_NO_SPECIAL_PARSE = 2, /* special added tokens in the text are plain text, never their ids            */
+    TOK_ADD_SPECIAL = 1,      /* run the post-processor (BOS, EOS) */
+    TOK_NO_SPECIAL_PARSE = 2, /* special tokens in the text are plain text: it never gets their ids */
 };
 struct tok_ids {
-    uint32_t *id;
+    uint32_t *id; /* [cap], in the arena of tok_encode */
     size_t    n, cap;
-}; /* grown inside the arena given */
-/* Appends. ST_TOO_LARGE: more than ids_max ids in all, or the arena is full. ST_INVALID: text is not UTF-8. */
+};
+/* Appends the ids of text to out, which grows in a. ST_TOO_LARGE: more than ids_max ids in all, the arena is full, or a
+ * pattern exceeded its match limit. ST_INVALID: text is not UTF-8. */
 enum status tok_encode(const struct tok *t, const char *text, size_t n, unsigned flags, size_t ids_max, struct arena *a,
                        struct tok_ids *out);
 
@@ -42,12 +42,13 @@ bool     tok_is_added(const struct tok *t, uint32_t id);
 /* The token's own text as in tokenizer.json (byte-level or ▁ form); NULL: no such id. Borrowed. */
 const char *tok_token(const struct tok *t, uint32_t id, size_t *n_out);
 bool        tok_id_of(const struct tok *t, const char *token, size_t n, uint32_t *id_out);
-/* Named special tokens (tok_special.h): "bos_token", "eos_token", ... -> its text; NULL: not set. */
+/* The text of a named special token (tok_special.h): "bos_token", "eos_token", ...; NULL: not set. Borrowed. */
 const char *tok_special_name(const struct tok *t, const char *name);
-/* Number i of them, from 0, in no order; false: there are no more. Borrowed. */
+/* The named special token number i, from 0, in no order; false: there are no more. Borrowed. */
 bool tok_special_at(const struct tok *t, uint32_t i, const char **name_out, const char **text_out);
 /* tokenizer_class of tokenizer_config.json, else "PreTrainedTokenizerFast" */
 const char *tok_class_name(const struct tok *t);
 bool        tok_bos(const struct tok *t, uint32_t *id_out);
-/* longest token in bytes of text (bound: prompt bytes -> too many tokens) */
+/* Most bytes of text that one id stands for; SIZE_MAX: no bound. It bounds the ids of a text from below by its
+ * bytes. */
 size_t tok_longest_bytes(const struct tok *t);

@@ -10,10 +10,11 @@ extern tmpl_fn tmpl_str_split, tmpl_str_rsplit, tmpl_str_strip, tmpl_str_lstrip,
     tmpl_str_islower, tmpl_str_removeprefix, tmpl_str_removesuffix, tmpl_str_zfill, tmpl_str_ljust, tmpl_str_rjust,
     tmpl_str_partition, tmpl_str_rpartition;
 
-/* v without whitespace, or without the characters of chars when that is a string; ends: 1 left, 2 right, 3 both. */
+/* *out is v without leading or trailing white space, or without those characters of chars if chars is a string. ends: 1
+ * left, 2 right, 3 both. */
 bool           tmpl_strip(struct tmpl_eval *e, const struct tv *v, const struct tv *chars, int ends, struct tv *out);
 extern tmpl_fn tmpl_pprint;                                              /* tmpl_pprint.c */
-void           tmpl_put_escaped(struct buf *b, const char *s, size_t n); /* & < > " ' as entities */
+void           tmpl_put_escaped(struct buf *b, const char *s, size_t n); /* appends s with & < > " ' as entities */
 bool tmpl_replace(struct tmpl_eval *e, const struct tv *v, const struct tv *from, const struct tv *to, int64_t count,
                   struct tv *out);
 bool tmpl_case(struct tmpl_eval *e, const struct tv *v, enum text_case how, struct tv *out);

@@ -1,6 +1,6 @@
-/* tmpl_value: what a template computes with: Python's values, as far as chat templates know them.   Thread: the
- * renderer's. A value is 16 bytes and points into the render's arena, the template, or the caller's JSON; nothing is
- * freed one by one. */
+/* tmpl_value: the values of a template: those of Python that chat templates use.   Thread: the renderer's.
+ * A value has 16 bytes and points into the render's arena, the template, or the caller's JSON. No value is freed
+ * alone. */
 #pragma once
 #include "base/arena.h"
 #include "base/buf.h"
@@ -13,8 +13,8 @@
 struct tmpl_eval; /* tmpl_eval.h */
 
 enum tv_kind {
-    TV_ABSENT = 0, /* no argument given: never seen by a template */
-    TV_UNDEF,      /* s: the name that is missing                  */
+    TV_ABSENT = 0, /* the argument was not given; a template never sees this value */
+    TV_UNDEF,      /* s: the name that is missing */
     TV_NONE,
     TV_BOOL,
     TV_INT,
@@ -25,13 +25,13 @@ enum tv_kind {
     TV_NS, /* namespace(): dict */
     TV_MACRO,
     TV_FUNC,   /* a global function */
-    TV_METHOD, /* bound: "x".strip  */
+    TV_METHOD, /* bound: "x".strip */
     TV_LOOP,
     TV_BIG, /* a whole number beyond 64 bits (tmpl_big.h) */
     TV_CYCLER,
     TV_JOINER,
     TV_SELF,  /* the template's blocks by name */
-    TV_BLOCK, /* one of them */
+    TV_BLOCK, /* one block of TV_SELF */
 };
 enum tv_seq_type {
     SEQ_LIST,
@@ -66,8 +66,8 @@ struct tv {
 };
 struct tv_seq {
     uint8_t    type;
-    bool       given; /* came with the request: must not be changed */
-    bool       group; /* a pair made by groupby: .grouper and .list */
+    bool       given; /* it came with the request and must not be changed */
+    bool       group; /* a pair of groupby: .grouper and .list */
     uint32_t   n, cap;
     struct tv *v;
 };
@@ -87,10 +87,10 @@ struct tmpl_node;
 struct tmpl_scope;
 struct tv_loop {
     const struct tv_seq    *items;
-    uint32_t                i, depth;  /* depth: 0 outermost; counts the turns of a recursive loop */
-    const struct tmpl_node *recursive; /* the statement that loop(..) runs again, in scope; NULL: it is not recursive */
+    uint32_t                i, depth;  /* depth: levels of a recursive loop, 0 outermost */
+    const struct tmpl_node *recursive; /* the statement that loop(..) runs again, in scope; NULL: not recursive */
     struct tmpl_scope      *scope;
-    struct tv_seq          *changed; /* what loop.changed was asked last; NULL: never */
+    struct tv_seq          *changed; /* arguments of the last loop.changed call; NULL: there was none */
 };
 struct tv_cycler {
     struct tv_seq *items;
@@ -117,26 +117,27 @@ static inline struct tv tv_undef(const char *s, size_t n)
 static inline struct tv tv_seq(struct tv_seq *q) { return (struct tv){ .kind = TV_SEQ, .u.seq = q }; }
 static inline struct tv tv_dict(struct tv_dict *d) { return (struct tv){ .kind = TV_DICT, .u.dict = d }; }
 bool                    tv_str_is(const struct tv *v, const char *s);
-const char             *tv_type_name(const struct tv *v); /* "str", "dict", ... as Python says it */
-/* true, false, int and float as a number, infinite where a TV_BIG is beyond every double; false: v is something else */
+const char             *tv_type_name(const struct tv *v); /* Python's name of its type: "str", "dict", ... */
+/* A bool, int or float as a double; infinite if a TV_BIG is larger than every double. False: v is no number. */
 bool tv_number(const struct tv *v, double *out);
 bool tv_integer(const struct tv *v, int64_t *out); /* int and bool within 64 bits */
 bool tv_whole(const struct tv *v);                 /* int of any size, or bool */
 
-/* What fails below has said so with tmpl_fail or tmpl_over and returns false or NULL. */
+/* A function below that takes e returns false or NULL after an error, which tmpl_fail or tmpl_over has recorded.
+ * Without an error tv_equal returns false for different values, and tv_dict_get NULL for a missing key. */
 struct tv_seq  *tv_seq_new(struct tmpl_eval *e, enum tv_seq_type type, uint32_t cap);
 bool            tv_seq_add(struct tmpl_eval *e, struct tv_seq *q, struct tv v);
 struct tv_dict *tv_dict_new(struct tmpl_eval *e, uint32_t cap);
 bool            tv_dict_set(struct tmpl_eval *e, struct tv_dict *d, struct tv k, struct tv v);
-struct tv      *tv_dict_get(struct tmpl_eval *e, const struct tv_dict *d, const struct tv *k); /* NULL: not there */
+struct tv      *tv_dict_get(struct tmpl_eval *e, const struct tv_dict *d, const struct tv *k);
 struct tv      *tv_dict_find(const struct tv_dict *d, const char *k, size_t n);
 
 bool tv_truth(const struct tv *v);
 bool tv_equal(struct tmpl_eval *e, const struct tv *a, const struct tv *b);
-/* -1, 0, 1 in *out; a type error when Python has no order for the two. */
+/* Writes -1, 0 or 1; a type error if Python has no order for the two. */
 bool tv_compare(struct tmpl_eval *e, const struct tv *a, const struct tv *b, int *out);
 bool tv_contains(struct tmpl_eval *e, const struct tv *box, const struct tv *v, bool *out);
-/* The elements to loop over: lists as they are, characters of strings, keys of dicts, nothing of undefined. */
+/* The elements for a loop: of a list itself, of a string its characters, of a dict its keys, of undefined none. */
 bool tv_iter(struct tmpl_eval *e, const struct tv *v, struct tv_seq **out);
 bool tv_length(struct tmpl_eval *e, const struct tv *v, uint32_t *out);
 

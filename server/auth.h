@@ -13,8 +13,8 @@ enum status auth_create(const struct config *c, struct auth **a_out, char *err, 
 enum status auth_reload(struct auth *a, char *err, size_t err_bytes);
 bool        auth_enabled(const struct auth *a); /* false: no keys are configured, everyone is the anonymous tenant */
 uint32_t    auth_count(const struct auth *a);
-/* head: Authorization: Bearer KEY, or x-api-key: KEY; exactly one of each at most. True: *tenant_out is not 0 and
- * stable for the key while the process lives. */
+/* head: Authorization: Bearer KEY, or x-api-key: KEY, each at most once. True: the key is right, and *tenant_out is not
+ * 0 and stays the same for the key while the process lives. */
 bool auth_check(struct auth *a, const struct http_head *head, uint64_t *tenant_out);
 /* 128 bits that separate the cached prefixes of tenants: HMAC-SHA-256 under a key of this process. */
 void auth_salt(const struct auth *a, uint64_t tenant, uint64_t lo, uint64_t hi, uint64_t *lo_out, uint64_t *hi_out);

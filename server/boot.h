@@ -44,8 +44,8 @@ struct boot {
     struct source_object *src_object; /* behind src; NULL: no object store */
 };
 
-/* Loads everything but the ranks: hyperparameters, tokenizer, template. b: zero, except the members that the caller sets.
- * Returns 0, or an exit code with b->err. */
+/* Loads everything but the ranks: hyperparameters, tokenizer, template. b: zero, except the members that the caller
+ * sets. Returns 0, or an exit code with b->err. */
 int boot_text(struct boot *b, const struct config *cfg);
 /* Loads the weights and starts the engine. progress may be NULL. */
 typedef void boot_progress(void *ctx, uint64_t done, uint64_t total);

@@ -10,7 +10,7 @@ struct boot_plan {
     uint32_t        n_ordinal;
 };
 
-/* The exit code for a start that fails with this status. */
+/* The exit code of the process if starting fails with this status. */
 int boot_exit_of(enum status st);
 /* p contains pointers into itself and into b, so it must not move. Returns 0, or an exit code with b->err. */
 int boot_plan(struct boot *b, struct boot_plan *p, boot_progress *progress, void *ctx);
@@ -18,6 +18,6 @@ int boot_plan(struct boot *b, struct boot_plan *p, boot_progress *progress, void
 void boot_plan_sizes(struct boot *b, enum dev_kind device, struct boot_plan *p);
 /* Source, hparams and context, from config.json alone; the first part of boot_text. 0, or an exit code with b->err. */
 int boot_spec(struct boot *b, const struct config *cfg);
-/* Checks that a pool of n_block blocks holds one sequence of model.context tokens. If it does not, shortens a context that
- * was not asked for. Returns 0, or an exit code with b->err. */
+/* Checks that a pool of n_block blocks holds one sequence of model.context tokens. If it does not, shortens the
+ * context, unless --max-model-len is given. Returns 0, or an exit code with b->err. */
 int boot_fit_context(struct boot *b, uint64_t n_block);

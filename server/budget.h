@@ -1,4 +1,4 @@
-/* budget: a bound on bytes that many connections share.   Thread: any. */
+/* budget: a common bound on the bytes of many connections.   Thread: any. */
 #pragma once
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -9,7 +9,7 @@ struct budget {
     _Atomic uint64_t bytes; /* taken */
 };
 
-/* False: n more bytes would exceed the bound; none are taken. */
+/* Takes n bytes. False: they would exceed the bound; none are taken. */
 static inline bool budget_take(struct budget *b, uint64_t n)
 {
     if (atomic_fetch_add_explicit(&b->bytes, n, memory_order_relaxed) + n <= b->bytes_max) return true;

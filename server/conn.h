@@ -1,7 +1,8 @@
-/* conn: one client socket: bytes in within limits, requests one at a time, answers out in order, timeouts.   Thread: its io thread.
+/* conn: one client socket: bytes in within limits, requests one at a time, answers out in order, timeouts.
+ * Thread: its io thread.
  *
  *   HEAD --head complete--> BODY --body complete--> WAIT --answer written--> HEAD ...
- *      \________ refused _____\______ refused _______\--- close --> FLUSH --written--> LINGER --client done, 2 s--> freed
+ *      \________ refused _____\______ refused _______\--- close --> FLUSH --written--> LINGER --done or 2 s--> freed
  *
  * A request that arrives while one is answered stays in the input buffer (at most IN_MAX; then the socket is not read).
  * Handlers run in WAIT and end in exactly one conn_respond / conn_error, or conn_stream_begin ... conn_stream_end. */
@@ -16,8 +17,8 @@
 
 struct bufferevent;
 
-/* The work behind a request that takes time. Embedded in the struct of that work; conn.work points to it from the handler
- * until the answer is complete. */
+/* The work behind a request that takes time. Embedded in the struct of that work; conn.work points to it from the
+ * handler until the answer is complete. */
 struct conn_work {
     void (*gone)(struct conn_work *w);     /* the connection has closed: cancel the work and drop the pointer to it */
     void (*writable)(struct conn_work *w); /* the pending output fell to the low-water mark; may be NULL */

@@ -4,7 +4,7 @@
  * A count-min sketch (Cormode and Muthukrishnan 2005): two rows of counters under two hashes with a seed of this start;
  * the smaller of an address's two counters is its number, or slightly more if both collide. The size is fixed for any
  * number of addresses, and there is no lock. An IPv6 address counts by its /64, which is what one customer gets;
- * connections that have no address (unix sockets) count as one. */
+ * all connections without an address (unix sockets) count as one address. */
 #pragma once
 #include "base/status.h"
 #include "server/peer.h"
@@ -13,7 +13,7 @@
 
 struct crowd;
 enum status crowd_create(uint32_t connections_max, struct crowd **out);
-bool        crowd_enter(struct crowd *c,
-                        struct peer   p); /* false: the address holds connections_max already; nothing was counted */
-void        crowd_leave(struct crowd *c, struct peer p);
-void        crowd_free(struct crowd *c);
+/* Counts a connection. False: the address has connections_max already; nothing was counted. */
+bool crowd_enter(struct crowd *c, struct peer p);
+void crowd_leave(struct crowd *c, struct peer p);
+void crowd_free(struct crowd *c);

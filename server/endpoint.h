@@ -1,5 +1,5 @@
-/* endpoint: the small routes: the page, models, metrics, version, tokenize and detokenize.   Thread: the connection's
- * io thread. */
+/* endpoint: the handlers of the small routes: the page, models, metrics, version, tokenize and detokenize.
+ * Thread: the connection's io thread. */
 #pragma once
 
 struct conn;

@@ -56,11 +56,11 @@ struct http {
 };
 
 void http_begin(struct http *h);
-/* p[0..n): all bytes of the head so far. 0: more bytes are needed. 1: *head is filled, and the head has *used_out bytes.
- * -1: refused with *e. */
+/* p[0..n): all bytes of the head so far. 0: more bytes are needed. 1: *head is filled, and the head has *used_out
+ * bytes. -1: refused with *e. */
 int http_head(struct http *h, const char *p, size_t n, struct http_head *head, size_t *used_out, struct api_error *e);
-/* Takes bytes of the body. 0: more bytes are needed. 1: the request is complete. -1: refused with *e. body NULL: bytes are
- * counted and discarded. */
+/* Takes bytes of the body. 0: more bytes are needed. 1: the request is complete. -1: refused with *e. body NULL: bytes
+ * are counted and discarded. */
 int  http_body(struct http *h, const char *p, size_t n, uint64_t body_max, struct buf *body, size_t *used_out,
                struct api_error *e);
 bool http_has_body(const struct http *h); /* call after the head: true if a body follows */

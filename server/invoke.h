@@ -1,4 +1,5 @@
-/* invoke: POST /invocations: SageMaker's verbs for sessions, and generations.   Thread: the connection's io thread. */
+/* invoke: the handler of POST /invocations: requests of SageMaker to open or close a session, and generations.
+ * Thread: the connection's io thread. */
 #pragma once
 #include "server/conn.h"
 

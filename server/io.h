@@ -1,6 +1,6 @@
 /* io: the data of one io thread and of the server, and small functions without further dependencies, for all files that
- * work on connections.   Thread: struct io belongs to its io thread; struct server is constant after server_listen, except
- * its atomics. */
+ * work on connections.   Thread: struct io belongs to its io thread; struct server is constant after server_listen,
+ * except its atomics. */
 #pragma once
 #include "api/call.h"
 #include "base/list.h"
@@ -35,9 +35,9 @@ struct gen_engine {
     bool (*tiers)(void *ctx, struct kv_tiers_stats *out); /* NULL, or returns false: no tiers */
 };
 
-/* SRV_HANDED: another process accepts connections. This one serves its connections and tells each client to reconnect for
- * the next request. SRV_LEAVING: the same, but this process still accepts, and /ready fails, so that a balancer has time
- * to notice. */
+/* SRV_HANDED: another process accepts connections. This one serves its connections and tells each client to reconnect
+ * for the next request. SRV_LEAVING: the same, but this process still accepts, and /ready fails, so that a balancer has
+ * time to notice. */
 enum server_state { SRV_LOADING, SRV_READY, SRV_HANDED, SRV_LEAVING, SRV_DRAINING, SRV_STOPPING };
 
 enum {

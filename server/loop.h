@@ -1,14 +1,15 @@
-/* loop: the event loop of an io thread: accepts, takes messages of other threads, turns the wheel, stops.   Thread:
- * main calls. loop_create -> loop_accept (the first alone) -> loop_start -> loop_wake, whenever struct server has
- * changed -> loop_join -> loop_free. */
+/* loop: the event loop of an io thread: accepts connections, handles messages of other threads, runs the timers, stops.
+ * loop_create -> loop_accept (for one io thread only) -> loop_start -> loop_wake (after each change of struct server)
+ * -> loop_join -> loop_clear -> loop_free.   Thread: main calls; loop_wake: any. */
 #pragma once
 #include "server/io.h"
 
 enum status loop_create(struct server *s, struct io *io, uint32_t index);
-/* This one takes new connections of server.listen_fd, as server.accepting says. Before loop_start. */
+/* This io thread accepts on server.listen_fd while server.accepting is true. Call it before loop_start. ST_NOMEM. */
 enum status loop_accept(struct io *io);
 enum status loop_start(struct io *io);
-void        loop_wake(struct io *io);  /* any thread: look at server.state and the other atomics */
-void        loop_join(struct io *io);  /* after SRV_STOPPING; what never started is not waited for */
-void        loop_clear(struct io *io); /* jobs that came back after the thread was gone */
-void        loop_free(struct io *io);  /* what loop_create has not reached is zero, but for hangup_fd -1 */
+void        loop_wake(struct io *io);  /* any thread: makes the loop read server.state and the other atomics */
+void        loop_join(struct io *io);  /* after SRV_STOPPING: waits for the thread, if it was started */
+void        loop_clear(struct io *io); /* handles the messages that arrived after the thread had ended */
+/* After a failed loop_create too: members that it did not set must be zero, and hangup_fd -1. */
+void loop_free(struct io *io);

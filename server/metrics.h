@@ -1,5 +1,5 @@
-/* metrics: the content of /metrics: vLLM's names, our own under spillway:, and the process.   Thread: writers: any, without
- * locks. Label values come from fixed sets, never from a client. */
+/* metrics: the content of /metrics: vLLM's names, our own under spillway:, and the process.   Thread: writers: any,
+ * without locks. Label values come from fixed sets, never from a client. */
 #pragma once
 #include "base/metric.h"
 #include "engine/request.h"
@@ -11,8 +11,8 @@ struct request;
 struct routes;
 struct server;
 
-/* routes: determines the http_* series; owned by the caller and valid until metrics_free. old: which names of earlier vLLMs
- * are exported too. */
+/* routes: determines the http_* series; owned by the caller and valid until metrics_free. old: which names of earlier
+ * vLLMs are exported too. */
 enum status metrics_create(const struct routes *routes, enum old_metrics old, struct metrics **m_out);
 void        metrics_free(struct metrics *m);
 /* Sets the common labels, and bounds the token histograms by the context. Call before the server is ready. */
@@ -25,8 +25,8 @@ struct metrics_load {
 };
 void metrics_loaded(struct metrics *m, const struct metrics_load *l);
 
-/* The end of a generation as the server sees it. DRAINED: finished while the server drained; CUT: ended by the drain limit;
- * REFUSED: no room; INVALID: a fault of the request. */
+/* The end of a generation as the server sees it. DRAINED: finished while the server drained; CUT: ended by the drain
+ * limit; REFUSED: no room; INVALID: a fault of the request. */
 enum gen_how {
     GEN_FINISHED,
     GEN_DRAINED,

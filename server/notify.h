@@ -1,19 +1,20 @@
-/* notify: tells a service manager how the server stands, by datagrams to the socket that $NOTIFY_SOCKET names
- * (systemd's protocol, which its manual promises to keep). Without that variable nothing is told. A manager that does not
- * listen is no reason to stop serving.   Life: notify_open -> notify_say, notify_tick -> notify_close. Thread: main. */
+/* notify: sends the state of the server to a service manager, as datagrams to the socket that $NOTIFY_SOCKET names
+ * (systemd's protocol, which its manual promises to keep). Without that variable it sends nothing. A failed send is
+ * logged and has no other effect.
+ * notify_open -> notify_say, notify_tick -> notify_close.   Thread: main. */
 #pragma once
 #include <stdint.h>
 
 struct notify {
-    int      fd;       /* -1: nobody is told */
-    uint64_t every_us; /* a sign of life is due so often; 0: nobody waits for one */
-    uint64_t t_alive_us;
+    int      fd;         /* -1: nothing is sent */
+    uint64_t every_us;   /* time between two signs of life; 0: the manager expects none */
+    uint64_t t_alive_us; /* time of the last one */
 };
 
-/* Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID. What they say is wrong is logged and means that nobody is told. */
+/* Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID. If NOTIFY_SOCKET cannot be used, logs that and sends nothing. */
 void notify_open(struct notify *n);
-/* Lines of assignments without a line end behind the last: "READY=1\nSTATUS=serving". At most 500 bytes. */
+/* Sends lines of assignments, without a line end after the last: "READY=1\nSTATUS=serving". At most 500 bytes. */
 void notify_say(struct notify *n, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Sends a sign of life when one is due: twice in the time that the manager waits for it. */
+/* Sends a sign of life if one is due, which is twice in the time that the manager waits for one. */
 void notify_tick(struct notify *n, uint64_t now_us);
 void notify_close(struct notify *n);

@@ -1,5 +1,5 @@
 /* options: the table of options. Flags, SPILLWAY_* environment variables, the lines of --config and --help all come
- * from it, a row each. Thread: any, the table is constant. */
+ * from it, one row for each option.   Thread: any, the table is constant. */
 #pragma once
 #include "base/buf.h"
 #include <stdbool.h>
@@ -26,7 +26,7 @@ struct opt {
     size_t                 at; /* offset in struct config */
     const char            *def;
     double                 min, max; /* OPT_U32, OPT_BYTES, OPT_NUM */
-    const char            *meta;     /* what --help calls the value; NULL: OPT_BOOL and OPT_ENUM */
+    const char            *meta;     /* the name of the value in --help; NULL: OPT_BOOL and OPT_ENUM */
     const struct opt_word *word;     /* [n_word] of OPT_ENUM */
     uint32_t               n_word;
     const char            *help;
@@ -38,11 +38,11 @@ enum {
 
 const struct opt *options_table(uint32_t *n_out);
 uint32_t          option_index(const struct opt *o);
-/* name: n bytes without dashes in front. NULL: no such option. */
+/* name: n bytes, without leading dashes. NULL: no such option. */
 const struct opt *option_find(const char *name, size_t n);
-/* The option whose name is most like this one, or NULL when none is like it. */
+/* The name of the option that is most similar to this name, or NULL if none is similar. */
 const char *option_nearest(const char *name);
-/* How many letters must change to make the one of the other; 100 where either is longer than any option. */
+/* The number of letters that must change to turn one into the other; 100 if one is longer than every option. */
 unsigned option_distance(const char *a, const char *b);
 /* The allowed words of an OPT_ENUM with '|' between them. Returns out. */
 const char *option_words(const struct opt *o, char out[OPT_WORDS_MAX]);

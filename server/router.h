@@ -48,8 +48,8 @@ unsigned route_methods(const struct routes *t);
 /* The value of an Allow header for a set of enum http_method_bit, for example "GET, HEAD, POST", in
  * out[ROUTE_ALLOW_BYTES]. Returns out. */
 const char *route_allow(unsigned methods, char *out);
-/* A path of the table that an unknown path may stand for, or NULL. Recognises a missing or doubled /v1, a trailing slash, a
- * prefix of another server (/api/v1/..) and capitals. */
+/* A path of the table that an unknown path may stand for, or NULL. Recognises a missing or doubled /v1, a trailing
+ * slash, a prefix of another server (/api/v1/..) and capitals. */
 const char *route_hint(const struct routes *t, struct slice path);
 /* "POST /v1/chat/completions, ..": the routes that clients call, in the order of the table. */
 void route_list(const struct routes *t, char *out, size_t bytes);

@@ -1,4 +1,4 @@
-/* routes: the table of all paths that are served, with their handlers.   Thread: any, it is constant. */
+/* routes: the table of all served paths and their handlers.   Thread: any, the table is constant. */
 #pragma once
 #include "server/router.h"
 

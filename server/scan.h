@@ -1,7 +1,7 @@
-/* scan: a strict parser of HTTP/1 framing over raw bytes, besides llhttp. Both must accept every byte, because older llhttp
- * accepts bare LF, spaces before a chunk's CRLF and leading zeros, and a proxy in front may not (RFC 9112; request
- * smuggling). scan_head parses the head as it arrives; scan_chunk walks through a chunked body.   Thread: the owner.
- * Errors are HTTP status codes. */
+/* scan: a strict parser of HTTP/1 framing over raw bytes, besides llhttp. Both must accept every byte, because older
+ * llhttp accepts bare LF, spaces before a chunk's CRLF and leading zeros, and a proxy in front may not (RFC 9112;
+ * request smuggling). scan_head parses the head as it arrives; scan_chunk walks through a chunked body.
+ * Errors are HTTP status codes.   Thread: the owner. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -58,6 +58,6 @@ struct scan_chunk {
     uint64_t              payload, overhead;
 };
 /* Walks through up to n bytes. *n_out: number of bytes consumed; *feed_out: how many of these, from the start, go to
- * llhttp. Extensions and trailers are dropped. It stops after each run, so call it until all bytes are consumed. 0: more
- * bytes are needed; 1: the body is complete; else the HTTP status. payload_max: more payload is a 413. */
+ * llhttp. Extensions and trailers are dropped. It stops after each run, so call it until all bytes are consumed. 0:
+ * more bytes are needed; 1: the body is complete; else the HTTP status. payload_max: more payload is a 413. */
 int scan_chunk(struct scan_chunk *s, const char *p, size_t n, uint64_t payload_max, size_t *n_out, size_t *feed_out);

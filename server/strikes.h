@@ -16,10 +16,11 @@ struct strikes;
 
 /* at_once 0: no address is ever slowed down. */
 enum status strikes_create(uint32_t at_once, struct strikes **out);
-/* tenant: the tenant of the key; 0: the key is wrong. True: the address has no try left, and the key was never right
- * from it. */
-bool     strikes_slowed(struct strikes *s, struct peer p, uint64_t tenant, uint64_t now_us);
-uint32_t strikes_wrong(struct strikes *s, struct peer p,
-                       uint64_t now_us); /* counts a try; returns how many there were in all */
-void     strikes_right(struct strikes *s, struct peer p, uint64_t tenant, uint64_t now_us);
-void     strikes_free(struct strikes *s);
+/* tenant: the tenant of the request's key; 0: the key is wrong. True: the address has no try left, and the key is not
+ * one of those remembered as right from it. */
+bool strikes_slowed(struct strikes *s, struct peer p, uint64_t tenant, uint64_t now_us);
+/* Counts a wrong key; returns the number of wrong keys from this address so far. */
+uint32_t strikes_wrong(struct strikes *s, struct peer p, uint64_t now_us);
+/* Remembers that the key of this tenant was right from this address. */
+void strikes_right(struct strikes *s, struct peer p, uint64_t tenant, uint64_t now_us);
+void strikes_free(struct strikes *s);

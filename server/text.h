@@ -1,24 +1,24 @@
-/* text: a few threads for what would hold up an io thread: parsing, templates and tokenizers on large bodies.
- * text_submit -> run (a text thread) -> done (back on the job's io thread).   Thread: as said.
+/* text: a pool of threads for work that would block an io thread: parsing, templates and tokenizers on large bodies.
+ * text_submit -> text_job.run (on a text thread) -> text_job.done (on the job's io thread).   Thread: as said.
  *
- * What waits, waits in two fair queues (text_queue.h), of small bodies and of large ones. One thread takes small ones
- * alone, so a large body never stands before a small one; the others take large ones, and small ones when no large one
- * waits. */
+ * The jobs wait in two fair queues (text_queue.h), one for small bodies and one for large ones. One thread takes small
+ * ones only, so they never wait for a large one. The others take large ones, and small ones if no large one waits. */
 #pragma once
 #include "server/text_queue.h"
 
 struct text_pool;
 
 enum {
-    TEXT_INLINE_MAX = 16 << 10, /* smaller bodies are done on the io thread: the hand-off would cost more */
-    TEXT_SMALL_MAX = 256 << 10, /* a body below is small */
+    TEXT_INLINE_MAX = 16 << 10, /* bytes; the io thread itself handles smaller bodies, as a hand-off would cost more */
+    TEXT_SMALL_MAX = 256 << 10, /* bytes; a smaller body is small */
 };
 
-/* n_thread: for large bodies; one more is started for small ones. queue_max: jobs that may wait, of each size. */
+/* n_thread: threads for large bodies; one more is started for small ones. queue_max: most jobs that wait in each queue.
+ * ST_NOMEM, or the error of starting a thread. */
 enum status text_create(uint32_t n_thread, uint32_t queue_max, struct text_pool **p_out);
-bool        text_submit(struct text_pool *p,
-                        struct text_job  *j); /* false: the queue, or this client's share of it, is full (429) */
-/* Joins; jobs that wait are still run, and handed to their io thread's inbox. */
+/* False: the queue, or the client's share of it, is full (429). j stays the caller's and must live until done. */
+bool text_submit(struct text_pool *p, struct text_job *j);
+/* Waits for the threads, which first run all waiting jobs and push them to the inbox of their io thread. */
 void     text_stop(struct text_pool *p);
 uint32_t text_waiting(const struct text_pool *p); /* jobs in the queues; any thread */
 void     text_free(struct text_pool *p);

@@ -1,4 +1,4 @@
-/* text_queue: jobs of many clients in fair order by bytes: deficit round robin (Shreedhar and Varghese 1996) over a
+/* text_queue: a queue that is fair among clients by bytes: deficit round robin (Shreedhar and Varghese 1996) over a
  * fixed number of flows. Clients are hashed into the flows.   Thread: one at a time.
  * A client with large or many jobs delays mainly itself: at most one of its jobs goes first for each TEXT_QUANTUM bytes
  * of another client's job. */
@@ -10,7 +10,7 @@
 
 struct io;
 
-/* Embedded in its owner's struct. run must not touch data of the io thread. */
+/* Embedded in its owner's struct. run is called on a text thread and must not touch data of the io thread. */
 struct text_job {
     struct io *io;
     void (*run)(struct text_job *j);
@@ -34,7 +34,8 @@ struct text_queue {
     uint64_t         seed;
 };
 
-/* n_job_max in all; one flow at most a TEXT_SHARE-th of them, but never fewer than 8. seed: not known to clients. */
+/* n_job_max: bound on all jobs. The bound of one flow is n_job_max / TEXT_SHARE, but at least 8. seed: unknown to
+ * clients. */
 void             text_queue_init(struct text_queue *q, uint32_t n_job_max, uint64_t seed);
 bool             text_queue_push(struct text_queue *q, struct text_job *j); /* false: full */
 struct text_job *text_queue_pop(struct text_queue *q);                      /* NULL: empty */

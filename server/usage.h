@@ -1,4 +1,4 @@
-/* usage: the one line about an option that cannot be taken.   Thread: any. */
+/* usage: the one-line error text about an option that is refused.   Thread: any. */
 #pragma once
 #include <stddef.h>
 

@@ -1,3 +1,5 @@
+/* Over 500 lines: one lane whose functions share its struct: the queues of notes, the room's process (start, loss and
+ * restart), and the creation of the listener. The room's own code is apart, in room.c and talk.c. */
 #include "transfer/peer/lane_ucx.h"
 #include "base/check.h"
 #include "base/log.h"
@@ -32,7 +34,7 @@ enum {
     BACKLOG = 64
 };
 
-struct end { /* of a connection that the owner knows of */
+struct end { /* what the owner was told of one connection */
     bool     up;
     uint64_t epoch;
 };
@@ -43,23 +45,23 @@ struct ucx_lane {
     struct room_setup setup;
     int               listener;
     uint32_t          port;
-    /* the room, the thread's after create */
-    int                fd; /* -1: there is none */
+    /* the room; after lane_ucx_create it belongs to the lane's thread */
+    int                fd; /* the socket to the room; -1: no room runs */
     pid_t              pid;
-    uint64_t           again_us, wait_us; /* when it is started again */
+    uint64_t           again_us, wait_us; /* no room starts before again_us; wait_us: the pause before the last start */
     struct xfer_item  *flight[ROOM_FLIGHTS];
     struct end         peer[PEERS_MAX], guest[PEER_GUESTS_MAX];
     struct peer_note   ident;
     bool               identified, slab_told;
-    uint64_t           epochs; /* added to those of the room: rises with every room */
+    uint64_t           epochs; /* added to the room's epochs, which begin at 1 in each room */
     uint64_t           epoch_max;
     struct room_packet in, out;
-    struct peer_note  *held; /* that the room had no room for */
-    /* notes, by copy: to the lane, and from it */
+    struct peer_note  *held; /* a note that did not fit into the room's socket; it is sent first */
+    /* Notes are copied. to: owner to lane; from: lane to owner; each has a ring of its free notes */
     struct peer_note *note; /* [2 * LANE_NOTES] */
     struct ring       to, to_free, from, from_free;
-    struct peer_note *spare; /* the next one of from_free */
-    /* the slab, on the owner's word */
+    struct peer_note *spare; /* a note taken from from_free ahead of its use; NULL: none */
+    /* the slab that seg_add was given; written by the owner before `lent` */
     unsigned char *slab;
     uint64_t       slab_bytes;
     int            slab_fd;
@@ -76,7 +78,7 @@ static struct ucx_lane *of_net(struct peer_net *n)
 
 static void copy_note(struct peer_note *to, const struct peer_note *from)
 {
-    memcpy(to, from, offsetof(struct peer_note, key)); /* and of the lists what is filled */
+    memcpy(to, from, offsetof(struct peer_note, key)); /* of the list only its n entries are copied */
     if (from->type == PEER_ASK || from->type == PEER_ASKED) memcpy(to->key, from->key, from->n * sizeof *to->key);
     if (from->type == PEER_ANSWER || from->type == PEER_ANSWERED)
         memcpy(to->where, from->where, from->n * sizeof *to->where);
@@ -106,7 +108,7 @@ static const struct peer_net_ops net_ops = { .send = net_send, .recv = net_recv 
 
 /* ---- notes, the thread's side */
 
-/* false: the owner has not read those before. */
+/* false: the queue is full because the owner has not read the earlier notes. */
 static bool tell(struct ucx_lane *l, const struct peer_note *note)
 {
     struct peer_note *n = l->spare ? l->spare : ring_pop(&l->from_free);
@@ -124,7 +126,7 @@ static bool has_note(struct ucx_lane *l)
     return l->spare != NULL;
 }
 
-/* Who is up is remembered: when the room dies the owner is told of each. */
+/* Records which connections the owner believes to be up: tell_ends reports each of them as lost when the room dies. */
 static void keep_ends(struct ucx_lane *l, const struct peer_note *n)
 {
     struct end *e =
@@ -133,13 +135,14 @@ static void keep_ends(struct ucx_lane *l, const struct peer_note *n)
     if (n->epoch > l->epoch_max) l->epoch_max = n->epoch;
 }
 
-/* What the room knows of epochs begins anew with each room; what the owner knows does not. */
+/* Sends a note to the room. The room counts epochs from 1 and the owner's never restart, so the offset is subtracted.
+ * false: the room's socket is full. */
 static bool pass_note(struct ucx_lane *l, const struct peer_note *n)
 {
     l->out.type = ROOM_NOTE;
     copy_note(&l->out.note, n);
     if (n->type != PEER_IDENT) {
-        if (n->epoch <= l->epochs) return true; /* of a room that is gone */
+        if (n->epoch <= l->epochs) return true; /* the note belongs to a room that is gone */
         l->out.note.epoch -= l->epochs;
     } else {
         l->ident = *n;
@@ -164,7 +167,8 @@ static void pass_notes(struct ucx_lane *l)
 
 /* ---- the room */
 
-/* All that was known of it is lost. false: the owner is told of the rest when it has read its notes. */
+/* Reports every connection of the dead room to the owner as lost. false: the queue is full, and the rest follows in a
+ * later turn. */
 static bool tell_ends(struct ucx_lane *l)
 {
     static const struct peer_note empty;
@@ -199,7 +203,8 @@ static void leave_room(struct ucx_lane *l)
     close(l->fd);
     l->fd = -1;
     for (uint64_t end = l->lane.x->cfg.clock() + LINGER_US; waitpid(l->pid, NULL, WNOHANG) == 0;) {
-        /* It ends with its socket. One that does not has hung up in UCX. Nobody may write to blocks afterwards. */
+        /* The room ends when its socket closes. A room that does not end hangs inside UCX and is killed, because the
+         * slab's memory must have no other writer after this function. */
         if (l->lane.x->cfg.clock() > end) (void)kill(l->pid, SIGKILL);
         nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
     }
@@ -208,7 +213,7 @@ static void leave_room(struct ucx_lane *l)
     end_flights(l);
 }
 
-/* Starts one, and waits until it says that it is ready. */
+/* Starts a room and waits at most READY_MS for its ROOM_READY. ST_IO, ST_CONFIG: err has one line. */
 static enum status enter_room(struct ucx_lane *l, char *err, size_t err_bytes)
 {
     int fd;
@@ -233,7 +238,7 @@ static enum status enter_room(struct ucx_lane *l, char *err, size_t err_bytes)
     return ST_CONFIG;
 }
 
-/* After it died: another one, which is told what the first one was. */
+/* Starts another room after the first one died, and sends it the identity of the blocks again. */
 static void enter_again(struct ucx_lane *l)
 {
     char     err[400];
@@ -276,7 +281,7 @@ static bool note_is_sound(const struct peer_note *n)
            (n->type == PEER_GAVE_BACK || n->n <= PWIRE_KEYS_MAX);
 }
 
-/* What the room says, while the owner reads its notes. */
+/* Handles the room's packets, as long as a free note is there for each. */
 static void hear_room(struct ucx_lane *l)
 {
     while (l->fd >= 0 && has_note(l)) {
@@ -346,7 +351,7 @@ static void begin_one(struct ucx_lane *l, struct xfer_item *it)
     uint32_t f = 0;
     bool     mine = l->fd >= 0 && it->src.epoch > l->epochs && it->dst.base == l->slab && l->slab_told;
     while (f < ROOM_FLIGHTS && l->flight[f]) f++;
-    CHECK(f < ROOM_FLIGHTS); /* there are as many as the lane is deep */
+    CHECK(f < ROOM_FLIGHTS); /* the lane's depth is ROOM_FLIGHTS, so one is free */
     if (mine) {
         l->out.type = ROOM_GET;
         l->out.get = (struct room_get){ .flight = f,
@@ -389,7 +394,7 @@ static void lane_close(struct xfer_lane *lane) { leave_room(of(lane)); }
 static void lane_free(struct xfer_lane *lane)
 {
     struct ucx_lane *l = of(lane);
-    if (l->fd >= 0) { /* of a lane that never started */
+    if (l->fd >= 0) { /* the lane's thread never started, so lane_close did not end the room */
         close(l->fd);
         (void)waitpid(l->pid, NULL, 0);
     }
@@ -403,7 +408,7 @@ static void lane_free(struct xfer_lane *lane)
     free(l);
 }
 
-/* The owner's thread. */
+/* Called in the owner's thread. The first HOST segment that is `lent` is the slab. */
 static enum status seg_add(struct xfer_lane *lane, const struct xfer_seg *seg)
 {
     struct ucx_lane *l = of(lane);
@@ -416,7 +421,7 @@ static enum status seg_add(struct xfer_lane *lane, const struct xfer_seg *seg)
     return ST_OK;
 }
 
-/* The room has a mapping of its own, and ends soon after this. */
+/* Called in the owner's thread. The drop of the slab ends the room, which has a mapping of its own until then. */
 static void seg_drop(struct xfer_lane *lane, const struct xfer_seg *seg)
 {
     struct ucx_lane *l = of(lane);
@@ -425,7 +430,7 @@ static void seg_drop(struct xfer_lane *lane, const struct xfer_seg *seg)
     ring_wake(&l->to);
 }
 
-/* Pages of a slab that hardware reads stay where they are. */
+/* false for a slab over RDMA: the network card reads its pages, which must stay pinned. */
 static bool seg_unpin(struct xfer_lane *lane, const struct xfer_seg *seg)
 {
     const struct ucx_lane *l = of(lane);
@@ -488,7 +493,8 @@ static enum status listen_at(struct ucx_lane *l, const char *at, char device_out
     int fd = socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd >= 0) (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     bool bound = false;
-    for (int i = 0; fd >= 0 && !bound && i < BIND_TRIES; i++) { /* a server that was killed leaves it a moment later */
+    for (int i = 0; fd >= 0 && !bound && i < BIND_TRIES;
+         i++) { /* a server just killed may hold the port a moment longer */
         bound = !bind(fd, list->ai_addr, list->ai_addrlen) && !listen(fd, BACKLOG);
         if (!bound && errno != EADDRINUSE) break;
         if (!bound) nanosleep(&(struct timespec){ .tv_nsec = 50000000 }, NULL);

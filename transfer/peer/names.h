@@ -1,5 +1,6 @@
-/* names: addresses of peers by their names, asked for again and again by a thread of its own: a resolver that is slow or
- * dead holds up nobody.   Thread: names_get: one; the rest: whoever starts and ends the lane. */
+/* names: the addresses of peers, resolved periodically from their names. A thread of its own calls the resolver, so a
+ * slow or dead resolver delays no other thread.   Thread: the one that called names_start; names_split and names_text:
+ * any. */
 #pragma once
 #include "base/status.h"
 #include <stdbool.h>
@@ -12,13 +13,18 @@ struct names_found {
     socklen_t               n_addr;
     char                    text[64]; /* "10.0.0.7:7450" */
 };
-/* name: n texts HOST:PORT or [IPv6]:PORT, copied. A name with several addresses (a headless service) gives all of them.
- * wake: called from its thread after it found something. ST_CONFIG: the text is no HOST:PORT. ST_NOMEM. */
+/* name: n texts HOST:PORT or [IPv6]:PORT, at most 32, copied. All addresses of a name are found (a headless service
+ * has several). wake: called from the thread of names after each round, with its lock held, so it must not call
+ * names_get.
+ * ST_CONFIG: a text is not HOST:PORT, or there are too many. ST_NOMEM; errors of thread_start. */
 enum status names_start(const char *const *name, uint32_t n, uint32_t every_ms, void (*wake)(void *), void *wake_arg,
                         struct names **out);
-void        names_stop(struct names *n); /* does not wait for the resolver; wake is not called any more */
-/* All addresses that were found last, at most max. *round_out rises when they are asked for again. */
+/* Does not wait for the resolver; wake is not called after it returns. The later of this call and the thread's end
+ * frees n. NULL is allowed. */
+void names_stop(struct names *n);
+/* Copies the addresses of the last round, at most max, and returns how many. *round_out: rounds so far; 0: none is
+ * over. */
 uint32_t names_get(struct names *n, struct names_found *out, uint32_t max, uint64_t *round_out);
-/* Splits HOST:PORT. false: it is none. */
+/* Splits HOST:PORT or [IPv6]:PORT into strings. false: text has another form. */
 bool names_split(const char *text, char *host, uint32_t host_bytes, char port[8]);
 void names_text(struct names_found *f); /* fills text from addr */

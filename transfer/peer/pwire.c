@@ -5,7 +5,7 @@
 #include <openssl/hmac.h>
 #include <string.h>
 
-enum { MAGIC = 0x50565053, WHERE_BYTES = 20 }; /* "SPVP"; what FOUND says of one key that was found */
+enum { MAGIC = 0x50565053, WHERE_BYTES = 20 }; /* "SPVP"; bytes in FOUND of one key that was found */
 
 /* ---- numbers */
 
@@ -261,7 +261,7 @@ enum status pwire_get(const unsigned char *p, uint32_t n, struct pwire_seal *sea
 {
     static const unsigned char begin[4] = { 'S', 'P', 'V', 'P' };
     struct in                  head = { .p = p, .n = n };
-    if (memcmp(p, begin, n < 4 ? n : 4)) return ST_INVALID; /* said at the first wrong byte */
+    if (memcmp(p, begin, n < 4 ? n : 4)) return ST_INVALID; /* even if fewer than four bytes are there */
     if (n < PWIRE_FRAME_HEAD) return ST_AGAIN;
     head.at = 4;
     if (get(&head, 2) != PWIRE_VERSION) return ST_CONFIG;

@@ -1,4 +1,5 @@
-/* The process in which UCX runs: its one thread sleeps until a socket, UCX or the lane wants something. */
+/* room: the main loop of the process in which UCX runs. Its thread sleeps until a socket, UCX or the lane has an
+ * event. */
 #ifdef WITH_UCX
 #include "base/check.h"
 #include "base/clock.h"
@@ -34,7 +35,7 @@ static bool send_notes(struct room *l)
     return true;
 }
 
-/* What became of a GET. There is room for as many as may be out; else the lane is gone. */
+/* Reports the end of a GET to the lane. If the socket is full, waits until the lane reads or is gone. */
 static void tell_done(struct room *l, uint32_t flight, enum status st)
 {
     struct room_packet p = { .type = ROOM_DONE, .done = { flight, st } };
@@ -132,7 +133,8 @@ static bool same_address(const struct names_found *a, const struct names_found *
     return a->n_addr == b->n_addr && !memcmp(&a->addr, &b->addr, a->n_addr);
 }
 
-/* Addresses that a name gives are peers; those that it gives no more are forgotten once they are not connected. */
+/* Makes each resolved address a peer. An address that no name resolves to any more is forgotten when its connection
+ * has ended. */
 static void look_at_names(struct room *l)
 {
     struct names_found found[PEERS_MAX];
@@ -164,7 +166,7 @@ static void look_at_names(struct room *l)
 static void names_woke(void *arg)
 {
     const struct room *l = arg;
-    (void)!write(l->wake[1], "", 1); /* full: it wakes anyway */
+    (void)!write(l->wake[1], "", 1); /* a full pipe wakes the reader too */
 }
 
 /* ---- the turn */
@@ -193,7 +195,7 @@ static bool add_speaker(struct pollfd *p, uint32_t *n, const struct speaker *s)
     return true;
 }
 
-/* Until a socket, UCX or the lane wants something, or a clock has to be looked at. */
+/* Sleeps until a socket, UCX or the lane has an event, or for TURN_MS while connections have time limits to check. */
 static void wait_for_events(struct room *l)
 {
     struct pollfd p[POLL_MAX];
@@ -252,20 +254,20 @@ static int run(int fd)
         if (!send_notes(l)) break;
         wait_for_events(l);
     }
-    return 0; /* with the server that it belongs to; the system closes all that is open */
+    return 0; /* the server that owns this room has ended or left it; the kernel closes all open files */
 }
 
 bool room_main(int n_arg, char **arg, int *code_out)
 {
     struct stat st;
     if (n_arg != 3 || strcmp(arg[1], "peer-room")) return false;
-    int fd = (int)strtol(arg[2], NULL, 10); /* looked at below */
-    (void)signal(SIGINT, SIG_IGN);          /* its server says when it ends */
+    int fd = (int)strtol(arg[2], NULL, 10); /* fstat checks it below */
+    (void)signal(SIGINT, SIG_IGN);          /* the room ends when its server closes the socket */
     (void)signal(SIGTERM, SIG_IGN);
     (void)signal(SIGHUP, SIG_IGN);
     (void)signal(SIGPIPE, SIG_IGN);
     *code_out = fstat(fd, &st) || !S_ISSOCK(st.st_mode) ? EXIT_USAGE : run(fd);
-    if (*code_out != EXIT_USAGE) _exit(*code_out); /* without what libraries do at an exit */
+    if (*code_out != EXIT_USAGE) _exit(*code_out); /* skips the exit handlers of libraries */
     return true;
 }
 #else

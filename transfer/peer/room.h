@@ -1,8 +1,9 @@
 /* room: the process in which UCX runs, and the packets between it and the lane (lane_ucx.h).
- * UCX ends its process when it meets a state that it did not expect, for example a peer that died while it connected,
- * and whoever reaches its port can read and write the memory of its process. So it has a process to itself, which holds
- * the slab of blocks, the pre-shared key and nothing else. When it dies the lane starts another one.
- * room_main runs there; room_start and the rest are the lane's.   Thread: one of each. */
+ * UCX aborts its process when it meets a state that it did not expect, for example a peer that died during connecting,
+ * and every program that reaches UCX's port can read and write the memory of its process. So UCX runs in a process of
+ * its own, called the room, which holds the slab of blocks, the pre-shared key and nothing else. When the room dies
+ * the lane starts another one.
+ * room_main runs in the room, room_start in the lane, room_send and room_recv in both.   Thread: one at each end. */
 #pragma once
 #include "transfer/peer/net.h"
 #include <sys/types.h>
@@ -11,7 +12,7 @@ enum { ROOM_NAME_BYTES = 264, ROOM_FLIGHTS = 32 };
 enum room_type {
     /* to the room */
     ROOM_SETUP,
-    ROOM_SLAB, /* with a file descriptor: the memory that is lent, and that GETs go to */
+    ROOM_SLAB, /* with a file descriptor of the memory that peers may read and that GETs write to */
     ROOM_GET,
     /* from the room */
     ROOM_READY,
@@ -20,10 +21,10 @@ enum room_type {
     /* both */
     ROOM_NOTE
 };
-struct room_setup { /* with a file descriptor where somebody is served: the listener */
+struct room_setup { /* if `listens`, the listener's file descriptor comes with it */
     enum peer_transport transport;
     unsigned char       secret[PWIRE_SECRET];
-    char                device[64]; /* network interface; "": all */
+    char                device[64]; /* network interface for UCX; "": all */
     uint32_t            n_peer, names_ms;
     bool                listens;
     char                peer[PEERS_MAX][ROOM_NAME_BYTES];
@@ -48,12 +49,17 @@ struct room_packet {
     };
 };
 
-/* Starts the process, which shares a socket with the caller. ST_IO: errno. */
+/* Starts this program again as a room. *fd_out: the caller's end of their socket, which the caller closes; the caller
+ * also waits for *pid_out. ST_IO: errno has the cause. */
 enum status room_start(int *fd_out, pid_t *pid_out);
-/* One packet, whole, with a file descriptor (-1: none). ST_AGAIN: not now. ST_PEER_LOST: the other end is gone. */
+/* Sends one whole packet and a file descriptor (-1: none), without blocking. pass_fd stays open and the caller's.
+ * ST_AGAIN: the socket is full. ST_PEER_LOST: the other end is gone. */
 enum status room_send(int fd, const struct room_packet *p, int pass_fd);
-/* *fd_out: -1 or the caller's. wait_ms: how long for the first byte; 0: not at all. */
+/* Receives one whole packet. *fd_out: -1, or a file descriptor that the caller must close. wait_ms: longest wait for a
+ * packet; 0: none. ST_AGAIN: there is no packet. ST_PEER_LOST: the other end is gone. */
 enum status room_recv(int fd, struct room_packet *p, int *fd_out, int wait_ms);
 
-/* Every program with a lane to peers asks this first in main: true: the process is a room, and has ended with *code_out. */
+/* Every program with a lane to peers calls this first in main. If the process was started as a room, the call runs the
+ * room and ends the process with its exit code; it returns true, with *code_out, only where the arguments are wrong.
+ * false: the process is no room. */
 bool room_main(int n_arg, char **arg, int *code_out);

@@ -16,26 +16,26 @@ struct speaker {
     enum speaker_state state;
     bool               guest;
     uint32_t           index;
-    unsigned char      random[PWIRE_RANDOM]; /* ours */
+    unsigned char      random[PWIRE_RANDOM]; /* our random number of this connection */
     uint64_t           epoch, begin_us, heard_us, pinged_us;
     struct names_found at;
-    /* of a peer */
-    bool              known;  /* its name gives this address */
-    bool              myself; /* the address is our own */
-    bool              said;   /* that it cannot be connected to */
+    /* only of a peer */
+    bool              known;  /* some name resolves to this address */
+    bool              myself; /* the address is this server's own */
+    bool              said;   /* its failure was logged already */
     uint64_t          retry_us;
     uint32_t          wait_ms;
     struct ucx_reach *reach;
-    uint64_t          bytes, moved_us; /* when a GET of it was done last */
+    uint64_t          bytes, moved_us; /* bytes of its slab; end of its last GET, or begin of the first in flight */
     uint32_t          n_flight;
 };
 
 struct room;
-struct flight { /* a GET that is out */
+struct flight { /* a GET in progress */
     struct ucx_job  job;
     struct room    *room;
     struct speaker *from;
-    uint64_t        epoch; /* of it */
+    uint64_t        epoch; /* of the connection that the GET belongs to */
     bool            used;
 };
 
@@ -45,8 +45,8 @@ struct room {
     struct ucx        *u;
     struct names      *names;
     uint64_t           names_round;
-    int                listener, wake[2]; /* wake: a pipe, for the thread of names */
-    uint64_t           epoch;             /* of the connection before */
+    int                listener, wake[2]; /* wake: a pipe into which the thread of names writes */
+    uint64_t           epoch;             /* of the newest connection */
     unsigned char      id[PWIRE_ID];      /* of this process */
     bool               identified, lent;
     struct peer_note   ident;
@@ -56,21 +56,23 @@ struct room {
     struct flight      flight[ROOM_FLIGHTS];
     struct pwire_msg   msg, reply;
     struct room_packet in, out;
-    struct peer_note   note[NOTES_MAX]; /* that the lane has not taken yet: a circle */
+    struct peer_note   note[NOTES_MAX]; /* ring of the notes that the lane has not taken yet */
     uint32_t           note_first, n_note;
 };
 
 /* room_note.c */
-/* A note to the lane, filled in by the caller, which may not fail after it; NULL: too many wait. urgent: of those that
- * must not be lost, for which room is kept. */
+/* Queues a note to the lane with its type, peer, epoch, name and n = 0; the caller fills in the rest at once. urgent:
+ * the note must not be lost, so it may use the last NOTES_SPARE places. NULL: too many notes wait. */
 struct peer_note  *note_new(struct room *l, bool urgent, enum peer_note_type type, const struct speaker *s);
 static inline bool notes_wait(const struct room *l) { return l->n_note > NOTES_MAX - NOTES_SPARE; }
 
 /* talk.c */
-void talk_connect_due(struct room *l, uint64_t now); /* begins connections whose time has come */
-void talk_accept(struct room *l, uint64_t now);
-/* The socket can be read or written, or neither: then only clocks are looked at. */
+void talk_connect_due(struct room *l, uint64_t now); /* starts connecting to each peer whose pause is over */
+void talk_accept(struct room *l, uint64_t now);      /* accepts all guests that wait at the listener */
+/* Reads and writes one connection as far as its socket allows, and checks its time limits. */
 void talk_turn(struct room *l, struct speaker *s, uint64_t now);
+/* Sends a message; if that fails, ends the connection. */
 void talk_say(struct room *l, struct speaker *s, const struct pwire_msg *m);
-/* Ends the connection; a peer is connected to again after wait_ms or its own back-off. why: for the log. */
+/* Ends the connection. A peer is connected to again after wait_ms, or after its own pause if wait_ms is 0. why: for
+ * the log. */
 void talk_end(struct room *l, struct speaker *s, const char *why, uint32_t wait_ms);

@@ -46,7 +46,7 @@ enum status room_start(int *fd_out, pid_t *pid_out)
     return ST_OK;
 }
 
-/* Of lists what is filled. */
+/* Bytes of a packet on the socket: of a note's list only the n entries that are filled. */
 static size_t bytes_of(const struct room_packet *p)
 {
     size_t at = offsetof(struct room_packet, setup);

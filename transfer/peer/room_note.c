@@ -1,4 +1,4 @@
-/* room_note: notes of the room to its lane, in a circle until the lane takes them. */
+/* room_note: the ring of notes from the room to its lane. */
 #include "transfer/peer/room_impl.h"
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-/* talk: the course of a control connection: who greets, proves, asks and answers, and when the other end is lost. */
+/* talk: the states of a control connection: greeting, proof, questions and answers, and the loss of the other end. */
 #ifdef WITH_UCX
 #include "base/check.h"
 #include "base/clock.h"
@@ -22,7 +22,7 @@ void talk_end(struct room *l, struct speaker *s, const char *why, uint32_t wait_
     bool was_up = s->state == SPEAKER_UP;
     if (was_up) {
         struct peer_note *n = note_new(l, true, s->guest ? PEER_GONE : PEER_DOWN, s);
-        CHECK(n); /* room was kept when it came up */
+        CHECK(n); /* NOTES_SPARE keeps a place for it */
     }
     if (s->reach) ucx_leave(s->reach);
     s->reach = NULL;
@@ -68,7 +68,7 @@ static bool begin(struct room *l, struct speaker *s, int fd, uint64_t now)
 {
     if (pconn_open(&s->c, fd, s->guest)) return false;
     s->epoch = ++l->epoch;
-    s->n_flight = 0; /* those of the connection before have its epoch */
+    s->n_flight = 0; /* GETs of the connection before are not counted: their epoch differs */
     s->begin_us = s->heard_us = s->pinged_us = s->moved_us = now;
     return true;
 }
@@ -90,7 +90,7 @@ void talk_connect_due(struct room *l, uint64_t now)
     for (uint32_t i = 0; i < PEERS_MAX; i++) {
         struct speaker *s = &l->peer[i];
         if (!s->known || s->myself || s->state != SPEAKER_OFF || now < s->retry_us || !l->identified) continue;
-        if (notes_wait(l)) return; /* the engine does not read its notes just now */
+        if (notes_wait(l)) return; /* the ring is filled up to its spare places: the engine does not read just now */
         connect_one(l, s, now);
     }
 }
@@ -142,7 +142,7 @@ static void hear_proof(struct room *l, struct speaker *s)
     w->slab_base = (uintptr_t)l->slab;
     w->slab_bytes = l->slab_bytes;
     w->n_address = w->n_rkey = 0;
-    if (w->verdict == PWIRE_MAY) { /* who has proven nothing is told nothing of this */
+    if (w->verdict == PWIRE_MAY) { /* a refused guest does not get the address and the rkey */
         p = ucx_address(l->u, &w->n_address);
         memcpy(w->address, p, w->n_address);
         p = ucx_rkey(l->u, &w->n_rkey);
@@ -156,7 +156,7 @@ static void hear_proof(struct room *l, struct speaker *s)
 static void hear_lookup(struct room *l, struct speaker *s)
 {
     struct peer_note *n = note_new(l, false, PEER_ASKED, s);
-    if (!n) return; /* it asks again, or computes */
+    if (!n) return; /* the guest's question gets no answer and times out there */
     n->lease = l->msg.lease;
     n->n = l->msg.n;
     memcpy(n->key, l->msg.key, l->msg.n * sizeof *n->key);
@@ -165,7 +165,7 @@ static void hear_lookup(struct room *l, struct speaker *s)
 static void hear_release(struct room *l, struct speaker *s)
 {
     struct peer_note *n = note_new(l, false, PEER_GAVE_BACK, s);
-    if (!n) return; /* the lease ends by itself */
+    if (!n) return; /* the lease ends at its time limit */
     n->lease = l->msg.lease;
     n->n = l->msg.n;
 }
@@ -175,7 +175,7 @@ static void hear_release(struct room *l, struct speaker *s)
 static void hear_challenge(struct room *l, struct speaker *s)
 {
     unsigned char key[PWIRE_SECRET];
-    if (!memcmp(l->msg.id, l->id, sizeof l->id)) { /* a name that gives all servers gives this one too */
+    if (!memcmp(l->msg.id, l->id, sizeof l->id)) { /* a name of all servers resolves to this one too */
         s->myself = s->said = true;
         pconn_close(&s->c);
         s->state = SPEAKER_OFF;
@@ -233,7 +233,7 @@ static void hear_found(struct room *l, struct speaker *s)
 
 /* ---- both */
 
-/* false: a message that does not stand here. */
+/* Handles one message. false: its type is not allowed in this state. */
 static bool hear(struct room *l, struct speaker *s)
 {
     enum pwire_type t = l->msg.type;
@@ -285,7 +285,7 @@ static void hear_all(struct room *l, struct speaker *s, uint64_t now)
              0);
 }
 
-/* The clocks: greetings have an end, a peer answers, its GETs get done. */
+/* Checks the time limits of greetings, of silence and of GETs, and pings a peer when that is due. */
 static void look_at_clocks(struct room *l, struct speaker *s, uint64_t now)
 {
     uint64_t silent = s->guest ? PEER_GUEST_SILENT_US : PEER_SILENT_US;
@@ -317,7 +317,7 @@ static void come_through(struct room *l, struct speaker *s)
         talk_end(l, s, strerror(e), 0);
         return;
     }
-    if (getpeername(s->c.fd, (struct sockaddr *)&a, &n_a)) return; /* not yet */
+    if (getpeername(s->c.fd, (struct sockaddr *)&a, &n_a)) return; /* still connecting */
     s->state = SPEAKER_GREETED;
     greet(l, s, PWIRE_HELLO);
 }
@@ -339,5 +339,5 @@ void talk_turn(struct room *l, struct speaker *s, uint64_t now)
     if (s->state != SPEAKER_OFF) look_at_clocks(l, s, now);
 }
 #else
-typedef int talk_is_left_out; /* a file of C has a declaration */
+typedef int talk_is_left_out; /* ISO C forbids an empty file */
 #endif

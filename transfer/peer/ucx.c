@@ -1,4 +1,4 @@
-/* ucx: what is said in ucx.h, over the calls of ucx_api.h. */
+/* ucx: implements ucx.h with the calls of ucx_api.h. */
 #ifdef WITH_UCX
 #include "transfer/peer/ucx.h"
 #include "base/check.h"
@@ -13,7 +13,7 @@
 
 enum { PROGRESS_MAX = 64, CLOSE_US = 2000000 };
 
-/* How a transport is asked for, and by which of its names UCX says that it took it. */
+/* tls: UCX's setting that selects the transport. lane: prefixes of the names by which UCX reports it as chosen. */
 static const struct {
     const char *tls, *lane[3];
 } transports[PEER_TRANSPORTS] = {
@@ -35,7 +35,7 @@ struct ucx {
     size_t                n_rkey;
     unsigned char        *base;
     uint64_t              bytes;
-    struct list           reaches; /* those that are left too, until UCX has let go of them */
+    struct list           reaches; /* a left one stays until UCX has closed it and its GETs have ended */
     uint32_t              n_flight;
 };
 
@@ -46,7 +46,7 @@ struct ucx_reach {
     ucp_rkey_h  rkey;
     uint64_t    base, bytes;
     bool        lost, left;
-    void       *closing; /* request of UCX; NULL: it has closed */
+    void       *closing; /* UCX's request to close the endpoint; NULL: none is pending */
     uint32_t    n_flight;
 };
 /* ---- life */
@@ -138,7 +138,7 @@ int      ucx_fd(const struct ucx *u) { return u->fd; }
 bool     ucx_arm(struct ucx *u) { return u->api->ucp_worker_arm(u->worker) == UCS_OK; }
 uint32_t ucx_in_flight(const struct ucx *u) { return u->n_flight; }
 
-/* One that is left goes when UCX has closed it and every GET of it has come back. */
+/* Frees each left reach that UCX has closed and whose GETs have all ended. */
 static void sweep(struct ucx *u)
 {
     LIST_EACH(it, &u->reaches) {
@@ -199,10 +199,10 @@ static void on_error(void *arg, ucp_ep_h ep, ucs_status_t s)
     struct ucx_reach *r = arg;
     (void)ep;
     (void)s;
-    r->lost = true; /* and is closed by whoever asks ucx_lost: not from inside of UCX */
+    r->lost = true; /* the caller of ucx_lost closes it, because this callback runs inside UCX */
 }
 
-/* Does UCX move its bytes by the transport that was asked for? It says so only in words. */
+/* Does UCX use the transport that was asked for? UCX reports its choice only as text. */
 static bool took_transport(const struct ucx_reach *r)
 {
     char  *text = NULL;
@@ -298,5 +298,5 @@ void ucx_get(struct ucx_job *job, struct ucx_reach *r, void *p, uint32_t bytes, 
     if (!UCS_PTR_IS_PTR(request)) got(NULL, UCS_PTR_RAW_STATUS(request), job);
 }
 #else
-typedef int ucx_is_left_out; /* a file of C has a declaration */
+typedef int ucx_is_left_out; /* ISO C forbids an empty file */
 #endif

@@ -1,8 +1,8 @@
-/* ucx: one worker of UCX: lends one memory to peers, and reads (GET) from what peers lend. ucx_open -> ucx_lend,
- * ucx_reach -> ucx_get ... -> ucx_leave -> ucx_close.   Thread: one, for all of it; it calls ucx_progress when ucx_fd can
- * be read, also while it only lends: over TCP a GET needs the lender to make progress.
- * What UCX's own connections carry is neither signed nor encrypted, and a process that reaches its port can read this
- * one's memory. So the port is for peers alone (docs/OPERATIONS.md). */
+/* ucx: one UCX worker, which lends one region of memory to peers and reads (GET) from the regions that peers lend.
+ * ucx_open -> ucx_lend, ucx_reach -> ucx_get ... -> ucx_leave -> ucx_close.   Thread: one for all calls; it calls
+ * ucx_progress when ucx_fd can be read, even if it only lends: over TCP a GET needs progress at the lender.
+ * UCX's own connections are neither signed nor encrypted, and a process that reaches their port can read this
+ * process's memory. So only peers may reach the port (docs/OPERATIONS.md). */
 #pragma once
 #include "base/status.h"
 #include "transfer/peer/net.h"
@@ -11,35 +11,38 @@
 #include <stdint.h>
 
 struct ucx;
-struct ucx_reach; /* a way to one peer's memory, at one connection */
+struct ucx_reach; /* access to one peer's memory, for one connection */
 
-/* device: network interface to use alone, "lo" or "eth0"; NULL: all. ST_CONFIG with one line in err: no library, or it
- * lacks the transport. */
+/* device: the only network interface to use, "lo" or "eth0"; NULL: all. ST_CONFIG with one line in err: the library is
+ * missing or lacks the transport. ST_NOMEM, without a line. */
 enum status ucx_open(enum peer_transport transport, const char *device, struct ucx **u_out, char *err,
                      size_t err_bytes);
-void        ucx_close(struct ucx *u); /* waits, bounded, for what is being closed */
+void        ucx_close(struct ucx *u); /* leaves all peers, and waits at most 2 s for that; NULL is allowed */
 int         ucx_fd(const struct ucx *u);
 bool        ucx_arm(struct ucx *u); /* before sleeping on ucx_fd; false: progress first */
 void        ucx_progress(struct ucx *u);
 
-/* Memory that peers may read, until ucx_close. Once. ST_NOMEM, ST_CONFIG. */
+/* Lends this memory to peers until ucx_close; the caller keeps it. May be called once. ST_NOMEM: UCX refuses it.
+ * ST_CONFIG: its rkey is longer than PWIRE_ADDRESS_MAX. */
 enum status ucx_lend(struct ucx *u, void *base, uint64_t bytes);
-/* What a peer needs for ucx_reach; of u. */
+/* The worker's address and the lent memory's rkey, which a peer needs for ucx_reach. They belong to u. */
 const unsigned char *ucx_address(const struct ucx *u, uint32_t *n_out);
 const unsigned char *ucx_rkey(const struct ucx *u, uint32_t *n_out);
 
-struct ucx_there { /* what a peer says of itself: its ucx_address, ucx_rkey, and where its memory lies there */
+struct ucx_there { /* a peer's ucx_address and ucx_rkey, and its lent memory in its own address space */
     const unsigned char *address, *rkey;
     uint64_t             base, bytes;
 };
-/* ST_CONFIG with one line in err: also where UCX chose another transport than was asked for. */
+/* Opens access to a peer's memory; `there` is not kept. ST_CONFIG with one line in err: the peer cannot be reached, or
+ * UCX chose another transport than was asked for. ST_NOMEM, without a line. */
 enum status ucx_reach(struct ucx *u, const struct ucx_there *there, struct ucx_reach **r_out, char *err,
                       size_t err_bytes);
 bool        ucx_lost(const struct ucx_reach *r); /* UCX has noticed that the peer is gone */
-/* Ends it; GETs that are out complete with ST_PEER_LOST in some later ucx_progress. r is u's from here on. */
+/* Ends the access and hands r back to u, which frees it. GETs in flight complete in a later ucx_progress, those that
+ * were cut off with ST_PEER_LOST. */
 void ucx_leave(struct ucx_reach *r);
-/* Reads bytes at off of the peer's memory. done is called once, in this call or in ucx_progress: ST_OK or ST_PEER_LOST.
- * Until then the memory at p is UCX's, and job too, which is the caller's to keep. */
+/* Reads bytes at off of the peer's memory into p. done is called once, in this call or in ucx_progress, with ST_OK or
+ * ST_PEER_LOST. Until then the caller keeps job and the memory at p alive and does not touch them. */
 typedef void ucx_done(void *arg, enum status st);
 struct ucx_job {
     struct ucx_reach *r;
@@ -48,4 +51,4 @@ struct ucx_job {
 };
 void     ucx_get(struct ucx_job *job, struct ucx_reach *r, void *p, uint32_t bytes, uint64_t off, ucx_done *done,
                  void *arg);
-uint32_t ucx_in_flight(const struct ucx *u); /* GETs that are out */
+uint32_t ucx_in_flight(const struct ucx *u); /* GETs whose done was not called yet */

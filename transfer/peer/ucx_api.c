@@ -1,4 +1,4 @@
-/* ucx_api: the library is opened once, and every call of ucx_api.h found in it. */
+/* ucx_api: opens the library once and looks up every call of ucx_api.h in it. */
 #ifdef WITH_UCX
 #include "transfer/peer/ucx_api.h"
 #include <dlfcn.h>

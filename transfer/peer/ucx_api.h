@@ -1,4 +1,5 @@
-/* ucx_api: the calls of UCX that we use, found at run time, so that a server without peers starts without the library.
+/* ucx_api: the UCX calls that are used, looked up at run time, so that a server without peers starts without the
+ * library.
  * Thread: any after ucx_api_get.   Private to transfer/peer. */
 #pragma once
 #include <stddef.h>
@@ -40,5 +41,5 @@ struct ucx_api {
 };
 enum { UCX_MAJOR = 1, UCX_MINOR_MIN = 13 };
 
-/* NULL: `why` says in one line what is missing. */
+/* Opens the library at the first call. The table is static. NULL: `why` says in one line what is missing. */
 const struct ucx_api *ucx_api_get(char *why, size_t why_bytes);

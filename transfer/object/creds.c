@@ -21,7 +21,7 @@ struct creds_source {
     pthread_mutex_t lock;
     struct creds    now;
     bool            have;
-    uint64_t        again_s; /* after an attempt that failed: not before */
+    uint64_t        again_s; /* after a failed attempt: no new one before this time */
     char            failed[CREDS_WHY];
 };
 
@@ -152,7 +152,7 @@ static enum status ask_container(struct creds_source *c, struct creds *out, char
     return get_json(&f, out, why, why_bytes);
 }
 
-/* Version 2: a token first, without which nothing is asked. */
+/* Version 2 only: a token is fetched first, and every other request carries it. */
 static enum status ask_metadata(struct creds_source *c, struct creds *out, char *why, size_t why_bytes)
 {
     const char *base = given(c->cfg.metadata_endpoint) ? c->cfg.metadata_endpoint : "http://169.254.169.254";
@@ -276,7 +276,7 @@ enum status creds_get(struct creds_source *c, const char *refused, struct creds 
     bool     due = !lasts(c, now_s, CREDS_EARLY_S) || was_refused;
     bool     old_serves = lasts(c, now_s, 0) && !was_refused;
     if (due && !old_serves && !was_refused && now_s < c->again_s) {
-        st = ST_CONFIG; /* who asks must not wait for the same answer again and again */
+        st = ST_CONFIG; /* the last failure is repeated for a moment, so that callers do not wait for it each time */
         snprintf(why, why_bytes, "credentials of %s: %s", c->name, c->failed);
     } else if (due && !(old_serves && now_s < c->again_s)) {
         struct creds fresh;

@@ -1,4 +1,4 @@
-/* creds_parse: what endpoints of credentials answer, as bytes from outside. */
+/* creds_parse: reads the answers of credential endpoints. The input is untrusted. */
 #include "base/json_scan.h"
 #include "transfer/object/creds.h"
 #include "transfer/object/xml.h"

@@ -1,7 +1,8 @@
-/* curl: what all uses of libcurl have in common.   Private to transfer/object/. */
+/* curl: the options that all uses of libcurl share.   Private to transfer/object/.   Thread: the owner of the handle.
+ * */
 #pragma once
 #include <curl/curl.h>
 #include <stdlib.h>
 
-/* No signals, no proxy, no redirects, HTTP and HTTPS alone, the certificates of AWS_CA_BUNDLE where it is set. */
+/* Sets: no signals, no proxy, no redirects, only HTTP and HTTPS, the certificates of AWS_CA_BUNDLE if it is set. */
 void curl_common(CURL *h);

@@ -10,7 +10,8 @@ void                  fetch_init(void) { pthread_once(&once, init); }
 void curl_common(CURL *h)
 {
     curl_easy_setopt(h, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(h, CURLOPT_PROXY, ""); /* neither of the environment: nothing else is spoken to */
+    curl_easy_setopt(h, CURLOPT_PROXY,
+                     ""); /* the environment's proxies are ignored: requests go to the endpoint alone */
     curl_easy_setopt(h, CURLOPT_FOLLOWLOCATION, 0L);
 #if LIBCURL_VERSION_NUM >= 0x075500
     curl_easy_setopt(h, CURLOPT_PROTOCOLS_STR, "http,https");

@@ -1,4 +1,4 @@
-/* health: how a store answers, and when nothing is asked of it for a while. */
+/* health: counts a store's failures, and decides when no requests go to it for a while. */
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -11,8 +11,8 @@ bool object_is_down(const struct object_store *s, uint64_t now_us)
     return now_us < atomic_load_explicit(&s->down_until_us, memory_order_relaxed);
 }
 
-/* A second, doubled with each further failure, and up to a quarter of that by chance: servers do not come back all at
- * once. */
+/* Pauses the store for a second, doubled with each further failure in a row, plus a random part of up to a quarter, so
+ * that not all servers return to it at once. */
 static void go_down(struct object_store *s, uint64_t n, const char *why)
 {
     uint64_t us = n < 6 ? (uint64_t)DOWN_MIN_US << n : DOWN_MAX_US, now = clock_us();

@@ -1,5 +1,5 @@
-/* parts: a whole object, in several parts at a time where it is long. Either all of it is there in the end, or none: a
- * part that fails ends the upload, and what was uploaded is removed. */
+/* parts: stores a whole object, a long one in parts of which several are sent at a time. In the end the store has the
+ * whole object or nothing: if a part fails, the upload is aborted and the store removes its parts. */
 #include "transfer/object/object.h"
 #include "base/buf.h"
 #include <stdio.h>
@@ -33,7 +33,7 @@ static void begin_part(struct parts *p, struct object_req *r)
     object_begin(p->c, r);
 }
 
-/* All parts, AT_ONCE at a time; the first failure lets what runs end and begins no more. */
+/* Sends all parts, AT_ONCE at a time. After the first failure no part is begun, and the running ones end. */
 static enum status send_all(struct parts *p, char *err, size_t err_bytes)
 {
     enum status        st = ST_OK;
@@ -99,7 +99,7 @@ static enum status put_parts(struct object_client *c, const char *name, const vo
     } else {
         st = send_all(p, err, err_bytes);
         if (!st) st = end_upload(p, err, err_bytes);
-        if (st) { /* parts that stay would be paid for; a failure of this too is left to the bucket's own rules */
+        if (st) { /* parts left behind cost money; if the abort fails too, the bucket's own rules must remove them */
             whole.op = OBJECT_UPLOAD_ABORT;
             whole.body = NULL;
             whole.bytes = 0;

@@ -1,6 +1,6 @@
-/* redis: objects in Redis or Valkey: a string for each, and a sorted set of their names, which lists them. One
- * connection per client; requests are answered in their order. A connection that is lost, or too slow for the oldest
- * request, fails all that were sent on it; the next request makes a new one.
+/* redis: objects in Redis or Valkey: each is a string, and a sorted set of their names serves LIST. A client has one
+ * connection, on which requests are answered in order. If the connection is lost, or the oldest request passes its
+ * deadline, all requests sent on it fail; the next request opens a new connection.
  * URL: redis://host[:port][/db[/prefix]]. The password comes from REDISCLI_AUTH, as for redis-cli. */
 #include "base/check.h"
 #include "base/clock.h"
@@ -172,7 +172,7 @@ static void begin(struct object_client *oc, struct object_req *r)
     }
 }
 
-/* Its replies come all the same; they are read and dropped. */
+/* The server replies to a canceled request too; those replies are read and dropped. */
 static void cancel(struct object_client *oc, struct object_req *r)
 {
     (void)oc;

@@ -8,7 +8,7 @@
 
 enum { CALLS = 32, DEADLINE_US = 60000000, OBJECT_BYTES = 16 << 20 };
 
-/* Of one thread. Requests wait in line until a call is free. */
+/* Belongs to one thread. Requests wait in `line` until a call is free. */
 struct s3_client {
     struct object_client client; /* first */
     CURLM               *multi;
@@ -110,7 +110,8 @@ static void attempt(struct s3_client *c, struct s3_call *k, uint64_t now_us)
     CHECK(curl_multi_add_handle(c->multi, k->h) == CURLM_OK);
 }
 
-/* Requests of the line get free calls; attempts whose pause is over begin. The time of the next one; 0: none waits. */
+/* Gives waiting requests free calls, and starts the attempts whose pause is over. Returns the time at which the next
+ * pause ends; 0: no attempt waits. */
 static uint64_t start(struct s3_client *c, uint64_t now_us)
 {
     uint64_t next_us = 0;

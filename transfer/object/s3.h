@@ -14,14 +14,14 @@ struct s3 {
     struct object_store  store; /* first */
     struct creds_source *creds;
     bool                 tls;
-    char                 host[S3_HOST];       /* with the port where it is no usual one */
-    char                 base[S3_BUCKET + 2]; /* of a path: "/bucket", or "" where the bucket is in the host's name */
+    char                 host[S3_HOST];       /* with the port, unless it is the scheme's usual one */
+    char                 base[S3_BUCKET + 2]; /* begin of each path: "/bucket", or "" if the host name has the bucket */
     char                 bucket[S3_BUCKET], region[S3_REGION];
     char                 prefix[OBJECT_URL]; /* "" or "text/" */
-    _Atomic int64_t      skew_s;             /* the server's clock less ours, where it has refused ours */
+    _Atomic int64_t      skew_s;             /* server's clock minus ours, set when the server has refused our time */
 };
 
-/* s3_where.c: all but creds. ST_CONFIG: err says what is wrong with the URL or the endpoint. */
+/* s3_where.c: fills s except creds. ST_CONFIG: err says what is wrong with the URL or the endpoint. */
 enum status s3_where(const struct object_cfg *cfg, struct s3 *s, char *err, size_t err_bytes);
 
 /* One request with its attempts. */
@@ -29,25 +29,26 @@ struct s3_call {
     struct object_req *req; /* NULL: free */
     CURL              *h;
     struct curl_slist *headers;
-    bool               running; /* in the multi; else it waits until again_us */
+    bool               running; /* the handle is in the multi handle; if false, the attempt waits until again_us */
     bool               canceled, overflow;
     uint32_t           n_try;
     uint64_t           again_us, got; /* got: bytes of the body in this attempt */
-    uint32_t           piece;         /* GET: where the next byte goes */
+    uint32_t           piece;         /* GET: the next byte goes to piece[piece] at piece_off */
     uint64_t           piece_off;
     long               code; /* 0: not known yet */
     char               range[80], etag[OBJECT_ETAG], date[40], bucket_region[S3_REGION];
-    char               sha256[SIGV4_HEX]; /* of the request's body; "": not made yet */
-    char               key_id[CREDS_ID];  /* the attempt was signed under */
-    bool               refused;           /* those were refused as expired */
-    struct buf         answer;            /* a body that is no object's */
+    char               sha256[SIGV4_HEX]; /* of the request's body; "": not computed yet */
+    char               key_id[CREDS_ID];  /* access key of the attempt's signature */
+    bool               refused;           /* the server refused that key as expired */
+    struct buf         answer;            /* the answer's body, unless it is an object */
     char               reason[CURL_ERROR_SIZE];
 };
 
-/* Makes the handle ready for the next attempt. ST_CONFIG, ST_TOO_LARGE: none is possible, req->why says why. */
+/* Prepares the handle for the next attempt. May block in creds_get. Errors: no attempt is possible, and req->st and
+ * req->why are set. */
 enum status s3_call_begin(struct s3 *s, struct s3_call *c, uint64_t now_us);
 enum s3_verdict { S3_DONE, S3_AGAIN };
-/* The attempt has ended. DONE: req->st and req->why are set. */
+/* Judges an attempt that has ended. S3_DONE: req->st and req->why are set. S3_AGAIN: again_us is set. */
 enum s3_verdict s3_call_judge(struct s3 *s, struct s3_call *c, CURLcode code, uint64_t now_us);
-/* req->why of a request that fails for this reason. */
+/* Sets req->st, and req->why from the reason. */
 void s3_call_fail(const struct s3 *s, struct s3_call *c, enum status st, const char *reason);

@@ -1,4 +1,5 @@
-/* s3_call: one attempt at a request: its URL, headers and signature, where its body goes, and what its end means. */
+/* s3_call: one attempt at a request: builds URL, headers and signature, stores the answer's body, judges the outcome.
+ * */
 #include "transfer/object/s3.h"
 #include "base/check.h"
 #include "base/clock.h"
@@ -267,7 +268,7 @@ enum status s3_call_begin(struct s3 *s, struct s3_call *c, uint64_t now_us)
 
 /* ---- what its end means */
 
-/* Another attempt after a pause, with half of it by chance; false: the time or the attempts are over. */
+/* Plans another attempt after a pause, half of which is random. false: the deadline or S3_TRIES_MAX is reached. */
 static bool again(struct s3 *s, struct s3_call *c, uint64_t now_us, bool at_once)
 {
     uint64_t pause = (uint64_t)PAUSE_US << (c->n_try < 7 ? c->n_try - 1 : 6);
@@ -287,7 +288,7 @@ static bool mend_clock(struct s3 *s, const struct s3_call *c)
     return true;
 }
 
-/* The server refused: with new credentials or the right time it may not. */
+/* Whether new credentials or a corrected clock may help a refused request; notes which credentials, or corrects it. */
 static bool can_mend(struct s3 *s, struct s3_call *c, const char *code)
 {
     static const char *const expired[] = { "ExpiredToken", "ExpiredTokenException", "RequestExpired", "InvalidToken",

@@ -1,4 +1,4 @@
-/* s3_where: where a bucket is: its URL, the endpoint, the region. */
+/* s3_where: finds host, path and region of a bucket from its URL, the endpoint and the environment. */
 #include "transfer/object/s3.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* pack_below: a store of objects as a row of below.h. */
+/* pack_below: the functions of the row of below.h that keeps blocks in an object store. */
 #include "base/check.h"
 #include "base/log.h"
 #include "kvcache/object/pack_impl.h"

@@ -1,6 +1,6 @@
-/* pack_put: blocks are gathered in buffers; a buffer that is full, or has waited long enough, goes up as one object.
- * Before that the oldest objects go where the budget needs it. Until an object is up, its blocks are read in its
- * buffer. */
+/* pack_put: gathers blocks in buffers. A buffer that is full, or has waited long enough, is uploaded as one object; if
+ * the budget has no room for it, the oldest objects are removed first. Until the upload is done, reads of its blocks
+ * are served from the buffer. */
 #include "base/check.h"
 #include "kvcache/object/pack_impl.h"
 #include <openssl/rand.h>

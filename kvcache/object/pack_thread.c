@@ -1,5 +1,6 @@
-/* pack_thread: the thread of a store of packs: uploads and removals that its owner asks for, and lists of the store, by
- * which it finds what others have written. All its requests are in flight side by side in one client. */
+/* pack_thread: the thread of a store of packs. It runs the uploads and removals that the owner posts, and lists the
+ * store to find the objects of other servers. Its requests run concurrently, except an upload in parts, which blocks
+ * it. */
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/hash.h"

@@ -1,4 +1,4 @@
-/* ask: what other servers have: questions ahead, their answers, and the leases that come with them. */
+/* ask: questions to the peers which blocks they have, the answers, and the leases that come with them. */
 #include "base/check.h"
 #include "base/log.h"
 #include "kvcache/peer/peers_impl.h"
@@ -79,7 +79,7 @@ static void answered(struct peers *p, struct ask *a)
         if (p->seek[i].n_open && p->seek[i].ticket == a->ticket) p->seek[i].n_open--;
 }
 
-/* Nothing of it will be read any more: its lease goes back. */
+/* Ends a question: removes its known blocks, none of which is being read, and returns the lease to the peer. */
 static void end_ask(struct peers *p, uint32_t i)
 {
     struct ask *a = &p->ask[i];
@@ -92,7 +92,7 @@ static void end_ask(struct peers *p, uint32_t i)
     p->out.lease = a->lease;
     p->out.n = a->n_taken;
     if (p->other[a->peer].up && p->other[a->peer].epoch == a->epoch) (void)p->net->ops->send(p->net, &p->out);
-    a->used = false; /* a note that was not taken: the lease ends by itself */
+    a->used = false; /* if the queue was full, the peer ends the lease at its time limit */
 }
 
 static bool is_read(const struct peers *p, uint32_t i)
@@ -165,7 +165,7 @@ void ask_turn(struct peers *p, uint64_t now)
     }
     for (uint32_t i = 0; i < SEEKS_MAX; i++)
         if (p->seek[i].n_open && now >= p->seek[i].until_us) p->seek[i].n_open = 0;
-    for (uint32_t i = 0; i < PEERS_MAX; i++) { /* of a peer that was lost while blocks of it were read */
+    for (uint32_t i = 0; i < PEERS_MAX; i++) { /* segments of lost peers whose last read has ended */
         struct other *o = &p->other[i];
         if (o->up || !o->seg || o->n_read) continue;
         xfer_seg_drop(p->cfg.xfer, o->seg);
@@ -189,7 +189,7 @@ static void come(struct peers *p, const struct peer_note *n)
     }
     struct xfer_seg seg = { .kind = XFER_REMOTE, .fd = (int)n->peer, .epoch = n->epoch, .bytes = n->bytes };
     if (o->seg || xfer_seg_add(p->cfg.xfer, &seg, &o->seg)) {
-        o->up = false; /* blocks of it are still being read as it was before: its next coming counts */
+        o->up = false; /* reads of its earlier segment are in flight, or xfer is full: a later connection is used */
         p->out.type = PEER_DROP;
         p->out.peer = n->peer;
         p->out.epoch = n->epoch;
@@ -217,7 +217,7 @@ static void hear_answer(struct peers *p, const struct peer_note *n)
     while (i < ASKS_MAX && !(p->ask[i].used && p->ask[i].peer == n->peer && p->ask[i].epoch == n->epoch &&
                              p->ask[i].lease == n->lease && !p->ask[i].answered))
         i++;
-    if (i == ASKS_MAX) return; /* too late, twice, or never asked */
+    if (i == ASKS_MAX) return; /* the answer is late, a repetition, or to no question of ours */
     struct ask         *a = &p->ask[i];
     const struct other *o = &p->other[n->peer];
     uint64_t            ms = n->lease_ms < LEASE_MS_MAX ? n->lease_ms : LEASE_MS_MAX;
@@ -226,7 +226,7 @@ static void hear_answer(struct peers *p, const struct peer_note *n)
         ask_doubt(p, n->peer);
         return;
     }
-    a->until_us = a->sent_us + ms * 500; /* half of it: what is being read then has time to come */
+    a->until_us = a->sent_us + ms * 500; /* half of the lease, so that the last reads end within it */
     for (uint32_t k = 0; k < n->n; k++) {
         if (!n->where[k].found) continue;
         if (((uint64_t)n->where[k].slot + 1) * p->record_bytes > o->bytes)

@@ -1,5 +1,5 @@
-/* lend: blocks of this server's host that peers may read: as many as they ask for, each in a lease, which keeps the
- * slots where they are until it is given back or its time is over. */
+/* lend: lends blocks of this server's host to guests. The blocks of one question form a lease, which keeps their slots
+ * unchanged until the guest returns it, its time is over, or the guest is gone. */
 #include "base/check.h"
 #include "base/log.h"
 #include "kvcache/peer/peers_impl.h"
@@ -26,14 +26,14 @@ static uint32_t lent_to(const struct peers *p, uint32_t guest)
     return n;
 }
 
-/* What its users said of it binds the one who holds it, and a peer is not told: such blocks stay here. So do those that
- * another process left, which are not proven. */
+/* Blocks with a retention rule of their users (memory only, or an end) are not lent, because a peer does not learn the
+ * rule. Blocks that another process left are not lent either, because they are not proven. */
 static bool may_be_lent(const struct host_slot *s)
 {
     return s->state == SLOT_READY && !s->doomed && !s->found && !s->hold.memory_only && !kv_hold_ends(&s->hold);
 }
 
-/* Answers even when it lends nothing: then the one who asks need not wait. */
+/* Answers a guest's question, also if nothing is lent, so that the guest need not wait. */
 static void lend(struct peers *p, const struct peer_note *n)
 {
     struct kv_host *h = p->host;
@@ -64,7 +64,7 @@ static void lend(struct peers *p, const struct peer_note *n)
         a->where[i].payload = h->slot[s].payload;
         l->slot[n_lent++] = s;
     }
-    if (!p->net->ops->send(p->net, a)) return; /* it asks again, or computes */
+    if (!p->net->ops->send(p->net, a)) return; /* the guest gets no answer and waits until its time limit */
     if (!n_lent) return;
     for (uint32_t i = 0; i < n_lent; i++) {
         h->slot[l->slot[i]].readers++;

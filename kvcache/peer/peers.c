@@ -63,7 +63,7 @@ static bool seek(struct kv_below *b, const struct kv_key *key, uint32_t n, uint6
 static bool sought(const struct kv_below *b, uint64_t ticket) { return !ask_open(in(b), ticket); }
 static bool seeking(const struct kv_below *b) { return ask_open(in(b), 0); }
 
-/* It is written where others have their own copies: what a peer has is no reason not to keep it here. */
+/* Always false: a peer's copy is no reason not to store a block here. */
 static bool has(const struct kv_below *b, const struct kv_key *key)
 {
     (void)b;

@@ -1,4 +1,4 @@
-/* peers_impl: the inside of the row of peers.   Private to kvcache/peer and its tests. */
+/* peers_impl: the inside of the row of peers.   Private to kvcache/peer and its tests.   Thread: engine. */
 #pragma once
 #include "base/chain.h"
 #include "kvcache/host.h"
@@ -7,26 +7,26 @@
 
 enum { ASKS_MAX = 64, SEEKS_MAX = 64, KNOWN_MAX = 8192, LEASES_MAX = 64, NONE_KNOWN = -1 };
 
-struct other { /* a peer that we ask */
+struct other { /* a peer that we ask; named is not used yet */
     bool     up, named;
     uint64_t epoch, bytes;
-    uint32_t seg;    /* its slab, in xfer; 0: none, or of an earlier epoch and still read */
-    uint32_t n_read; /* reads of seg that are out */
-    uint32_t n_bad;  /* blocks of it in doubt */
+    uint32_t seg;    /* the xfer segment of its slab; 0: none. If not up: kept only until n_read is 0 */
+    uint32_t n_read; /* reads of seg in flight */
+    uint32_t n_bad;  /* wrong blocks and answers of this connection */
     char     name[64];
 };
 /* A question to one peer, and the lease that it answers with. */
 struct ask {
     bool          used, answered;
     uint32_t      peer, n;
-    uint64_t      epoch, lease, ticket, sent_us, until_us; /* until_us: its blocks are read no later */
-    uint32_t      n_known, n_taken;                        /* blocks that may still be read of it; that were */
+    uint64_t      epoch, lease, ticket, sent_us, until_us; /* until_us: no read of its blocks begins later */
+    uint32_t      n_known, n_taken;                        /* its blocks in known[]; its blocks that were read well */
     struct kv_key key[PWIRE_KEYS_MAX];
 };
 /* A block that a peer has. */
 struct known {
     bool          used, reading;
-    int32_t       next; /* by_key's, or in the free list */
+    int32_t       next; /* link of by_key, or of the free list */
     uint32_t      ask, slot;
     uint64_t      gen; /* rises with every use of this row */
     struct kv_key key;
@@ -58,22 +58,24 @@ struct peers {
     uint32_t            n_known;
     struct lease        lease[LEASES_MAX];
     struct peer_note    in, out;
-    bool                identified;      /* the lane was told which blocks these are */
-    uint64_t            n_lent, n_taken; /* blocks, ever */
+    bool                identified;      /* PEER_IDENT was sent to the lane */
+    uint64_t            n_lent, n_taken; /* blocks lent to guests, and those of them that were taken, ever */
 };
 
 /* ask.c */
-void     ask_hear(struct peers *p, const struct peer_note *n); /* UP, DOWN, ANSWERED */
-bool     ask_all(struct peers *p, const struct kv_key *key, uint32_t n, uint64_t *ticket_out);
-bool     ask_open(const struct peers *p, uint64_t ticket); /* 0: of any */
-void     ask_turn(struct peers *p, uint64_t now);
-int32_t  ask_known(struct peers *p, const struct kv_key *key); /* that can be read now, or NONE_KNOWN */
-void     ask_forget(struct peers *p, int32_t k, bool taken);   /* it is not read (any more) */
-void     ask_doubt(struct peers *p, uint32_t peer);            /* it gave a block that is wrong */
-uint64_t ask_forget_all(struct peers *p);
-bool     ask_check(const struct peers *p);
+void ask_hear(struct peers *p, const struct peer_note *n); /* handles UP, DOWN, ANSWERED */
+/* Asks every connected peer for n keys, which are copied. false: no peer was asked. */
+bool ask_all(struct peers *p, const struct kv_key *key, uint32_t n, uint64_t *ticket_out);
+/* Whether answers to the questions of this ticket (0: of any ticket) are still awaited. */
+bool     ask_open(const struct peers *p, uint64_t ticket);
+void     ask_turn(struct peers *p, uint64_t now);              /* ends questions whose time is over */
+int32_t  ask_known(struct peers *p, const struct kv_key *key); /* a block that can be read now, or NONE_KNOWN */
+void     ask_forget(struct peers *p, int32_t k, bool taken);   /* removes known block k, which is not being read */
+void     ask_doubt(struct peers *p, uint32_t peer);            /* counts a wrong block or answer of the peer */
+uint64_t ask_forget_all(struct peers *p);                      /* removes all known blocks that are not being read */
+bool     ask_check(const struct peers *p);                     /* false: an invariant is broken */
 /* lend.c */
-void lend_hear(struct peers *p, const struct peer_note *n); /* ASKED, GAVE_BACK, GONE */
-void lend_turn(struct peers *p, uint64_t now);              /* leases end */
+void lend_hear(struct peers *p, const struct peer_note *n); /* handles ASKED, GAVE_BACK, GONE */
+void lend_turn(struct peers *p, uint64_t now);              /* ends expired leases */
 void lend_end_all(struct peers *p);
-bool lend_check(const struct peers *p);
+bool lend_check(const struct peers *p); /* false: an invariant is broken; logged */

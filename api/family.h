@@ -1,6 +1,7 @@
-/* family: how a model speaks of tools and reasoning: which row of api/calls its answers follow, and what its chat
- * template takes. Both are found out once, when the model is loaded, from the template's text, from what it makes of
- * small conversations, and from the tokenizer's tokens.   Thread: family_init: one; afterwards constant and shared. */
+/* family: the form of a model's tool calls and reasoning: the row of api/calls/calls_row.h for its answers, and the
+ * abilities of its chat template. Both are determined once, when the model is loaded, from the template's text, from
+ * its output for small conversations, and from the tokenizer's tokens.   Thread: family_init: one; afterwards constant
+ * and shared. */
 #pragma once
 #include "api/calls/calls.h"
 #include "api/jinja/template.h"
@@ -10,19 +11,22 @@ enum { FAMILY_HEADER_MAX = 256 };
 struct family {
     struct calls_model calls;
     bool               tools;        /* the template shows tools */
-    bool               args_text;    /* it wants the arguments of past calls as JSON text; else as an object */
-    bool               null_content; /* it knows what to do with a content that is null */
-    bool               one_call;     /* it shows the first call of a message alone */
-    char               header[FAMILY_HEADER_MAX]; /* what it puts before an answer, up to a marker of reasoning */
-    uint32_t           n_header;                  /* 0: nothing that is known */
+    bool               args_text;    /* the template takes arguments of past calls as JSON text; false: as an object */
+    bool               null_content; /* the template accepts a content that is null */
+    bool               one_call;     /* the template shows only the first call of a message */
+    char               header[FAMILY_HEADER_MAX]; /* its text before an answer, up to a marker of reasoning */
+    uint32_t           n_header;                  /* bytes of header; 0: not known */
 };
 
-/* row, think: a name that calls_row_find or calls_think_find knows, "none", or "auto". t: NULL: no template. */
+/* row, think: a name that calls_row_find or calls_think_find knows, "none", or "auto". t NULL: the model has no
+ * template.
+ * f keeps pointers to constant tables only. */
 void family_init(struct family *f, const struct tmpl *t, const struct tok *tok, const char *row, const char *think);
-/* Whether a name may be given to family_init. */
+/* Whether family_init accepts a name for its row, or for its markers of reasoning. */
 bool family_row_known(const char *name);
 bool family_think_known(const char *name);
-/* All names of rows (or of markers of reasoning), with ", " between, into dst; cut to its bytes. Returns dst. */
+/* Writes all names of rows (false: of markers of reasoning), separated by ", ", to dst, cut to its size. Returns dst.
+ * */
 const char *family_names(bool rows, char *dst, size_t dst_bytes);
 /* Whether the rendered prompt leaves reasoning open, so that the answer begins inside it. */
 bool family_reasons(const struct family *f, const char *prompt, size_t n);

@@ -1,17 +1,19 @@
-/* parts: an answer that holds more than text: reasoning and tool calls, told from text while tokens come, for the
- * writer of the call's dialect.   Thread: the call's owner.
+/* parts: splits an answer into text, reasoning and tool calls while its tokens arrive, for the writer of the call's
+ * dialect.   Thread: the call's owner.
  *
- * Tokens go through the detokenizer, markers among them as such, into the automaton of api/calls; its events become
- * the columns text, reason and tool of the writer. Stop strings are looked for in text alone. A token is told with the
- * first event that it leads to; one that is markup alone with none, unless the request wants the ids of all tokens. */
+ * Tokens go through the detokenizer into the automaton of api/calls/calls.h, and tokens that are markers go there
+ * directly. The automaton's events become the columns text, reason and tool of the writer. Stop strings are looked for
+ * only in text. A token is reported with the first event that it leads to. A token that is only markup is not
+ * reported, unless the request wants the ids of all tokens. */
 #pragma once
 #include "api/answer.h"
 
-/* Where the call's model and request ask for it: makes parts for every choice. ST_NOMEM. */
+/* Makes parts for every choice, if the call's model and request need them. ST_NOMEM. */
 enum status parts_prepare(struct call *c);
-/* Token k of choice i. True: the choice is over, by a stop string or behind the one call that was asked for. */
+/* Takes token k of choice i and appends to out what it leads to. True: the choice is over, because of a stop string or
+ * because the only call that was asked for is complete. */
 bool parts_push(struct call *c, uint32_t i, uint32_t k, struct buf *out);
-/* No more tokens come; held text is told. *from_out: the first token that was told with no event. */
+/* Ends choice i: appends held text to out. *from_out: the first token that was reported with no event. */
 void parts_end(struct call *c, uint32_t i, uint32_t *from_out, struct buf *out);
 /* The choice is over: parts_push has said so. */
 bool parts_over(const struct parts *p);

@@ -1,5 +1,5 @@
-/* calls_tool: the tools of a request, as far as the reader of an answer needs them: names, and the kinds of value that
- * each argument takes.   Thread: made by the call's owner, in the call's arena; then constant. */
+/* calls_tool: the names of a request's tools, and the kinds of value that each argument takes, for the parser of
+ * answers (calls.h).   Thread: the call's owner makes them in the call's arena; then they are constant. */
 #pragma once
 #include "base/arena.h"
 #include "base/status.h"
@@ -18,7 +18,7 @@ enum calls_type {
     CALLS_STRING = 64,
     CALLS_ANY = 127,
 };
-enum { CALLS_PROPS_MAX = 1024 }; /* of a tool; what is over them counts as text */
+enum { CALLS_PROPS_MAX = 1024 }; /* properties of a tool; further ones count as strings */
 
 struct calls_prop {
     const char *name;
@@ -28,7 +28,7 @@ struct calls_prop {
 struct calls_tool {
     const char        *name;
     size_t             n;
-    bool               custom;  /* its one argument is free text */
+    bool               custom;  /* its only argument is free text */
     bool               allowed; /* it may be called */
     struct calls_prop *prop;    /* [n_prop], sorted */
     uint32_t           n_prop;
@@ -36,14 +36,14 @@ struct calls_tool {
 struct calls_tools {
     struct calls_tool *tool;
     uint32_t           n;
-    bool               limited; /* tools that are not allowed, or not known, are no calls */
+    bool               limited; /* a call of a tool that is not allowed, or not known, is text */
 };
 
-/* Fills t of the parameters' JSON schema (NULL: no arguments). The strings are copied. ST_NOMEM. */
+/* Fills t->prop from the parameters' JSON schema (NULL: no arguments). The strings are copied into a. ST_NOMEM. */
 enum status calls_tool_props(struct calls_tool *t, const json_t *schema, struct arena *a);
-/* NULL: there is none. */
+/* NULL: no tool has this name. */
 const struct calls_tool *calls_tool_find(const struct calls_tools *tools, const char *name, size_t n);
-/* The kinds of value that argument `key` takes; a string where nothing is known. */
+/* The kinds of value that argument `key` takes; CALLS_STRING if nothing is known of it. */
 uint8_t calls_tool_kinds(const struct calls_tool *t, const char *key, size_t n);
-/* 1 to max bytes of letters, digits and _-.: */
+/* Whether name is 1 to max bytes of letters, digits and the four characters _ - . : */
 bool calls_name_good(const char *name, size_t n, size_t max);

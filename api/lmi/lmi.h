@@ -1,6 +1,6 @@
-/* lmi: bodies with "inputs", "parameters" and "stream", as LMI and TGI containers take them.   Thread: the call's
- * owner.
- * One dialect in three forms, which differ in what stands around the objects of an answer. */
+/* lmi: the dialect of LMI and TGI containers, whose bodies have "inputs", "parameters" and "stream".   Thread: the
+ * call's owner.
+ * The dialect has three forms, which differ in the text around the objects of an answer. */
 #pragma once
 #include "api/dialect.h"
 

@@ -1,5 +1,6 @@
-/* regex: a regular expression of a client as an expression over bytes: ECMA-262 syntax (with the u flag's escapes), without
- * what no automaton can do.   Thread and errors of memory and size: as in engine/grammar/rx.h. */
+/* regex: translates a client's regular expression into an expression over bytes. The syntax is ECMA-262 with the u
+ * flag's escapes, without the features that no automaton can do.   Thread, errors of memory and size: as in
+ * engine/grammar/rx.h. */
 #pragma once
 #include "engine/grammar/rx.h"
 #include <stddef.h>
@@ -7,11 +8,11 @@
 enum { REGEX_BYTES_MAX = 64 << 10, REGEX_DEPTH_MAX = 128, REGEX_REPEAT_MAX = 65536, REGEX_ERR = 160 };
 
 struct regex_form {
-    bool search; /* a match anywhere in the text is enough, as for a schema's pattern; else the whole text must match */
-    bool json;   /* the text stands within the quotes of a JSON string, and is spelled so (chars.h) */
+    bool search; /* true: a match anywhere in the text, as for a schema's pattern; false: the whole text must match */
+    bool json;   /* the text is spelled as inside the quotes of a JSON string (chars.h) */
 };
 
-/* ST_INVALID: err says at which character what is wrong, or what is not supported (back-references, look-behind, \b, look-ahead
- * but at the beginning). A failure of the set of expressions shows in rx_status. */
+/* ST_INVALID: err names the character and what is wrong or not supported there (back-references, look-behind, \b,
+ * look-ahead except at the beginning). A failure of the set of expressions shows in rx_status. */
 enum status regex_rx(struct rx *x, const char *s, size_t n, struct regex_form form, uint32_t *rx_out,
                      char err[REGEX_ERR]);

@@ -1,6 +1,6 @@
-/* schema: a JSON schema (2020-12 and the older spellings of its keywords) as rules of a grammar. Every text of the grammar is
- * JSON that the schema accepts, in one spelling (docs/design/grammar.md). What cannot be enforced is refused, never ignored.
- * Thread: any. */
+/* schema: translates a JSON schema (2020-12 and the older spellings of its keywords) into rules of a grammar. Every
+ * text of the grammar is JSON that the schema accepts, in one spelling (docs/design/grammar.md). A keyword that cannot
+ * be enforced is refused, never ignored.   Thread: any; struct gr_rules belongs to one at a time. */
 #pragma once
 #include "base/json.h"
 #include "engine/grammar/grammar.h"
@@ -9,12 +9,12 @@ enum { SCHEMA_ERR = 500, SCHEMA_NODES_MAX = 50000, SCHEMA_DEPTH_MAX = 400 };
 
 struct schema_form {
     bool compact; /* no white space anywhere */
-    bool closed;  /* objects without additionalProperties take none */
+    bool closed;  /* objects without additionalProperties allow no further properties */
 };
 
-/* The symbol of all values that the schema accepts. ST_INVALID: err has the JSON pointer, the keyword and the reason. Failures of
- * the rules' bounds show in gr_rules_status. */
+/* Adds rules to r; *symbol_out: the symbol of all values that the schema accepts. ST_INVALID: err has the JSON
+ * pointer, the keyword and the reason. If a bound of the rules is reached, gr_rules_status says so. */
 enum status schema_rules(struct gr_rules *r, const json_t *schema, struct schema_form form, uint32_t *symbol_out,
                          char err[SCHEMA_ERR]);
-/* Any JSON object. */
+/* The symbol of any JSON object. */
 uint32_t schema_any_object(struct gr_rules *r, struct schema_form form);

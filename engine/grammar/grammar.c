@@ -1,4 +1,4 @@
-/* grammar: rules become arrays, and what matches nothing is taken out. */
+/* grammar: turns rules into arrays, and removes the symbols that match nothing. */
 #include "engine/grammar/grammar_impl.h"
 #include "engine/grammar/mask.h"
 #include <stdio.h>
@@ -143,9 +143,10 @@ static void become(struct waiting *w, uint32_t alt, bool *truth)
     w->stack[w->n_stack++] = rule;
 }
 
-/* truth: [n_rule] a rule is true as soon as all symbols of one of its alternatives are. terminal: which terminals are; NULL:
- * none of them, and no token. Every symbol is looked at once, so rules made to hurt cost their length (Dowling and Gallier
- * 1984). ST_NOMEM. */
+/* truth: [n_rule] a rule is true as soon as all symbols of one of its alternatives are. terminal: which terminals are;
+ * NULL:
+ * none of them, and no token. Every symbol is looked at once, so rules made to hurt cost their length (Dowling and
+ * Gallier 1984). ST_NOMEM. */
 static enum status spread(const struct gr_rules *r, const bool *terminal, bool *truth)
 {
     size_t         n = r->n_symbol + 1;

@@ -1,10 +1,10 @@
-/* grammar_impl: how a grammar lies in memory. Private to engine/grammar/. */
+/* grammar_impl: the structs of a grammar. Private to engine/grammar/.   Thread: as in grammar.h. */
 #pragma once
 #include "engine/grammar/grammar.h"
 #include "engine/grammar/lex.h"
 #include <stdatomic.h>
 
-/* A symbol's two upper bits say what it is. */
+/* The two upper bits of a symbol are its kind. */
 enum gr_kind { GR_RULE, GR_TERMINAL, GR_TOKEN, GR_END };
 enum { GR_KIND_SHIFT = 30 };
 #define GR_NUMBER_MASK ((1u << GR_KIND_SHIFT) - 1)
@@ -19,13 +19,13 @@ struct mask_cache;
 
 struct grammar {
     struct lex *lex;
-    /* All alternatives one behind the other, each ended by GR_END and the number of its rule. A dotted rule is an index. */
+    /* All alternatives in a row, each ended by GR_END and the number of its rule. A dotted rule is an index into it. */
     uint32_t          *symbol;
     uint32_t           n_symbol;
     uint32_t          *alt_first; /* [n_rule + 1] alternatives of a rule in alt[] */
     uint32_t          *alt;       /* where each begins in symbol[] */
     uint32_t           n_rule, n_token;
-    uint32_t          *token;    /* [n_token] the tokens that stand for themselves */
+    uint32_t          *token;    /* [n_token] the tokens that are terminals by their number */
     bool              *nullable; /* [n_rule] */
     uint32_t           start;    /* a rule */
     struct mask_cache *cache;

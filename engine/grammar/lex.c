@@ -1,4 +1,4 @@
-/* lex: states are made, each one once. */
+/* lex: makes the states of the automaton, each once. */
 #include "engine/grammar/lex.h"
 #include "base/arena.h"
 #include "base/hash.h"

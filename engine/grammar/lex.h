@@ -1,5 +1,6 @@
-/* lex: the terminals of a grammar, stepped through a text together. A state is what is left of each terminal that may still be
- * the one that stands there; it is made when it is first met, and stays.
+/* lex: an automaton that steps all terminals of a grammar through a text together. A state is the set of terminals
+ * that may still match, with the rest of each that is still to match. It is made when a text first reaches it, and is
+ * kept.
  *   create -> lex_start, lex_step ... -> free
  * Thread: any, several at a time. Steps between states that are known take no lock; making one does. */
 #pragma once
@@ -9,7 +10,7 @@
 enum { LEX_DEAD = 0 }; /* the state without terminals */
 #define LEX_UNKNOWN UINT32_MAX
 
-/* One terminal, and what is left of it. */
+/* A terminal, and the expression that is still to match. */
 struct lex_item {
     uint32_t terminal, rest;
 };
@@ -21,14 +22,14 @@ struct lex_state {
     const uint32_t        *accept; /* the terminals that may end here, in order */
     bool                   more;   /* a terminal may go on here */
     uint64_t               hash;
-    _Atomic uint32_t       next[]; /* by kind of byte; LEX_UNKNOWN: not asked yet */
+    _Atomic uint32_t       next[]; /* by kind of byte; LEX_UNKNOWN: not made yet */
 };
 
 struct lex {
-    struct lex_state **state; /* [state_max]; those below n_state are there */
+    struct lex_state **state; /* [state_max]; the first lex_n_state are set */
     uint8_t            kind[256];
     uint32_t           n_kind;
-    /* the rest is lex.c's */
+    /* private to lex.c */
     struct lex_made *made;
 };
 
@@ -37,24 +38,25 @@ struct lex_limits {
     size_t   bytes_max; /* of states */
 };
 
-/* rx: the terminals' set, which becomes the lexer's, also on error; rest: [n_terminal] each one's expression. ST_NOMEM,
- * ST_TOO_LARGE. */
+/* Takes over rx, the set of the terminals' expressions, also on error. rest: [n_terminal] the expression of each,
+ * copied.
+ * ST_NOMEM, ST_TOO_LARGE. */
 enum status lex_create(struct rx *x, const uint32_t *rest, uint32_t n_terminal, const struct lex_limits *limits,
                        struct lex **lex_out);
 void        lex_free(struct lex *l);
 size_t      lex_bytes(struct lex *l);
 uint32_t    lex_n_state(struct lex *l);
-struct rx  *lex_rx(struct lex *l);    /* to be read under lex_lock */
-uint32_t    lex_plain(struct lex *l); /* rx_json_plain in it */
+struct rx  *lex_rx(struct lex *l);    /* the set of expressions; read it under lex_lock */
+uint32_t    lex_plain(struct lex *l); /* rx_json_plain in that set */
 void        lex_lock(struct lex *l);
 void        lex_unlock(struct lex *l);
 
-/* The state in which these terminals are about to begin: in ascending order, each once. LEX_UNKNOWN: over a bound. */
+/* The state in which these terminals begin. terminal: [n] in ascending order, each once. LEX_UNKNOWN: over a bound. */
 uint32_t lex_start(struct lex *l, const uint32_t *terminal, uint32_t n);
-/* The slow half of lex_step. */
+/* The slow half of lex_step: makes the next state, under the lock. */
 uint32_t lex_make(struct lex *l, uint32_t from, uint8_t kind);
 
-/* After one more byte: LEX_DEAD, a state, or LEX_UNKNOWN when a bound is reached. */
+/* The state after one more byte: LEX_DEAD, a state, or LEX_UNKNOWN if a bound is reached. */
 static inline uint32_t lex_step(struct lex *l, uint32_t from, uint8_t byte)
 {
     uint8_t  kind = l->kind[byte];

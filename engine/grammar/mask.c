@@ -1,4 +1,4 @@
-/* mask: which tokens may come next. */
+/* mask: computes gr_mask: the tokens that may come next. */
 #include "engine/grammar/mask.h"
 #include "engine/grammar/match_impl.h"
 #include <string.h>

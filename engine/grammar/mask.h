@@ -1,6 +1,6 @@
-/* mask: what a state of the automaton says of all tokens, once and for all: which ones stay within its terminals, and which
- * ones go past the end of one, so that the rules must be asked. Kept for the states that come again (a string's inside, a
- * number's), within bounds.   Thread: any, several at a time. */
+/* mask: the part of a mask that depends only on a state of the automaton (lex.h): the tokens that stay within its
+ * terminals, and the tokens that go past the end of a terminal, for which the rules decide. It is cached, within
+ * bounds, for the states that are met again (inside a string, inside a number).   Thread: any, several at a time. */
 #pragma once
 #include "engine/grammar/lex.h"
 #include "engine/grammar/vocab.h"
@@ -24,6 +24,7 @@ struct mask_part {
 enum status mask_cache_create(struct mask_cache **c_out);
 void        mask_cache_free(struct mask_cache *c);
 size_t      mask_cache_bytes(struct mask_cache *c);
-/* What is known of the state; computed if need be. Released by mask_release. NULL: no memory, or over the lexer's bounds. */
+/* The part of a state, computed if it is not cached. The caller gives it back with mask_release. NULL: no memory, or
+ * over the lexer's bounds. */
 const struct mask_part *mask_get(struct mask_cache *c, struct lex *l, const struct gr_vocab *v, uint32_t state);
 void                    mask_release(struct mask_cache *c, const struct mask_part *p);

@@ -1,4 +1,4 @@
-/* mask_cache: the parts of masks that depend on a state of the automaton alone. */
+/* mask_cache: computes and caches the parts of masks that depend only on a state of the automaton. */
 #include "engine/grammar/mask.h"
 #include "engine/grammar/vocab_impl.h"
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* match: a text goes on, by bytes and by tokens, and back. */
+/* match: takes bytes and tokens of a text, and takes them back. */
 #include "engine/grammar/match_impl.h"
 #include <stdlib.h>
 #include <string.h>

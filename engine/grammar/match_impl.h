@@ -1,4 +1,4 @@
-/* match_impl: how a matcher lies in memory. Private to engine/grammar/. */
+/* match_impl: the structs of a matcher. Private to engine/grammar/.   Thread: one at a time for a matcher. */
 #pragma once
 #include "engine/grammar/grammar_impl.h"
 #include "engine/grammar/match.h"
@@ -11,12 +11,12 @@ enum {
     ROW_ITEMS_MAX = 2000,
     SEEN = 4096, /* a power of two, above twice ROW_ITEMS_MAX */
     MEMO = 1024,
-    WALK_THREADS = 2048, /* on the way from the root of a tree to one of its nodes, together */
+    WALK_THREADS = 2048, /* threads of all nodes on the path from the root of a trie to one node */
     WALK_FUEL = 200000,  /* steps of the automaton in one mask */
 };
 #define ROW_NONE UINT32_MAX
 
-/* A rule that was begun at row `origin` and whose symbols before `dot` are there. */
+/* A rule that began at row `origin` and whose symbols before `dot` have matched. */
 struct gr_item {
     uint32_t dot, origin;
 };
@@ -27,10 +27,10 @@ struct gr_row {
     uint32_t start;              /* the automaton's state in which its terminals begin */
     uint32_t key_row, key_state; /* it follows that row by the terminals that end in that state; ROW_NONE: by several */
     bool     end;                /* the text may end here */
-    bool     tokens;             /* one of the tokens that stand for themselves may follow */
+    bool     tokens;             /* a token that is a terminal by its number may follow */
 };
 
-/* One reading: terminals of a row that have come to a state. fresh: none of their bytes has come yet. */
+/* One reading: the terminals that began at a row and have reached a state. fresh: they have matched no byte yet. */
 struct gr_thread {
     uint32_t row, state, fresh;
 };
@@ -42,9 +42,9 @@ struct gr_config {
 struct gr_match {
     struct grammar        *g;
     const struct gr_vocab *v;
-    enum status            st; /* of what is being done */
+    enum status            st; /* of the call in progress */
     struct gr_config       now;
-    uint32_t               n_back, back_at; /* how many are remembered; where the next one goes */
+    uint32_t               n_back, back_at; /* how many are in back[]; index of the next one */
     struct gr_config       back[GR_BACK];   /* before each of the last tokens */
     uint32_t               n_row, n_item;
     struct gr_row          row[ROWS_MAX];
@@ -66,15 +66,18 @@ struct gr_match {
 uint32_t row_first(struct gr_match *m);
 /* The row that follows where terminals of these threads end in their states. n > 0. ROW_NONE: m->st says why. */
 uint32_t row_after(struct gr_match *m, const struct gr_thread *ended, uint32_t n);
-/* The row that follows by a token that stands for itself, at these threads' fresh rows. ROW_NONE with ST_INVALID in m->st: it may not. */
+/* The row after a token that is a terminal by its number, at these threads' fresh rows. ROW_NONE with ST_INVALID in
+ * m->st:
+ * the token is not allowed. */
 uint32_t row_after_token(struct gr_match *m, const struct gr_thread *at, uint32_t n, uint32_t token);
-/* Forgets the rows that nothing leads back to. */
+/* Forgets the rows that neither a thread nor an item refers to. */
 void rows_collect(struct gr_match *m);
 /* Forgets rows from n on. */
 void rows_cut(struct gr_match *m, uint32_t n);
 
 /* ---- match.c */
 
-/* One byte further: writes at most `room` threads and returns how many; 0: it is not allowed, or m->st says that a bound is reached. */
+/* Steps n threads over one byte: writes at most `room` threads and returns how many. 0: the byte is not allowed, or
+ * m->st says that a bound is reached. */
 uint32_t match_step(struct gr_match *m, const struct gr_thread *from, uint32_t n, uint8_t byte, struct gr_thread *out,
                     uint32_t room);

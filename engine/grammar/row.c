@@ -1,4 +1,4 @@
-/* row: rows of Earley's table are made, found again, and forgotten. */
+/* row: makes the rows of Earley's table, finds rows made before, and forgets rows. */
 #include "base/hash.h"
 #include "engine/grammar/match_impl.h"
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* rx: expressions are made: normal forms, and each one once. */
+/* rx: makes expressions in normal form, each once. */
 #include "base/hash.h"
 #include "engine/grammar/rx_impl.h"
 #include <stdlib.h>
@@ -120,8 +120,8 @@ static void set_facts(const struct rx *x, struct rx_node *n)
     if (n->nullable || (n->plain && n->kind != RX_K_NONE)) n->is_void = RX_VOID_NO;
 }
 
-/* The number of an expression that is in normal form. Its operands in kid[] are the last ones there, and are taken away again
- * if it exists already. */
+/* The number of an expression that is in normal form. Its operands in kid[] are the last ones there, and are taken
+ * away again if it exists already. */
 static uint32_t intern(struct rx *x, struct rx_node n)
 {
     bool     kids = n.kind == RX_K_OR || n.kind == RX_K_AND;

@@ -1,11 +1,12 @@
-/* rx: regular expressions over bytes, for terminals of a grammar. Each expression exists once in its set, so that equal ones have
- * equal numbers, and it is never changed.
+/* rx: regular expressions over bytes, for terminals of a grammar. Each expression exists once in its set, so that
+ * equal ones have equal numbers, and it is never changed.
  *   create -> constructors and derivatives, in any order -> free
- * An expression is stepped through a text by its derivatives (Brzozowski 1964, "Derivatives of regular expressions"; Owens,
- * Reppy and Turon 2009 for classes and for the rules that keep their number small). Intersection and complement cost nothing
- * there, and a repetition is a counter instead of copies.
- * Thread: one at a time; whoever shares a set holds a lock (lex.c).
- * Errors are sticky: over a bound or without memory a constructor returns RX_NONE, and rx_status says why from then on. */
+ * An expression is stepped through a text by its derivatives (Brzozowski 1964, "Derivatives of regular expressions";
+ * Owens, Reppy and Turon 2009 for classes and for the rules that keep their number small). Intersection and complement
+ * cost nothing there, and a repetition is a counter instead of copies.
+ * Thread: one at a time; a set that is shared needs a lock (lex.c has one).
+ * Errors are sticky: over a bound or without memory a constructor returns RX_NONE, and rx_status says why from then
+ * on. */
 #pragma once
 #include "base/status.h"
 #include <stdbool.h>
@@ -45,9 +46,9 @@ struct rx_limits {
 /* NULL: no memory. */
 struct rx  *rx_create(const struct rx_limits *limits);
 void        rx_free(struct rx *x);
-enum status rx_status(const struct rx *x);     /* ST_OK, ST_NOMEM, ST_TOO_LARGE */
-void   rx_refuel(struct rx *x, uint64_t fuel); /* from now on this much, and an earlier ST_TOO_LARGE is forgotten */
-size_t rx_bytes(const struct rx *x);           /* memory taken */
+enum status rx_status(const struct rx *x);          /* ST_OK, ST_NOMEM, ST_TOO_LARGE */
+void        rx_refuel(struct rx *x, uint64_t fuel); /* sets the fuel, and clears an earlier ST_TOO_LARGE */
+size_t      rx_bytes(const struct rx *x);           /* memory in use */
 
 uint32_t rx_of_class(struct rx *x, const struct rx_class *c);
 uint32_t rx_of_byte(struct rx *x, unsigned byte);
@@ -64,19 +65,20 @@ uint32_t rx_repeat(struct rx *x, uint32_t a, uint32_t min, uint32_t max);
 
 bool rx_nullable(const struct rx *x, uint32_t a); /* does it match the empty text? */
 
-/* Divides the byte values into kinds that no class made so far tells apart, and writes each value's kind. Later classes come of
- * derivatives alone, which combine those that are there. Returns the number of kinds, 1 to 256. */
+/* Divides the byte values into kinds that no class made so far distinguishes, and writes the kind of each value. After
+ * it only derivatives make classes, as combinations of existing ones. Returns the number of kinds, 1 to 256. */
 uint32_t rx_kinds(struct rx *x, uint8_t kind_out[256]);
-/* What is left to match after a byte of this kind (after rx_kinds). */
+/* The expression still to match after a byte of this kind (after rx_kinds). */
 uint32_t rx_derive(struct rx *x, uint32_t a, uint8_t kind);
-/* Does it match no text at all? Only an expression with an intersection or a complement needs a search (after rx_kinds). */
+/* Does it match no text at all? Only an expression with an intersection or a complement needs a search (after
+ * rx_kinds). */
 bool rx_is_void(struct rx *x, uint32_t a);
 
-/* If the expression begins with a repetition, its operand and how often it may still come. */
+/* Whether the expression begins with a repetition; writes its operand and how often it may still occur. */
 bool rx_leads(const struct rx *x, uint32_t a, uint32_t *operand_out, uint32_t *max_out);
 /* If the expression is up to `max` times an operand and then a tail: these three. */
 bool rx_counts(const struct rx *x, uint32_t a, uint32_t *operand_out, uint32_t *max_out, uint32_t *tail_out);
 /* Can no byte begin a text of both? (after rx_kinds) */
 bool rx_begin_apart(struct rx *x, uint32_t a, uint32_t b);
-/* Is every text of `part` one of `whole`? Says false where it cannot see it at once. */
+/* Is every text of `part` one of `whole`? May return false although it is, but never true where it is not. */
 bool rx_covers(const struct rx *x, uint32_t whole, uint32_t part);

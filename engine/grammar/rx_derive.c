@@ -1,4 +1,4 @@
-/* rx_derive: expressions are stepped through a text. */
+/* rx_derive: computes the derivatives of expressions. */
 #include "base/hash.h"
 #include "engine/grammar/rx_impl.h"
 #include <stdlib.h>

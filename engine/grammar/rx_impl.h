@@ -1,4 +1,4 @@
-/* rx_impl: how a set of expressions lies in memory. Private to rx*.c. */
+/* rx_impl: the structs of a set of expressions. Private to rx*.c.   Thread: as in rx.h. */
 #pragma once
 #include "base/chain.h"
 #include "engine/grammar/rx.h"

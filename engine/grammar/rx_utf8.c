@@ -1,4 +1,4 @@
-/* rx_utf8: ranges of characters become sequences of ranges of bytes. */
+/* rx_utf8: turns ranges of characters into sequences of ranges of bytes. */
 #include "engine/grammar/rx_utf8.h"
 
 static uint32_t of_bytes(struct rx *x, unsigned from, unsigned to)

@@ -5,8 +5,8 @@
 
 enum { RX_CODE_POINT_MAX = 0x10FFFF };
 
-/* One character from `from` to `to`, both ends among them. */
+/* One character from `from` to `to`, both included. */
 uint32_t rx_of_chars(struct rx *x, uint32_t from, uint32_t to);
-/* One character that stands for itself within a JSON string: anything but '"', '\\' and what is below a space; and not
- * U+007F, so that the ASCII part is what models write. */
+/* One character that needs no escape in a JSON string: any but '"', '\\' and the characters below a space; U+007F is
+ * left out too, because models hardly write it. */
 uint32_t rx_json_plain(struct rx *x);

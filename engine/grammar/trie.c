@@ -1,4 +1,4 @@
-/* trie: is built in one pass over tokens in order. */
+/* trie: builds the tree in one pass over the tokens in order. */
 #include "engine/grammar/trie.h"
 #include <stdbool.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* trie: the bytes of tokens as a tree in one array, in depth-first order, so that all tokens are stepped through together
- * and a subtree that leads nowhere is skipped by an addition.   Thread: any once it is made. */
+/* trie: the bytes of tokens as a tree in one array, in depth-first order, so that all tokens are stepped through
+ * together and a subtree that leads nowhere is skipped by an addition.   Thread: any once it is made. */
 #pragma once
 #include "base/status.h"
 #include <stddef.h>
@@ -24,13 +24,14 @@ struct trie {
     uint32_t          n;
 };
 
-/* What a token appends to a text; n = 0: nothing, and it is in no trie. */
+/* The bytes that a token appends to a text; n = 0: none, and the token is in no trie. */
 struct token_bytes {
     const unsigned char *p;
     uint32_t             n;
 };
 
-/* Of tokens of bytes[], in ascending order of their bytes; of equal ones the first stands in the trie alone. The trie is
- * freed by trie_free. ST_NOMEM; ST_TOO_LARGE: 2^24 nodes or more. */
+/* Makes the trie of token [n_token], indexes into bytes[] in ascending order of their bytes; of tokens with equal
+ * bytes only the first is in the trie. The caller frees it with trie_free. ST_NOMEM; ST_TOO_LARGE: 2^24 nodes or more.
+ * */
 enum status trie_make(const struct token_bytes *bytes, const uint32_t *token, uint32_t n_token, struct trie *t_out);
 void        trie_free(struct trie *t);

@@ -1,4 +1,4 @@
-/* vocab: tokens are copied and sorted. */
+/* vocab: copies and sorts the tokens, and builds their trees. */
 #include "engine/grammar/vocab_impl.h"
 #include "base/utf8.h"
 #include <stdbool.h>

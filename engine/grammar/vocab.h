@@ -1,12 +1,13 @@
-/* vocab: the tokens of a model as grammars see them: their bytes, and the tree of all of them. Made once for each tokenizer.
+/* vocab: the tokens of a model as grammars see them: their bytes, and the tree of all of them. Made once for each
+ * tokenizer.
  * Thread: any once it is made. */
 #pragma once
 #include "engine/grammar/trie.h"
 
 struct gr_vocab;
 
-/* bytes: [n_token] what each appends to a text in its middle; n = 0 for those that no text may contain (special ones). They
- * are copied. ST_NOMEM, ST_TOO_LARGE (2^24 tokens or nodes). */
+/* bytes: [n_token] the bytes that each token appends in the middle of a text; n = 0 for tokens that no text may
+ * contain (special ones). They are copied. ST_NOMEM, ST_TOO_LARGE (2^24 tokens or nodes). */
 enum status gr_vocab_create(const struct token_bytes *bytes, uint32_t n_token, struct gr_vocab **v_out);
 void        gr_vocab_free(struct gr_vocab *v);
 uint32_t    gr_vocab_n(const struct gr_vocab *v);

@@ -1,4 +1,4 @@
-/* vocab_impl: private to engine/grammar/. */
+/* vocab_impl: the structs of a vocabulary. Private to engine/grammar/.   Thread: any once it is made. */
 #pragma once
 #include "engine/grammar/rx.h"
 #include "engine/grammar/vocab.h"
@@ -8,8 +8,9 @@ struct vocab_alias {
     uint32_t first, second;
 };
 
-/* Tokens of up to chars_max characters that stand for themselves in a JSON string (rx_json_plain): wherever so many of them may
- * follow, all of these may, and only the rest is walked. (Guidance's llguidance calls it slicing.) */
+/* A slice: the tokens of up to chars_max characters that all need no escape in a JSON string (rx_json_plain). Where
+ * that many such characters may follow, all these tokens are allowed, and only the rest is walked. (Guidance's
+ * llguidance has the same method, called slicing.) */
 enum { SLICES = 3 };
 struct vocab_slice {
     uint32_t    chars_max; /* RX_MANY: any number */

@@ -1,13 +1,14 @@
-/* metrics_impl: the families of /metrics, a row each, and what the files of metrics share: metrics.c makes them and
- * writes, metrics_page.c samples and prints.   Thread: as in metrics.h. */
+/* metrics_impl: the table of the families of /metrics, and the struct that two files share: metrics.c makes and
+ * counts, metrics_page.c samples and prints.   Thread: as in metrics.h. */
 #pragma once
 #include "server/metrics.h"
 #include "server/nvml.h"
 #include <string.h>
 
 /* clang-format off */
-/* Which labels stand in front, and under which --old-metric-names a family is there (0 and 1: always). */
-enum family_kind { BARE, COMMON, OLD, OLDER, GPU }; /* GPU: one of each for every GPU, as many as there are */
+/* BARE: no common labels; COMMON: with them; both are always exported. OLD, OLDER: exported only with the matching
+ * --old-metric-names. GPU: one series for each GPU. The table writes BARE and COMMON as 0 and 1. */
+enum family_kind { BARE, COMMON, OLD, OLDER, GPU };
 
 /*  id             type      kind  labels     buckets      name, help */
 #define FAMILIES(X)                                                                                                                         \
@@ -150,7 +151,7 @@ enum family_id {
 #undef ID
         N_FAMILY
 };
-enum { WHYS_BELOW = 2 }; /* reasons for an eviction that a place below the host knows: the first of enum kv_evict_why */
+enum { WHYS_BELOW = 2 };   /* the first values of enum kv_evict_why: reasons for an eviction below the host */
 enum { N_HTTP_LABEL = 5 }; /* texts of a handler: N_CLASS with a status, one with the method, one without */
 /* Parts of memory with a bound, in the order of the label. */
 enum arena_id { ARENA_WEIGHTS, ARENA_WORK, ARENA_KV, ARENA_KV_HOST, ARENA_BODIES };

@@ -1,4 +1,4 @@
-/* metrics_page: what is asked for when the page is: the engine, the tiers and the process; and the page itself. */
+/* metrics_page: samples the engine, the tiers and the process when /metrics is requested, and prints the page. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"

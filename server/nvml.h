@@ -1,7 +1,7 @@
-/* nvml: the driver's figures of the machine's NVIDIA GPUs: use, memory, errors, throttling, XID events.
- * nvml_open -> nvml_get (any thread) -> nvml_close.   Thread: its own, the only one that calls libnvidia-ml.so.1. So a
- * driver that hangs stops these figures only, and their age shows it. Without the library there are no figures, which
- * is no error. */
+/* nvml: samples the driver's data on the machine's NVIDIA GPUs: use, memory, errors, throttling, XID events.
+ * nvml_open -> nvml_get (any thread) -> nvml_close.   Thread: one of its own, which alone opens and calls
+ * libnvidia-ml.so.1. If the driver hangs, only these samples stop, and their age shows it. Without the library there
+ * are no samples, which is no error. */
 #pragma once
 #include "base/status.h"
 #include <stdbool.h>
@@ -11,7 +11,7 @@ struct nvml;
 
 enum { NVML_GPUS_MAX = 16, NVML_THROTTLES = 7, NVML_EVERY_US = 1000000 };
 
-/* A figure that the driver does not give, or that cannot be true, keeps its last value. */
+/* A value keeps its last sample if the driver does not give it, or gives one that cannot be true. */
 struct nvml_gpu {
     double   utilization, memory_utilization; /* 0 .. 1 */
     uint64_t memory_total, memory_used;       /* bytes */
@@ -20,19 +20,19 @@ struct nvml_gpu {
     uint32_t rows_remapped, rows_pending, rows_failed;
     uint32_t throttle;        /* bits in the order of throttle_bit (nvml.c) */
     uint64_t n_xid, last_xid; /* since this start */
-    bool     lost;            /* the driver no longer reaches the GPU */
-    uint32_t n_odd;           /* number of figures that could not be true */
+    bool     lost;            /* the driver cannot reach the GPU any more */
+    uint32_t n_odd;           /* answers of the driver that cannot be true */
 };
 struct nvml_sample {
     uint32_t        n_gpu;
-    uint64_t        at_us; /* clock_us when all GPUs were read last */
+    uint64_t        at_us; /* clock_us of the last whole round */
     struct nvml_gpu gpu[NVML_GPUS_MAX];
 };
 
 enum status nvml_open(struct nvml **n_out); /* ST_NOMEM */
-/* False: there is no GPU, or no figure yet. */
+/* Copies the last sample. False: there is no GPU, or no sample yet. */
 bool nvml_get(const struct nvml *n, struct nvml_sample *out);
-void nvml_close(struct nvml *n); /* waits for the thread for less than a second; NULL is allowed */
+void nvml_close(struct nvml *n); /* waits a short time for the thread; NULL is allowed */
 
-/* The meaning of an XID for a server on that GPU, as the log words it. NULL: this XID has no entry. */
+/* The text of the log for an XID: what it means for this server. NULL: the event needs no attention. */
 const char *nvml_xid_meaning(uint64_t xid);

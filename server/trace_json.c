@@ -1,5 +1,5 @@
-/* trace_json: requests as OTLP spans in protobuf's JSON: ids in hex, 64-bit numbers as strings. Names of attributes are
- * those of OpenTelemetry's conventions for generative AI, and vLLM's beside them. */
+/* trace_json: writes requests as OTLP spans in protobuf's JSON: ids in hex, 64-bit numbers as strings. The attributes
+ * have the names of OpenTelemetry's conventions for generative AI, and some have vLLM's names too. */
 #include "base/hash.h"
 #include "base/json.h"
 #include "server/trace.h"

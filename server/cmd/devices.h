@@ -1,4 +1,4 @@
-/* devices: `spillway --list-devices`: what could compute here.   Thread: main. */
+/* devices: `spillway --list-devices`: lists the devices of this machine that a server can use.   Thread: main. */
 #pragma once
 
 /* Prints a line for each device. Returns an exit code. */

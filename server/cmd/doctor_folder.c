@@ -1,4 +1,4 @@
-/* doctor_folder: what a folder is good for: its file system, free space, writing past the page cache. */
+/* doctor_folder: checks a folder's file system, its free space, and whether writes can bypass the page cache. */
 #include "server/cmd/doctor.h"
 #include <errno.h>
 #include <fcntl.h>

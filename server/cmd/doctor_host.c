@@ -1,4 +1,4 @@
-/* doctor_host: limits of the process and its cgroup, and how the kernel is set. */
+/* doctor_host: checks the limits of the process and its cgroup, and the kernel's settings. */
 #include "base/memory.h"
 #include "base/thread.h"
 #include "server/cmd/doctor.h"

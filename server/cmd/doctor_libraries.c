@@ -1,5 +1,5 @@
-/* doctor_libraries: the GPU's driver, and the libraries that are opened at run time. None is closed again: the command
- * ends soon, and unloading the large ones takes longer than all its other checks. */
+/* doctor_libraries: checks the GPU's driver and the libraries that are opened at run time. None is closed again: the
+ * command ends soon, and unloading the large ones takes longer than all its other checks. */
 #include "server/cmd/doctor.h"
 #include <dirent.h>
 #include <dlfcn.h>

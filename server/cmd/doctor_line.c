@@ -1,4 +1,4 @@
-/* doctor_line: one line of what was found, as text or JSON, and one line of a file. */
+/* doctor_line: writes a finding as a line of text or JSON, and reads a line of a file. */
 #include "base/file.h"
 #include "base/json.h"
 #include "server/cmd/doctor.h"

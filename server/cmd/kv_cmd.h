@@ -1,4 +1,4 @@
-/* kv_cmd: `spillway kv`: what lies in a folder of --kv-nvme, without a server.   Thread: main. */
+/* kv_cmd: `spillway kv`: inspects a folder of --kv-nvme without a server.   Thread: main. */
 #pragma once
 
 /* argv[0] is "kv". Returns an exit code. */

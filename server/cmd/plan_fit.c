@@ -1,4 +1,4 @@
-/* plan_fit: memory by the closed forms that loading uses, and tokens/s by the roofline. */
+/* plan_fit: computes memory with the same formulas as loading, and tokens/s with the roofline model. */
 #include "base/memory.h"
 #include "server/cmd/plan.h"
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* tune: `spillway tune`: the matrices of a model, or of a well-known shape, to dev_tune.   Thread: main. */
+/* tune: `spillway tune`: gives the matrices of a model, or of a well-known shape, to dev_tune.   Thread: main. */
 #pragma once
 
 /* argv[0] is "tune". Returns an exit code. */

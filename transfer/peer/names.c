@@ -56,7 +56,7 @@ void names_text(struct names_found *f)
         snprintf(f->text, sizeof f->text, strchr(host, ':') ? "[%.45s]:%s" : "%.45s:%s", host, port);
 }
 
-/* The addresses of name i, behind those found before. */
+/* Appends the addresses of name i to out [n]; returns the new number. */
 static uint32_t resolve(struct names *s, uint32_t i, struct names_found *out, uint32_t n)
 {
     struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV }, *list = NULL;

@@ -24,9 +24,8 @@ static void find(void)
         UCX_CALLS(UCX_ROW)
 #undef UCX_ROW
     };
-    /* What can be said by the environment alone, before the library is opened. The library takes over the process's
-     * signals when it is loaded unless it is told not to; and over shared memory a dead peer's bytes read as if it lived
-     * unless it watches peers. */
+    /* These settings take effect only in the environment, before the library is opened. By default the library takes
+     * over the process's signals when it is loaded, and over shared memory a GET from a dead peer succeeds. */
     (void)setenv("UCX_HANDLE_ERRORS", "none", 0);
     (void)setenv("UCX_POSIX_ERROR_HANDLING", "y", 0);
     (void)setenv("UCX_LOG_LEVEL", "error", 0);
@@ -61,5 +60,5 @@ const struct ucx_api *ucx_api_get(char *why, size_t why_bytes)
     return good ? &found : NULL;
 }
 #else
-typedef int ucx_api_is_left_out; /* a file of C has a declaration */
+typedef int ucx_api_is_left_out; /* ISO C forbids an empty file */
 #endif

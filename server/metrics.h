@@ -12,7 +12,7 @@ struct routes;
 struct server;
 
 /* routes: determines the http_* series; owned by the caller and valid until metrics_free. old: which names of earlier
- * vLLMs are exported too. */
+ * vLLM versions are exported too. The caller frees *m_out with metrics_free. ST_NOMEM. */
 enum status metrics_create(const struct routes *routes, enum old_metrics old, struct metrics **m_out);
 void        metrics_free(struct metrics *m);
 /* Sets the common labels, and bounds the token histograms by the context. Call before the server is ready. */
@@ -59,4 +59,5 @@ void metrics_unknown_fields(struct metrics *m, uint64_t n);
 /* Updates the metrics from /proc. Not part of metrics_print, because it takes longer than printing. Any one thread. */
 void metrics_process(struct metrics *m);
 
+/* Samples the server and appends the text of /metrics to out. */
 void metrics_print(struct server *s, struct buf *out);

@@ -66,6 +66,14 @@ static void request_init(struct request *q, uint64_t seed, struct ring *outbox)
     q->r.outbox = outbox;
 }
 
+static void drop_guides(struct request *q)
+{
+    for (uint32_t k = 0; k < 3; k++) {
+        guide_drop(q->choice[k].guide);
+        q->choice[k].guide = NULL;
+    }
+}
+
 static bool answer_ok(const struct request *q, const struct eng_cfg *cfg)
 {
     for (uint32_t i = 0; i < q->r.n_choice; i++) {
@@ -98,6 +106,7 @@ static void *use(void *arg)
     if (ring_init(&outbox, 2 * PER_USER)) abort();
     while (u->n_done < PER_USER) {
         if (n_sent < PER_USER && n_sent - u->n_done < 5) {
+            drop_guides(&q[n_sent]); /* of a time before, when the queue was full */
             request_init(&q[n_sent], u->number * 977 + n_sent, &outbox);
             for (uint32_t i = 0; n_sent % 3 == 0 && i < q[n_sent].r.n_choice; i++)
                 q[n_sent].choice[i].guide = guided_guide(eos_ids, 1);
@@ -139,8 +148,7 @@ static void *use(void *arg)
         }
     }
     ring_free(&outbox);
-    for (uint32_t i = 0; i < PER_USER; i++)
-        for (uint32_t k = 0; k < 3; k++) guide_drop(q[i].choice[k].guide);
+    for (uint32_t i = 0; i < PER_USER; i++) drop_guides(&q[i]);
     free(q);
     return NULL;
 }

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { TRIES = 100 }; /* another writer may rename the temporary file away between our open and our lock, each time */
+enum { TRIES = 10000 }; /* another writer may rename the temporary file away between our open and our lock, each time */
 
 /* The temporary file, locked: no other writer has it. Returns 0 or errno. */
 static int part_open(int dir, const char *part, mode_t mode, int *fd_out)

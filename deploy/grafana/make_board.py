@@ -68,9 +68,10 @@ ROWS = [
         ("timeseries", "Bytes moved, per second", "Bps", [
             rate("spillway:kv_tier_written_bytes_total", "tier", "{{tier}} written"), rate("spillway:kv_tier_read_bytes_total", "tier", "{{tier}} read")]),
         ("timeseries", "Used of what is reserved", "percentunit", [
-            q("sum by (tier) (spillway:kv_tier_used_bytes{$BY}) / sum by (tier) (spillway:kv_tier_reserved_bytes{$BY})", "{{tier}}")]),
+            q("sum by (tier) (spillway:kv_tier_used_bytes{$BY}) / (sum by (tier) (spillway:kv_tier_reserved_bytes{$BY}) > 0)", "{{tier}}")]),
         ("timeseries", "Time of a load, p95", "s", [
-            q("histogram_quantile(0.95, sum by (le, tier) (rate(spillway:kv_load_seconds_bucket{$BY}[$__rate_interval])))", "{{tier}}")]),
+            q("histogram_quantile(0.95, sum by (le, tier) (rate(spillway:kv_load_seconds_bucket{$BY}[$__rate_interval]))) "
+              "and on (tier) sum by (tier) (rate(spillway:kv_load_seconds_count{$BY}[$__rate_interval])) > 0", "{{tier}}")]),
         ("timeseries", "Evictions/s by reason", "short", [rate("spillway:kv_evictions_total", "tier, reason", "{{tier}} {{reason}}")]),
         ("timeseries", "Checks that failed", "short", [q("sum by (tier) (spillway:kv_tier_verify_failures_total{$BY})", "{{tier}}")]),
         ("timeseries", "Folders", "short", [q("sum by (state) (spillway:kv_folder_segments{$BY})", "{{state}}"), q("sum(spillway:kv_folders_paused{$BY})", "paused")]),

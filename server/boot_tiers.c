@@ -243,17 +243,18 @@ int boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out)
 
     struct xfer_cfg   xc = { .jobs_max = 8192, .key = t->cfg.key };
     enum status       st = xfer_create(&xc, &t->xfer);
+    struct xfer_lane *peers = NULL;
+    if (!st && boot_peers_wanted(c)) { /* the first lane: it is the one that options can make impossible */
+        int code = boot_peers_lane(b, &peers, &t->cfg.peers);
+        if (code) return code;
+    }
     struct xfer_lane *lane[5] = { lane_nvme_create(32, 4, false), lane_dev_create() };
     int               n_lane = 2;
     /* Where threads copy, two share a load: one is bound by the latency of memory. A GPU's copy engines need no
      * help. */
     if (!pool->rank[0].dev->async && thread_cpu_count() > 1) lane[n_lane++] = lane_dev_create();
     if (t->objects) lane[n_lane++] = lane_object_create(t->objects);
-    if (!st && boot_peers_wanted(c)) {
-        int code = boot_peers_lane(b, &lane[n_lane], &t->cfg.peers);
-        if (code) return code;
-        n_lane++;
-    }
+    if (peers) lane[n_lane++] = peers;
     if (!st && t->secret && lane[0]) st = lane_nvme_seals(lane[0], (uint32_t)kv_record_bytes(t->cfg.block_bytes));
     for (int i = 0; i < n_lane; i++)
         if (!st) st = lane[i] ? xfer_lane_add(t->xfer, lane[i]) : ST_NOMEM;

@@ -48,10 +48,11 @@ class Shell:
         self.env = dict(os.environ, HOME=folder)
 
     def local(self, text):
-        model = os.path.join(ROOT, "models", "pebble")
-        for a, b in (("127.0.0.1:8080", "127.0.0.1:%d" % self.ports[0]), ("127.0.0.1:9000", "127.0.0.1:%d" % self.ports[1]),
-                     ("--port 9000", "--port %d" % self.ports[1]), ("/path/to/folder", model), ("/tmp/", self.folder + "/")):
-            text = text.replace(a, b)
+        """The text with the ports, the folder and the model of this run; in one pass, for the new paths may lie below /tmp/ too."""
+        instead = {"127.0.0.1:8080": "127.0.0.1:%d" % self.ports[0], "127.0.0.1:9000": "127.0.0.1:%d" % self.ports[1],
+                   "--port 9000": "--port %d" % self.ports[1], "/path/to/folder": os.path.join(ROOT, "models", "pebble"),
+                   "/tmp/": self.folder + "/"}
+        text = re.sub("|".join(map(re.escape, instead)), lambda found: instead[found.group()], text)
         if "./serve" in text and "--port" not in text:
             text = text.replace("./serve", "./serve --port %d" % self.ports[0])
         return text

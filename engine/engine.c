@@ -252,9 +252,12 @@ void eng_drain(struct engine *e, uint64_t deadline_us)
     atomic_store(&e->draining, true);
 }
 
-void eng_condemn(struct engine *e, const char *why)
+/* The engine is dead from here on and not only from its next turn on: its thread may hang in the driver. */
+void eng_condemn(struct engine *e, const char *why, enum status st)
 {
+    if (st == ST_BROKEN) atomic_store(&e->broken_seen, true);
     atomic_store(&e->condemned, why);
+    atomic_store(&e->dead_seen, true);
     ring_wake(&e->inbox);
 }
 

@@ -93,9 +93,9 @@ enum status eng_step(struct engine *e, uint64_t now_us, bool *did_work_out);
 void        eng_drain(struct engine *e,
                       uint64_t       deadline_us);  /* any thread: refuses new requests; cancels the rest at the deadline */
 bool        eng_idle(const struct engine *e); /* any thread: no request waits or runs */
-/* Any thread. The device computes wrong results: the engine's thread ends all requests and serves no more. why: static
- * text for the log. */
-void eng_condemn(struct engine *e, const char *why);
+/* Any thread. The device is not to be used any more: from now on the engine is dead, and its thread ends all requests
+ * when it gets to it. why: static text for the log. st: ST_DEVICE, or ST_BROKEN where the machine is at fault. */
+void eng_condemn(struct engine *e, const char *why, enum status st);
 void eng_stop(struct engine *e); /* ends every request with its final message, then joins the thread */
 void eng_free(struct engine *e);
 bool eng_tiers_stats(struct engine *e, struct kv_tiers_stats *out); /* any thread; false: no tiers */

@@ -12,7 +12,7 @@ struct probe {
     struct ring        outbox;
     uint32_t           prompt[PROBE_IDS_MAX], id[PROBE_TOKENS], n_prompt, n_bad;
     uint64_t           n_nan, next_us; /* requests with NaN that have been looked into; not before */
-    bool               asked, sick;
+    bool               asked, wanted, sick;
 };
 
 enum status probe_create(struct engine *e, const uint32_t *ids, uint32_t n, struct probe **p_out)
@@ -129,7 +129,10 @@ enum probe_says probe_turn(struct probe *p, uint64_t now_us)
     }
     if (now_us < p->next_us) return PROBE_WELL;
     eng_stats(p->e, &s);
-    if (p->n_bad == 0 && s.n_nan == p->n_nan) return PROBE_WELL;
+    if (p->n_bad == 0 && s.n_nan == p->n_nan && !p->wanted) return PROBE_WELL;
     p->n_nan = s.n_nan;
-    return ask(p, PROBE_TOKENS) ? PROBE_ASKS : PROBE_WELL;
+    p->wanted = !ask(p, PROBE_TOKENS) && p->wanted;
+    return p->asked ? PROBE_ASKS : PROBE_WELL;
 }
+
+void probe_ask(struct probe *p) { p->wanted = true; }

@@ -8,7 +8,7 @@
  * the other requests, and by the exact promise their content cannot reach it. If its result is NaN three times in a
  * row, each computed anew, then weights, kernels or the device are damaged for everybody: PROBE_SICK. Three times,
  * because a bit that flipped once is right the next time.
- * A client can cause at most one such prompt per second. */
+ * A client can cause at most one such prompt per second. probe_ask causes one too, after news of the driver. */
 #pragma once
 #include "engine/engine.h"
 
@@ -23,4 +23,6 @@ enum status probe_create(struct engine *e, const uint32_t *ids, uint32_t n, stru
  * caller. */
 enum status     probe_first(struct probe *p, uint64_t stuck_us);
 enum probe_says probe_turn(struct probe *p, uint64_t now_us);
-void            probe_free(struct probe *p); /* after eng_stop */
+/* The next turn asks the prompt though no request gave NaN. A device that is lost fails in that step. */
+void probe_ask(struct probe *p);
+void probe_free(struct probe *p); /* after eng_stop */

@@ -392,6 +392,11 @@ const float *rank_team_logits(struct rank_team *t) { return model_logits(t->rank
 
 struct device *rank_team_device(struct rank_team *t) { return t->rank[0].dev; }
 
+bool rank_team_place(const struct rank_team *t, uint32_t i, struct dev_place *out)
+{
+    return i < t->n_rank && dev_place(t->rank[i].dev, out);
+}
+
 void rank_team_ident(const struct rank_team *t, unsigned char out[32])
 {
     unsigned char rank[RANKS_MAX][IDENT_BYTES];

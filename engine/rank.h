@@ -40,9 +40,11 @@ struct eng_runner rank_team_runner(struct rank_team *t);
 const float      *rank_team_logits(struct rank_team *t); /* tests: rank 0's model_logits */
 /* The identity of the model on the ranks of this process (engine/model/ident.h). Needs cfg.load.ident. */
 void           rank_team_ident(const struct rank_team *t, unsigned char out[32]);
-struct device *rank_team_device(struct rank_team *t);             /* tools: rank 0's */
-uint64_t       rank_team_weight_bytes(const struct rank_team *t); /* over all ranks */
-uint64_t       rank_team_work_bytes(const struct rank_team *t);   /* of workspaces, over all ranks */
+struct device *rank_team_device(struct rank_team *t); /* tools: rank 0's */
+/* Where the GPU of this process's rank i is; false: i is beyond the ranks, or their devices are no GPUs. Any thread. */
+bool     rank_team_place(const struct rank_team *t, uint32_t i, struct dev_place *out);
+uint64_t rank_team_weight_bytes(const struct rank_team *t); /* over all ranks */
+uint64_t rank_team_work_bytes(const struct rank_team *t);   /* of workspaces, over all ranks */
 /* The KV pools of all ranks, for a segment of transfer/. Owned by the team. NULL: ranks on other nodes hold parts of the
  * blocks. */
 const struct xfer_ranks *rank_team_kv(struct rank_team *t, uint32_t *n_block_out);

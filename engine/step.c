@@ -185,7 +185,7 @@ static enum status land(struct engine *e)
                  atomic_load_explicit(&e->a.n_step, memory_order_relaxed) + 1);
         flight_fail(e, f);
     } else if (st) {
-        atomic_store(&e->broken_seen, st == ST_BROKEN);
+        if (st == ST_BROKEN) atomic_store(&e->broken_seen, true);
         return die(e, status_name(st));
     }
     uint64_t done_us = e->clock ? e->clock() : e->now_us;
@@ -251,7 +251,7 @@ static enum status audit(struct engine *e, bool *did_work_out)
     *did_work_out = true;
     if (e->clock) atomic_store_explicit(&e->a.last_progress_us, e->clock(), memory_order_relaxed);
     if (st == ST_OK || st == ST_STEP) return ST_OK;
-    atomic_store(&e->broken_seen, st == ST_BROKEN);
+    if (st == ST_BROKEN) atomic_store(&e->broken_seen, true);
     return die(e, status_name(st));
 }
 

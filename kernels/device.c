@@ -177,6 +177,12 @@ size_t dev_doing(const struct device *d, uint64_t now_us, char *text, size_t tex
     return i->doing ? i->doing(d, now_us, text, text_bytes) : 0;
 }
 
+bool dev_place(const struct device *d, struct dev_place *out)
+{
+    const struct dev_impl *i = (const struct dev_impl *)d;
+    return i->place && i->place(d, out);
+}
+
 bool dev_step_times(struct device *d, struct dev_times *out)
 {
     const struct dev_impl *i = (const struct dev_impl *)d;

@@ -418,6 +418,12 @@ void dev_arith(const struct device *d, enum dtype weights, const struct dev_quan
  * bytes. 0: unknown. */
 size_t dev_doing(const struct device *d, uint64_t now_us, char *text, size_t text_bytes);
 
+/* Where the device's GPU is on the machine's PCI bus. False: the device is no GPU. Any thread. */
+struct dev_place {
+    uint32_t domain, bus, slot;
+};
+bool dev_place(const struct device *d, struct dev_place *out);
+
 /* The time for which steps kept the device busy, and the idle time between them, since the last call. The first call
  * starts the count. Rank thread, no step in flight. False: this device does not measure it. */
 struct dev_times {

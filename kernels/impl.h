@@ -14,8 +14,9 @@ struct dev_impl {
     void (*weight_fill)(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, uint64_t seed,
                         uint64_t src_row, uint64_t src_col, uint64_t src_len, float std);
     size_t (*doing)(const struct device *d, uint64_t now_us, char *text,
-                    size_t text_bytes);                      /* as dev_doing; NULL: cannot tell */
-    void (*touch)(struct device *d, void *at, size_t bytes); /* as dev_touch; NULL: no-op */
+                    size_t text_bytes);                           /* as dev_doing; NULL: cannot tell */
+    bool (*place)(const struct device *d, struct dev_place *out); /* as dev_place; NULL: no GPU */
+    void (*touch)(struct device *d, void *at, size_t bytes);      /* as dev_touch; NULL: no-op */
     /* as dev_arith; writes text [bytes] */
     void (*arith)(const struct device *d, enum dtype weights, const struct dev_quant *q, enum dtype kv, char *text,
                   size_t bytes);

@@ -16,6 +16,7 @@
 #include "server/cmd/kv_cmd.h"
 #include "server/cmd/plan.h"
 #include "server/cmd/tune.h"
+#include "server/gpu_watch.h"
 #include "server/health.h"
 #include "server/metrics.h"
 #include "server/notify.h"
@@ -58,6 +59,8 @@ struct app {
     bool             handed, shut_idle; /* another serves now; its idle connections were closed */
     uint32_t         shown;             /* tenths of the load that were told */
     enum probe_says  probes;
+    struct gpu_watch gpus;
+    int              end_code; /* of a drain that nobody asked for; 0: an ordinary one */
     struct notify    notify;
 };
 
@@ -162,6 +165,9 @@ static int loaded(struct app *a)
                                .kv_bytes = (uint64_t)b->n_block * b->block_bytes * boot_ranks_here(b),
                                .cache_info = b->cache_info };
     metrics_loaded(a->srv->metrics, &ml);
+    struct dev_place place;
+    for (uint32_t i = 0; rank_team_place(b->team, i, &place); i++) gpu_watch_own(&a->gpus, &place);
+    a->gpus.lone = a->cfg.tensor_parallel == 1;
     struct gen_engine eng = boot_gen_engine(b);
     server_ready(a->srv, &b->model, &eng);
     int code = begin_serving(a);
@@ -196,11 +202,55 @@ static void engine_line(struct app *a, uint64_t now)
     a->t_line_us = now;
 }
 
+static void begin_drain(struct app *a)
+{
+    a->leaving = false;
+    server_drain(a->srv);
+    LOG_INFO("main: draining, %u requests have %u s to finish; a second signal ends at once",
+             atomic_load(&a->srv->n_gen), a->cfg.drain_s);
+}
+
+/* The drain that ends the service begins, now or after --drain-delay-seconds. */
+static void begin_end(struct app *a, uint64_t now)
+{
+    a->t_term_us = now + (uint64_t)a->cfg.drain_delay_s * 1000000u;
+    notify_say(&a->notify, "STOPPING=1\nSTATUS=ends, %u requests run", atomic_load(&a->srv->n_gen));
+    (void)takeover_bye(a->takeover);
+    if (boot_helps(&a->boot)) {
+        LOG_INFO("main: waiting for node 0 to end, at most %u s", a->cfg.drain_delay_s + a->cfg.drain_s + 2);
+    } else if (a->cfg.drain_delay_s) {
+        a->leaving = true;
+        server_leave(a->srv);
+        LOG_INFO("main: leaving, /ready is 503 and requests are taken for %u s more; a second signal ends at once",
+                 a->cfg.drain_delay_s);
+    } else {
+        begin_drain(a);
+    }
+}
+
+/* What the driver says of our GPUs. GPU_WELL also where there are none. */
+static enum gpu_says hear_gpus(struct app *a, const char **why_out)
+{
+    struct nvml_sample s;
+    if (!a->gpus.n_own || !nvml_get(a->srv->nvml, &s)) return GPU_WELL;
+    return gpu_watch_turn(&a->gpus, &s, why_out);
+}
+
 /* A node that helps. -1: go on; else the exit code: 0 when node 0 has said goodbye. */
 static int watch_node(struct app *a, uint64_t now)
 {
+    const char *why;
+    switch (hear_gpus(a, &why)) {
+    case GPU_RESTART: LOG_ERROR("main: %s, exiting", why); return EXIT_SOFTWARE;
+    case GPU_DRAIN: /* node 0 cannot be told to drain, and would lose its requests with this node */
+        if (!a->end_code) LOG_ERROR("main: %s; helping until node 0 ends", why);
+        a->end_code = EXIT_HARDWARE;
+        break;
+    case GPU_BROKEN: LOG_ERROR("main: %s, exiting", why); return EXIT_HARDWARE;
+    default: break;
+    }
     switch (boot_nodes_state(&a->boot)) {
-    case NODES_DONE: LOG_INFO("main: node 0 has ended"); return 0;
+    case NODES_DONE: LOG_INFO("main: node 0 has ended"); return a->end_code;
     case NODES_LOST: return a->t_term_us ? 0 : EXIT_SOFTWARE; /* the line above says why */
     case NODES_OK: break;
     }
@@ -208,14 +258,40 @@ static int watch_node(struct app *a, uint64_t now)
     return a->t_term_us && now > a->t_term_us + (uint64_t)a->cfg.drain_s * 1000000u + FAIL_US ? 0 : -1;
 }
 
+/* The least that keeps answers right (server/xid.h). */
+static void watch_gpus(struct app *a, uint64_t now, bool dead)
+{
+    const char *why;
+    switch (hear_gpus(a, &why)) {
+    case GPU_WELL: break;
+    case GPU_ASK:
+        LOG_INFO("main: %s; a plain prompt finds out whether it was this one", why);
+        probe_ask(a->boot.probe);
+        break;
+    case GPU_DRAIN:
+        if (a->end_code) break;
+        a->end_code = EXIT_HARDWARE;
+        LOG_ERROR("main: %s; what runs may finish, then this ends", why);
+        if (!a->t_term_us) begin_end(a, now);
+        break;
+    case GPU_RESTART:
+        if (!dead) eng_condemn(a->boot.engine, why, ST_DEVICE);
+        break;
+    case GPU_BROKEN:
+        if (!dead) eng_condemn(a->boot.engine, why, ST_BROKEN);
+        break;
+    }
+}
+
 /* 0: go on. Else the exit code of an engine that is lost: its clients have heard so. */
 static int watch_engine(struct app *a, uint64_t now)
 {
     struct eng_stats e;
     eng_stats(a->boot.engine, &e);
+    watch_gpus(a, now, e.dead);
     bool alive = eng_alive(a->boot.engine, now);
     a->probes = probe_turn(a->boot.probe, now);
-    if (a->probes == PROBE_SICK && !e.dead) eng_condemn(a->boot.engine, "a plain prompt gives NaN");
+    if (a->probes == PROBE_SICK && !e.dead) eng_condemn(a->boot.engine, "a plain prompt gives NaN", ST_DEVICE);
     if (boot_nodes_state(&a->boot) == NODES_LOST) e.dead = true; /* idle, it has not noticed yet */
     if (alive && !e.dead) {
         a->t_stuck_us = 0;
@@ -243,14 +319,6 @@ static int watch_engine(struct app *a, uint64_t now)
     return server_told(a->srv) || now - a->t_term_us > FAIL_US ? e.broken ? EXIT_HARDWARE : EXIT_SOFTWARE : 0;
 }
 
-static void begin_drain(struct app *a)
-{
-    a->leaving = false;
-    server_drain(a->srv);
-    LOG_INFO("main: draining, %u requests have %u s to finish; a second signal ends at once",
-             atomic_load(&a->srv->n_gen), a->cfg.drain_s);
-}
-
 static void on_signal(struct app *a, int sig, uint64_t now)
 {
     char err[400];
@@ -276,22 +344,9 @@ static void on_signal(struct app *a, int sig, uint64_t now)
             LOG_INFO("main: %s, exiting at once", a->t_term_us ? "asked again" : "still loading");
             _exit(0);
         }
-        a->t_term_us = now + (uint64_t)a->cfg.drain_delay_s * 1000000u;
-        notify_say(&a->notify, "STOPPING=1\nSTATUS=ends, %u requests run", atomic_load(&a->srv->n_gen));
-        (void)takeover_bye(a->takeover);
-        if (boot_helps(&a->boot)) {
-            LOG_INFO("main: waiting for node 0 to end, at most %u s", a->cfg.drain_delay_s + a->cfg.drain_s + 2);
-            break;
-        }
-        if (a->cfg.drain_delay_s) {
-            a->leaving = true;
-            server_leave(a->srv);
-            LOG_INFO("main: leaving, /ready is 503 and requests are taken for %u s more; a second signal ends at once",
-                     a->cfg.drain_delay_s);
-        } else {
-            begin_drain(a);
-        }
-        if (a->tty && sig == SIGINT) fputs("\nspillway: draining; a second Ctrl-C ends at once\n", stderr);
+        begin_end(a, now);
+        if (a->tty && sig == SIGINT && !boot_helps(&a->boot))
+            fputs("\nspillway: draining; a second Ctrl-C ends at once\n", stderr);
     }
 }
 
@@ -416,7 +471,7 @@ static int serve(struct app *a)
     if (a->boot.engine) eng_stop(a->boot.engine);
     if (!code) LOG_INFO("main: done");
     notify_close(&a->notify);
-    return code;
+    return code ? code : a->end_code;
 }
 
 extern char **environ;

@@ -32,6 +32,11 @@ struct nvml_memory_v2 {
     unsigned           version; /* size | 2 << 24 */
     unsigned long long total, reserved, free, used;
 };
+struct nvml_pci {
+    char     old_id[16];
+    unsigned domain, bus, device, id, subsystem;
+    char     bus_id[32];
+};
 struct nvml_event {
     nvml_device        device;
     unsigned long long type, data;
@@ -43,6 +48,7 @@ struct nvml_event {
     X(Init, "nvmlInit_v2", false, void)                                                                           \
     X(Count, "nvmlDeviceGetCount_v2", false, unsigned *n)                                                         \
     X(Handle, "nvmlDeviceGetHandleByIndex_v2", false, unsigned i, nvml_device *d)                                 \
+    X(Pci, "nvmlDeviceGetPciInfo_v3", true, nvml_device d, struct nvml_pci *p)                                    \
     X(Use, "nvmlDeviceGetUtilizationRates", true, nvml_device d, struct nvml_use *u)                              \
     X(Memory, "nvmlDeviceGetMemoryInfo", true, nvml_device d, struct nvml_memory *m)                              \
     X(MemoryNew, "nvmlDeviceGetMemoryInfo_v2", true, nvml_device d, struct nvml_memory_v2 *m)                     \
@@ -78,33 +84,6 @@ struct nvml {
  * limit, power brake, display clocks. Idle and clocks that somebody asked for are no throttling. */
 static const unsigned long long throttle_bit[NVML_THROTTLES] = { 0x4, 0x8, 0x10, 0x20, 0x40, 0x80, 0x100 };
 
-static const struct {
-    uint64_t    xid;
-    const char *meaning;
-} xids[] = { { 13, "fault of a program" },
-             { 31, "memory fault of a program" },
-             { 43, "a channel was stopped" },
-             { 45, "a channel was cleaned up" },
-             { 48, "uncorrectable memory error: replace the GPU if it comes again" },
-             { 63, "a row of memory will be remapped: reset the GPU at the next maintenance" },
-             { 64, "a row could not be remapped: replace the GPU" },
-             { 74, "NVLink error: ranks on this GPU cannot be trusted" },
-             { 79, "the GPU fell off the bus: replace the machine" },
-             { 92, "many corrected memory errors" },
-             { 94, "contained memory error: the process that was hit must be started again" },
-             { 95, "uncontained memory error: the GPU needs a reset" },
-             { 119, "its system processor does not answer" },
-             { 120, "its system processor failed" },
-             { 154, "the driver names a recovery action" },
-             { 160, "memory was marked for repair" } };
-
-const char *nvml_xid_meaning(uint64_t xid)
-{
-    for (size_t i = 0; i < sizeof xids / sizeof *xids; i++)
-        if (xids[i].xid == xid) return xids[i].meaning;
-    return NULL;
-}
-
 /* ---- the library ---- */
 
 static bool load(struct nvml_api *api)
@@ -131,6 +110,15 @@ static bool load(struct nvml_api *api)
     return true; /* the library stays: a call may hang in it for good */
 }
 
+/* Where GPU i is on the bus, by which a device of ours is known to be this one. */
+static void place(struct nvml *n, unsigned i)
+{
+    struct nvml_gpu *g = &n->sample.gpu[i];
+    struct nvml_pci  p = { .domain = 0 };
+    g->placed = n->api.Pci && !n->api.Pci(n->device[i], &p);
+    g->place = (struct dev_place){ p.domain, p.bus, p.device };
+}
+
 static bool find_gpus(struct nvml *n)
 {
     unsigned count = 0;
@@ -141,8 +129,12 @@ static bool find_gpus(struct nvml *n)
         return false;
     }
     n->sample.n_gpu = count < NVML_GPUS_MAX ? count : NVML_GPUS_MAX;
-    for (unsigned i = 0; i < n->sample.n_gpu; i++)
-        if (n->api.Handle(i, &n->device[i])) n->sample.gpu[i].lost = true;
+    for (unsigned i = 0; i < n->sample.n_gpu; i++) {
+        if (n->api.Handle(i, &n->device[i]))
+            n->sample.gpu[i].lost = true;
+        else
+            place(n, i);
+    }
     if (!n->sample.n_gpu || !n->api.EventsNew || !n->api.EventsOf || !n->api.EventsWait || n->api.EventsNew(&n->events))
         n->events = NULL;
     for (unsigned i = 0; n->events && i < n->sample.n_gpu; i++)
@@ -226,11 +218,13 @@ static void take_event(struct nvml *n, const struct nvml_event *e)
     if (e->type != NVML_XID) return; /* a double-bit error is counted by ECC, and has an XID of its own */
     for (unsigned i = 0; i < n->sample.n_gpu; i++) {
         if (n->device[i] != e->device) continue;
-        const char *meaning = nvml_xid_meaning(e->data);
-        n->sample.gpu[i].n_xid++;
-        n->sample.gpu[i].last_xid = e->data;
-        LOG_WARN_LIMITED("nvml: gpu %u reports XID %llu (%s)", i, e->data,
-                         meaning ? meaning : "see NVIDIA's list of XIDs");
+        const struct xid *x = xid_find(e->data);
+        struct nvml_gpu  *g = &n->sample.gpu[i];
+        g->n_xid++;
+        g->last_xid = e->data;
+        g->act[x->act].n++;
+        g->act[x->act].xid = e->data;
+        LOG_WARN_LIMITED("nvml: gpu %u reports XID %llu (%s)", i, e->data, x->meaning);
     }
 }
 

@@ -3,13 +3,17 @@
  * libnvidia-ml.so.1. If the driver hangs, only these samples stop, and their age shows it. Without the library there
  * are no samples, which is no error. */
 #pragma once
-#include "base/status.h"
-#include <stdbool.h>
-#include <stdint.h>
+#include "kernels/device.h"
+#include "server/xid.h"
 
 struct nvml;
 
 enum { NVML_GPUS_MAX = 16, NVML_THROTTLES = 7, NVML_EVERY_US = 1000000 };
+
+struct nvml_events_of { /* XIDs that ask for the same */
+    uint32_t n;         /* since this start */
+    uint64_t xid;       /* the last of them */
+};
 
 /* A value keeps its last sample if the driver does not give it, or gives one that cannot be true. */
 struct nvml_gpu {
@@ -22,6 +26,10 @@ struct nvml_gpu {
     uint64_t n_xid, last_xid; /* since this start */
     bool     lost;            /* the driver cannot reach the GPU any more */
     uint32_t n_odd;           /* answers of the driver that cannot be true */
+
+    struct nvml_events_of act[XID_ACTS];
+    struct dev_place      place;
+    bool                  placed; /* false: the library does not tell where the GPU is */
 };
 struct nvml_sample {
     uint32_t        n_gpu;
@@ -33,6 +41,3 @@ enum status nvml_open(struct nvml **n_out); /* ST_NOMEM */
 /* Copies the last sample. False: there is no GPU, or no sample yet. */
 bool nvml_get(const struct nvml *n, struct nvml_sample *out);
 void nvml_close(struct nvml *n); /* waits a short time for the thread; NULL is allowed */
-
-/* The text of the log for an XID: what it means for this server. NULL: the event needs no attention. */
-const char *nvml_xid_meaning(uint64_t xid);

@@ -4,7 +4,7 @@
     make_board.py [--check]      --check: exit 1 where spillway.json is not what this would write
 
 One row of panels per question that an operator asks: is it well, how long do users wait, what does the scheduler do, does the KV
-cache save work, what do the devices and the process take."""
+cache save work, are the GPUs well, what does the process take."""
 
 import json
 import os
@@ -75,6 +75,19 @@ ROWS = [
         ("timeseries", "Evictions/s by reason", "short", [rate("spillway:kv_evictions_total", "tier, reason", "{{tier}} {{reason}}")]),
         ("timeseries", "Checks that failed", "short", [q("sum by (tier) (spillway:kv_tier_verify_failures_total{$BY})", "{{tier}}")]),
         ("timeseries", "Folders", "short", [q("sum by (state) (spillway:kv_folder_segments{$BY})", "{{state}}"), q("sum(spillway:kv_folders_paused{$BY})", "paused")]),
+    ]),
+    ("Devices", [  # where the driver's library is
+        ("timeseries", "GPU in use", "percentunit", [q("spillway:gpu_utilization{$BY}", "{{instance}} gpu {{gpu}}")]),
+        ("timeseries", "GPU memory in use", "percentunit", [q("spillway:gpu_memory_used_bytes{$BY} / spillway:gpu_memory_total_bytes{$BY}", "{{instance}} gpu {{gpu}}")]),
+        ("timeseries", "Power", "watt", [q("spillway:gpu_power_watts{$BY}", "{{instance}} gpu {{gpu}}")]),
+        ("timeseries", "Temperature", "celsius", [q("spillway:gpu_temperature_celsius{$BY}", "{{instance}} gpu {{gpu}}")]),
+        ("timeseries", "GPUs whose clocks are held down, by reason", "short", [q("sum by (reason) (spillway:gpu_throttled{$BY})", "{{reason}}")]),
+        ("timeseries", "Memory errors, and rows of memory", "short", [
+            q("sum by (kind) (spillway:gpu_ecc_errors_total{$BY})", "{{kind}}"), q("sum by (state) (spillway:gpu_remapped_rows{$BY})", "rows {{state}}")]),
+        ("timeseries", "XIDs", "short", [q("sum by (instance, gpu) (spillway:gpu_xid_errors_total{$BY})", "{{instance}} gpu {{gpu}}")]),
+        ("timeseries", "The last XID", "none", [q("spillway:gpu_last_xid{$BY}", "{{instance}} gpu {{gpu}}")]),
+        ("timeseries", "GPUs that are lost, and age of these numbers", "short", [
+            q("sum by (instance) (spillway:gpu_lost{$BY})", "{{instance}} lost"), q("max by (instance) (spillway:gpu_sample_age_seconds{$BY})", "{{instance}} age in seconds")]),
     ]),
     ("Process", [
         ("timeseries", "CPU", "short", [q("rate(process_cpu_seconds_total{$BY}[$__rate_interval])")]),

@@ -49,6 +49,7 @@ struct cuda_attn_plan {
 struct cuda_dev {
     struct dev_impl       impl; /* first */
     int                   ordinal, arch, n_sm;
+    struct dev_place      place;
     bool                  deterministic, eager, pdl;
     uint32_t              rows_max; /* of a step; 0: not told */
     cudaStream_t          stream;

@@ -391,6 +391,7 @@ static enum status choose(struct cuda_dev *d, const struct dev_cfg *cfg, struct 
     }
     d->arch = p->major * 10 + p->minor;
     d->n_sm = p->multiProcessorCount;
+    d->place = (struct dev_place){ (uint32_t)p->pciDomainID, (uint32_t)p->pciBusID, (uint32_t)p->pciDeviceID };
     d->pdl = cfg->pdl && d->arch >= PDL_ARCH_MIN;
     return ST_OK;
 }
@@ -472,6 +473,12 @@ static void cuda_arith(const struct device *dev, enum dtype weights, const struc
     snprintf(text, bytes, "cuda.1 sm %d %s", d->arch, d->deterministic ? "deterministic" : "fast");
 }
 
+static bool cuda_place(const struct device *dev, struct dev_place *out)
+{
+    *out = ((const struct cuda_dev *)dev)->place;
+    return true;
+}
+
 enum status cuda_open(const struct dev_cfg *cfg, struct device **d_out)
 {
     struct cudaDeviceProp p = { .major = 0 };
@@ -489,6 +496,7 @@ enum status cuda_open(const struct dev_cfg *cfg, struct device **d_out)
                            .probe = cuda_probe,
                            .weight_fill = cuda_weight_fill,
                            .doing = cuda_doing,
+                           .place = cuda_place,
                            .arith = cuda_arith,
                            .copy = &cuda_copy_ops };
     d->wait_limit_us = WAIT_LIMIT_US;

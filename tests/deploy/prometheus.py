@@ -23,7 +23,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path[:0] = [os.path.join(ROOT, "tests", "e2e"), os.path.join(ROOT, "tests", "fault")]
 
-from harness import PATIENCE, Server, free_port, run_tests  # noqa: E402
+from harness import PATIENCE, Server, fake_nvml, free_port, run_tests  # noqa: E402
 from tiers import BASE, World  # noqa: E402
 
 BIN = os.path.join(os.environ.get("PROMETHEUS", os.path.join(ROOT, "build", "prometheus")), "usr", "bin")
@@ -55,12 +55,14 @@ def names_in(text):
 
 
 class Scraped:
-    """A server whose tiers are used, what asks it, and the Prometheus that scrapes it."""
+    """A server whose tiers are used and whose machine has GPUs, what asks it, and the Prometheus that scrapes it."""
 
     def __init__(self):
         self.folder = tempfile.mkdtemp(prefix="spillway-deploy-")
         self.tiers = World(7)
-        self.server = Server(*BASE, *TIGHT, *self.tiers.store())
+        driver, self.xids = os.path.join(self.folder, "driver"), os.path.join(self.folder, "xids")
+        fake_nvml(driver)  # so that the panels of GPUs have numbers; the server computes on the CPU
+        self.server = Server(*BASE, *TIGHT, *self.tiers.store(), env={"LD_LIBRARY_PATH": driver, "FAKE_NVML_EVENTS": self.xids})
         self.stop = threading.Event()
         self.askers = [threading.Thread(target=self.ask, args=(i,), daemon=True) for i in range(4)]
         self.port = free_port()
@@ -171,6 +173,15 @@ def a_healthy_server_fires_no_critical_alert(w):
     assert len(loaded) >= 15 and all(r["health"] == "ok" for g in w.api("rules")["groups"] for r in g["rules"]), loaded
 
 
+def an_xid_fires_its_alert(w):
+    with open(w.xids, "w") as f:
+        f.write("1 63;")
+    assert w.settled('ALERTS{alertname="SpillwayGpuXid"}')
+    firing = w.api("query", query='ALERTS{alertname="SpillwayGpuXid"}')["result"]
+    assert [r["metric"]["gpu"] for r in firing] == ["1"], firing
+    assert w.settled('ALERTS{alertname="SpillwayGpuRowsPending"}')  # which the driver says from the beginning
+
+
 def a_server_that_is_gone_is_seen(w):
     w.stop.set()
     w.server.stop()
@@ -204,7 +215,7 @@ def plot(w, path):
                 ax.plot([float(x) - end for x, _ in r["values"]], [float(y) for _, y in r["values"]], label=label, linewidth=1)
         ax.set_title("%s (%s)" % (p["title"], p["fieldConfig"]["defaults"]["unit"]), fontsize=9)
         top = max([y for line in ax.lines for y in line.get_ydata()], default=0)
-        ax.set_ylim(0, 1.1 * top or 1)
+        ax.set_ylim(0, 1.4 * top or 1)  # room for the legend
         ax.tick_params(labelsize=7)
         if len(ax.lines) > 0:
             ax.legend(fontsize=6, loc="upper left", ncol=1 + len(ax.lines) // 6)
@@ -213,7 +224,7 @@ def plot(w, path):
 
 
 TESTS = [the_rules_are_sound_and_each_alert_fires_where_it_should, the_board_is_what_its_script_writes, every_metric_named_is_exported,
-         promtool_reads_the_page, every_query_of_the_board_has_data, a_healthy_server_fires_no_critical_alert, a_server_that_is_gone_is_seen]
+         promtool_reads_the_page, every_query_of_the_board_has_data, a_healthy_server_fires_no_critical_alert, an_xid_fires_its_alert, a_server_that_is_gone_is_seen]
 
 
 def main():
@@ -223,7 +234,10 @@ def main():
     w = Scraped()
     try:
         if o.plot:
-            time.sleep(75)
+            time.sleep(45)
+            with open(w.xids, "w") as f:
+                f.write("1 63;")
+            time.sleep(30)
             plot(w, o.plot)
             return 0
         return run_tests(TESTS, w)

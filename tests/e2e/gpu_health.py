@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What /metrics tells of GPUs, by a libnvidia-ml.so.1 of the test's own, which tells plain numbers, lies, loses its GPU, hangs, or is old.
+"""What /metrics tells of GPUs, by a libnvidia-ml.so.1 of the tests' own (tests/fault/fake_nvml.c). What the server does about its own GPUs is in
+tests/fault/h_gpu.py.
 
     gpu_health.py [--preset check] [name ...]
 
@@ -9,7 +10,6 @@ import argparse
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,52 +19,10 @@ sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
 
 import scratch  # noqa: E402
+from harness import Server, fake_nvml  # noqa: E402
 from tiers import BASE, run_named  # noqa: E402
 
 TESTS = []
-LIBRARY = r"""
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-static int mode(const char *m) { const char *v = getenv("FAKE_NVML"); return v && strcmp(v, m) == 0; }
-static int touched(void) { const char *f = getenv("FAKE_NVML_GO"); return f && access(f, F_OK) == 0; }
-static void maybe_hang(void) { if (mode("hang") && touched()) for (;;) sleep(1000); }
-static int gone(void *d) { return mode("lost") && touched() && (size_t)d == 2 ? 15 : 0; }
-int nvmlInit_v2(void) { if (mode("stuck")) for (;;) sleep(1000); return mode("no driver") ? 9 : 0; }
-int nvmlDeviceGetCount_v2(unsigned *n) { *n = mode("many") ? 40 : 2; return 0; }
-int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **d) { *d = (void *)(size_t)(i + 1); return 0; }
-int nvmlDeviceGetUtilizationRates(void *d, unsigned *u) {
-    maybe_hang();
-    u[0] = mode("lies") ? 5000 : 40 + (unsigned)(size_t)d;
-    u[1] = mode("lies") ? 0xffffffffu : 7;
-    return gone(d);
-}
-int nvmlDeviceGetMemoryInfo(void *d, unsigned long long *m) { m[0] = 1000; m[1] = 600; m[2] = 400; return gone(d); }
-#ifndef OLD
-struct v2 { unsigned version; unsigned long long total, reserved, free, used; };
-int nvmlDeviceGetMemoryInfo_v2(void *d, struct v2 *m) {
-    if (m->version != (sizeof *m | 2u << 24)) return 25;
-    m->total = mode("lies") ? 10 : 85899345920ull; m->used = mode("lies") ? ~0ull : 12345678;
-    return gone(d);
-}
-int nvmlDeviceGetRemappedRows(void *d, unsigned *c, unsigned *u, unsigned *p, unsigned *f) { *c = 1; *u = 2; *p = 1; *f = 0; return gone(d); }
-int nvmlDeviceGetCurrentClocksEventReasons(void *d, unsigned long long *m) { *m = 0x1 | 0x4 | 0x40; return gone(d); }
-int nvmlEventSetCreate(void **e) { *e = (void *)0x55; return 0; }
-int nvmlDeviceRegisterEvents(void *d, unsigned long long t, void *e) { return e == (void *)0x55 && (t & 8) ? 0 : 2; }
-struct event { void *device; unsigned long long type, data; unsigned a, b; };
-int nvmlEventSetWait_v2(void *s, struct event *e, unsigned ms) {
-    static int told;
-    if (mode("spin")) return 10;
-    if (mode("xid") && touched() && !told++) { e->device = (void *)2; e->type = 8; e->data = 94; return 0; }
-    usleep(ms * 1000);
-    return 10;
-}
-#endif
-int nvmlDeviceGetPowerUsage(void *d, unsigned *mw) { *mw = 312500; return gone(d); }
-int nvmlDeviceGetTemperature(void *d, int s, unsigned *c) { *c = 61; return s ? 2 : gone(d); }
-int nvmlDeviceGetTotalEccErrors(void *d, int type, int counter, unsigned long long *n) { *n = type ? 3 : 17; return counter ? 2 : gone(d); }
-"""
 
 
 def test(fn):
@@ -77,25 +35,20 @@ class World:
         self.folder = tempfile.mkdtemp(prefix="spillway-nvml-")
         self.running = []
         for name, flags in (("new", []), ("old", ["-DOLD"])):
-            os.mkdir(os.path.join(self.folder, name))
-            subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-xc", "-", "-o", os.path.join(self.folder, name, "libnvidia-ml.so.1"), *flags], input=LIBRARY,
-                           text=True, check=True)
+            fake_nvml(os.path.join(self.folder, name), *flags)
 
     def start(self, mode, library="new"):
-        from harness import Server
-
         self.go = os.path.join(self.folder, "go-" + mode.replace(" ", "-"))
-        before = dict(os.environ)
-        os.environ.update(LD_LIBRARY_PATH=os.path.join(self.folder, library), FAKE_NVML=mode, FAKE_NVML_GO=self.go)
-        try:
-            self.running.append(Server(*BASE))
-        finally:
-            os.environ.clear()
-            os.environ.update(before)
+        env = {"LD_LIBRARY_PATH": os.path.join(self.folder, library), "FAKE_NVML": mode, "FAKE_NVML_GO": self.go, "FAKE_NVML_EVENTS": self.go + "-events"}
+        self.running.append(Server(*BASE, env=env))
         return self.running[-1]
 
     def event(self):
         open(self.go, "w").close()
+
+    def xid(self, gpu, number):
+        with open(self.go + "-events", "a") as f:
+            f.write("%d %d;" % (gpu, number))
 
     def close(self):
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -144,13 +97,17 @@ def what_the_driver_says_is_on_the_page(w):
 
 
 @test
-def an_xid_is_counted_and_explained(w):
-    s = w.start("xid")
+def an_xid_is_counted_and_explained_and_costs_nothing_where_the_gpu_is_not_ours(w):
+    s = w.start("plain")
     wait(s, lambda g: g, "a sample")
-    w.event()
+    w.xid(1, 94)
     g = wait(s, lambda g: g.get(("gpu_xid_errors_total", 'gpu="1"')) == 1, "the event")
     assert g["gpu_last_xid", 'gpu="1"'] == 94 and g["gpu_xid_errors_total", 'gpu="0"'] == 0
     assert "gpu 1 reports XID 94 (contained memory error" in log(s)
+    for number in (95, 79, 64, 13, 7777):
+        w.xid(0, number)
+    g = wait(s, lambda g: g.get(("gpu_xid_errors_total", 'gpu="0"')) == 5, "the others")
+    assert g["gpu_last_xid", 'gpu="0"'] == 7777
     serves(s)
     s.stop()
 

@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 
-from harness import BINARY, PATIENCE, Server, eventually, post_bytes, row, slower
+from harness import BINARY, PATIENCE, Server, eventually, fake_nvml, post_bytes, row, slower
 
 SHAPE = ["--device", "cuda", "--kv-cache-bytes", "16MiB", "--max-model-len", "256", "--max-num-seqs", "8", "--max-num-batched-tokens", "64"]
 PROMPTS = ["The capital of France is", "Monday, Tuesday,", "Count: one, two,"]
@@ -323,6 +323,125 @@ def rows():
     @row("H4", "a GPU that is broken: the same, with an exit code of its own", own=True)
     def h4(_):
         lost(71, ECC)
+
+    def stream(s, max_tokens):
+        """A connection whose answer has begun."""
+        c = s.conn()
+        body = {"prompt": "Once", "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True, "stream": True}
+        c.send(post_bytes("/v1/completions", json.dumps(body).encode(), ("Connection: close",)))
+        while b"data: " not in c.data:
+            c.data += c.sock.recv(1 << 16)
+        return c
+
+    class Driver:
+        """A server on the emulated GPUs whose driver has news of them."""
+
+        def __init__(self, mode, *args):
+            self.folder = tempfile.TemporaryDirectory(prefix="spillway-nvml-")
+            self.events, self.go = os.path.join(self.folder.name, "events"), os.path.join(self.folder.name, "go")
+            library = os.path.join(self.folder.name, "lib")
+            fake_nvml(library)
+            self.s = Server(*SHAPE, *args, env={"LD_LIBRARY_PATH": library, "FAKE_NVML": mode, "FAKE_NVML_EVENTS": self.events, "FAKE_NVML_GO": self.go,
+                                                "EMU_DEVICES": "2"})
+            self.n = 0
+            eventually(lambda: b"spillway:gpu_lost" in self.s.get("/metrics").body, "a sample of the driver")
+
+        def xid(self, gpu, number):
+            with open(self.events, "a") as f:
+                f.write("%d %d;" % (gpu, number))
+            self.n += 1
+
+        def heard(self):
+            eventually(lambda: self.s.metric("spillway:gpu_xid_errors_total") == self.n, "the XID")
+
+        def still_serves(self, base):
+            for _ in range(3):  # as long as the watch needs to look twice
+                assert answers(self.s) == base and self.s.get("/ready").status == 200, self.s.tail()
+                time.sleep(0.4)
+
+        def stop(self):
+            self.s.stop()
+            self.folder.cleanup()
+
+    def ends(mode, number, code, *args, gpu=0, lost=False):
+        """A stream runs and the driver tells: /health is 503 or gone, the stream hears an error, this exit code, within seconds."""
+        d = Driver(mode, *args)
+        try:
+            c = stream(d.s, 200)
+            began = time.monotonic()
+            if lost:
+                open(d.go, "w").close()
+            else:
+                d.xid(gpu, number)
+            r = c.read_all()
+            c.close()
+            assert d.s.proc.wait(PATIENCE) == code, (number, d.s.proc.returncode, d.s.tail())
+            assert time.monotonic() - began < 6 * slower()
+            assert r and (b'"error"' in r[-1].body or b"[DONE]" in r[-1].body), "cut off in silence"
+            assert ("XID %d" % number if not lost else "is lost") in log_of(d.s), d.s.tail()
+        finally:
+            d.stop()
+
+    @row("H3", "XIDs of a program that failed, perhaps another one's: a prompt of our own finds out, and nothing else happens", own=True)
+    def h3_asks(_):
+        base = want()
+        d = Driver("plain")
+        try:
+            for number in (13, 31, 43, 45):
+                asked = log_of(d.s).count("a plain prompt finds out")
+                steps = d.s.metric("spillway:engine_steps_total")
+                d.xid(0, number)
+                d.heard()
+                eventually(lambda: log_of(d.s).count("a plain prompt finds out") == asked + 1, "the question")
+                eventually(lambda: d.s.metric("spillway:engine_steps_total") > steps, "its step")
+            d.still_serves(base)
+            assert not d.s.error_lines(), d.s.error_lines()
+        finally:
+            d.stop()
+
+    @row("H4", "XIDs: what is no harm, or of another GPU, or of a link that nobody uses, costs nothing", own=True)
+    def h4_nothing(_):
+        base = want()
+        d = Driver("plain")
+        try:
+            for gpu, number in ((0, 63), (0, 92), (0, 154), (0, 160), (0, 171), (0, 9999), (0, 74), (1, 48), (1, 79), (1, 94), (1, 95), (1, 64), (1, 119)):
+                d.xid(gpu, number)
+            d.heard()
+            d.still_serves(base)
+            assert not d.s.error_lines(), d.s.error_lines()
+        finally:
+            d.stop()
+        d = Driver("no places")  # which GPU is ours cannot be told: said once, and nothing is done
+        try:
+            d.xid(0, 95)
+            d.heard()
+            d.still_serves(base)
+            assert log_of(d.s).count("tells nothing of the GPU at 0000:01:00.0") == 1, d.s.tail()
+        finally:
+            d.stop()
+
+    @row("H4", "XIDs: a GPU of ours that is broken ends the process with 71, a contained error with 70", own=True)
+    def h4_ends(_):
+        ends("plain", 94, 70)
+        ends("plain", 95, 71)
+        ends("plain", 79, 71)
+        ends("plain", 74, 71, "--tensor-parallel-size", "2", gpu=1)
+        ends("lost", 0, 71, "--cuda-device", "1", lost=True)
+
+    @row("H4", "XID 64: the GPU is to be replaced; what runs finishes, then 71", own=True)
+    def h4_drains(_):
+        d = Driver("plain")
+        try:
+            c = stream(d.s, 200)
+            d.xid(0, 64)
+            eventually(lambda: "what runs may finish" in log_of(d.s), "the drain")
+            r = c.read_all()
+            c.close()
+            assert b"[DONE]" in r[-1].body and b'"error"' not in r[-1].body, r[-1].body[-200:]
+            assert d.s.proc.wait(PATIENCE) == 71, (d.s.proc.returncode, d.s.tail())
+            assert "main: done" in log_of(d.s), d.s.tail()
+        finally:
+            d.stop()
 
     @row("H8", "a graph that cannot be captured: one warning, the same answers", own=True)
     def h8(_):

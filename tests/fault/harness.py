@@ -74,6 +74,13 @@ def free_port():
         return s.getsockname()[1]
 
 
+def fake_nvml(folder, *flags):
+    """Makes the folder, and in it the libnvidia-ml.so.1 of fake_nvml.c, for LD_LIBRARY_PATH."""
+    os.mkdir(folder)
+    source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fake_nvml.c")
+    subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-Wall", "-Werror", "-o", os.path.join(folder, "libnvidia-ml.so.1"), source, *flags], check=True)
+
+
 class Reply:
     def __init__(self, status, reason, headers, body, version):
         self.status, self.reason, self.headers, self.body, self.version = status, reason, headers, body, version

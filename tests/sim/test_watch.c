@@ -1,5 +1,5 @@
-/* What watches the engine, as stories (story.h): NaN of a client and NaN of the device (rows H7), a device that is slow
- * (H6). */
+/* What watches the engine, as stories (story.h): NaN of a client and NaN of the device (rows H7), news of the driver
+ * (H3, H4), a device that is slow (H6). */
 #include "engine/probe.h"
 #include "sim/story.h"
 
@@ -106,7 +106,7 @@ static void H7_a_device_that_computes_nan_is_given_up(void **state)
     struct client *late = submitted(50, 20, 6, 0);
     late->expect_nan = true;
     assert_int_equal(probe_turn(probe, w->now_us), PROBE_SICK);
-    eng_condemn(w->e, "a plain prompt gives NaN");
+    eng_condemn(w->e, "a plain prompt gives NaN", ST_DEVICE);
     step();
     assert_int_equal(ended(late, 0), ENG_ERROR);
     assert_int_equal(late->r.status, ST_DEVICE);
@@ -138,6 +138,61 @@ static void H7_a_fault_that_passes_is_no_reason_to_end(void **state)
     }
     assert_int_equal(n_nan(), 18);
     assert_true(eng_alive(w->e, w->now_us));
+    finish();
+    close_watched();
+}
+
+/* ---- news of the driver: a program on the GPU failed */
+
+/* An idle engine runs the probe's steps until it has its answer or is dead. */
+static void asked(void)
+{
+    probe_ask(probe);
+    w->now_us += 2 * PROBE_EVERY_US;
+    assert_int_equal(probe_turn(probe, w->now_us), PROBE_ASKS);
+    for (uint32_t i = 0; i < 20; i++) {
+        step();
+        (void)probe_turn(probe, w->now_us);
+    }
+}
+
+static void H3_news_of_a_failed_program_costs_one_prompt_unless_it_was_this_one(void **state)
+{
+    (void)state;
+    struct eng_stats before, after;
+    open_watched();
+    eng_stats(w->e, &before);
+    for (uint32_t i = 0; i < 3; i++) {
+        asked();
+        assert_true(eng_alive(w->e, w->now_us));
+    }
+    eng_stats(w->e, &after);
+    assert_int_equal(after.n_finished[ENG_LENGTH] - before.n_finished[ENG_LENGTH], 3);
+    assert_int_equal(probe_turn(probe, w->now_us + 2 * PROBE_EVERY_US), PROBE_WELL); /* once for each piece of news */
+    w->fake.fail_at = 1; /* from now on every step says that the device is lost */
+    asked();
+    assert_false(eng_alive(w->e, w->now_us));
+    close_watched();
+}
+
+static void H4_a_condemned_engine_is_dead_at_once(void **state)
+{
+    (void)state;
+    struct eng_stats s;
+    open_watched();
+    struct client *c = submitted(1, 20, 60, 0);
+    for (uint32_t i = 0; i < 4; i++) step();
+    c->expect_nan = true; /* its end will be an error */
+    eng_condemn(w->e, "the GPU fell off the bus", ST_BROKEN);
+    assert_false(eng_alive(w->e, w->now_us)); /* though its thread has had no turn yet, and may never have one */
+    eng_stats(w->e, &s);
+    assert_true(s.dead && s.broken);
+    assert_int_equal(eng_submit(w->e, &c->r), ST_DEVICE);
+    step();
+    assert_int_equal(ended(c, 0), ENG_ERROR);
+    eng_condemn(w->e, "and more", ST_DEVICE); /* the machine stays at fault */
+    eng_stats(w->e, &s);
+    assert_true(s.dead && s.broken);
     finish();
     close_watched();
 }
@@ -185,6 +240,8 @@ int main(void)
         cmocka_unit_test(H7_no_number_of_bad_requests_ends_the_server),
         cmocka_unit_test(H7_a_device_that_computes_nan_is_given_up),
         cmocka_unit_test(H7_a_fault_that_passes_is_no_reason_to_end),
+        cmocka_unit_test(H3_news_of_a_failed_program_costs_one_prompt_unless_it_was_this_one),
+        cmocka_unit_test(H4_a_condemned_engine_is_dead_at_once),
         cmocka_unit_test(H6_a_device_five_times_slower_is_alive_and_says_so),
     };
     int bad = 0;

@@ -13,9 +13,9 @@ struct io;
 
 enum unread_class { UNREAD_OPEN, UNREAD_LET_IN, UNREAD_CLASSES };
 struct unread {
-    struct list      conns; /* ordered by time without progress, the longest first */
-    _Atomic uint64_t bytes; /* written by its io thread */
-    uint64_t         bytes_max;
+    struct list      conns;     /* ordered by time without progress, the longest first */
+    _Atomic uint64_t bytes;     /* written by its io thread */
+    _Atomic uint64_t bytes_max; /* set by unread_init; a test may lower it while the thread runs */
 };
 
 void unread_init(struct io *io, uint64_t memory_bytes, uint32_t n_io);

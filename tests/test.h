@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "scratch.h"
+#include "size.h"
 
 /* How long a test waits for what must come: nothing but a hang lasts that long, however slow or busy the machine is. */
 enum { PATIENCE_S = 60 };

@@ -117,7 +117,7 @@ static void merges_are_those_of_a_naive_scan(void **state)
 static void windows_of_a_long_piece_join_as_if_there_were_none(void **state)
 {
     (void)state;
-    for (uint64_t seed = 100; seed < 106; seed++) {
+    for (uint64_t seed = 100; seed < 100 + (uint64_t)test_size(6, 3); seed++) {
         struct naive m;
         struct tok  *t = random_model(seed, seed % 2, 1 + (uint32_t)seed % 3, &m);
         check_text(t, &m, seed, 2300, 1 + (uint32_t)seed % 3);

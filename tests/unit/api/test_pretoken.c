@@ -102,6 +102,7 @@ static void matchers_split_as_the_patterns_say(void **state)
     struct arena       a;
     struct tok_work    w = { .a = &a };
     struct tok_scratch scratch = { 0 };
+    const uint64_t     n_seed = (uint64_t)test_size(600, 150);
     tok_unicode_init();
     arena_init(&a, 1 << 20);
     for (size_t p = 0; p < ARRAY_N(patterns); p++) {
@@ -109,7 +110,7 @@ static void matchers_split_as_the_patterns_say(void **state)
                            by_pcre = { .regex = NULL };
         assert_non_null(by_hand.match);
         assert_int_equal(tok_regex_new(&by_pcre.regex, patterns[p], strlen(patterns[p]), "pattern", &e), ST_OK);
-        for (uint64_t seed = 0; seed < 600; seed++) {
+        for (uint64_t seed = 0; seed < n_seed; seed++) {
             char               text[600];
             size_t             n = random_text(seed, text, sizeof text);
             struct tok_matches x, y;
@@ -133,12 +134,13 @@ static void matchers_split_as_the_patterns_say(void **state)
 static void long_runs_of_one_class_are_linear(void **state)
 {
     (void)state;
-    enum { N = 100000 };
-    static char text[N + 8];
+    enum { LONGEST = 100000 };
+    static char  text[LONGEST + 8];
+    const size_t length = (size_t)test_size(LONGEST, 25000);
     tok_unicode_init();
     for (size_t c = 0; c < ARRAY_N(alphabet); c++) {
         size_t len = strlen(alphabet[c]), n = 0;
-        for (; n < N; n += len) memcpy(text + n, alphabet[c], len);
+        for (; n < length; n += len) memcpy(text + n, alphabet[c], len);
         for (size_t p = 0; p < ARRAY_N(patterns); p++) {
             tok_match_fn match = tok_match_find(patterns[p], strlen(patterns[p]));
             size_t       at = 0;

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 #include <cmocka.h>
+#include "size.h"
 
 /* What Jinja2 made of the same templates lies in tests/data/templates (tools/golden/make_template_golden.py). */
 
@@ -275,7 +276,7 @@ static void C10_depth_is_bounded_at_load(void **state)
 static void C10_long_chains_need_no_stack(void **state)
 {
     (void)state;
-    enum { N = 100000 };
+    const int  n_link = test_size(100000, 40000);
     char       err[300];
     struct buf text;
     buf_init(&text, 8 << 20);
@@ -283,7 +284,7 @@ static void C10_long_chains_need_no_stack(void **state)
         static const char *const link[] = { " + 1", " ~ 'a'", " and 1", " == 1", "|trim", ".a" };
         buf_clear(&text);
         buf_puts(&text, "{{ a");
-        for (int i = 0; i < N; i++) buf_puts(&text, link[kind]);
+        for (int i = 0; i < n_link; i++) buf_puts(&text, link[kind]);
         buf_puts(&text, " }}");
         enum status st = parse(buf_cstr(&text), err);
         assert_int_equal(st, kind < 4 ? ST_OK : ST_CONFIG); /* filters and attributes make a tree: too high */

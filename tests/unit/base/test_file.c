@@ -133,13 +133,13 @@ static void the_first_bytes_of_any_file_are_read(void **state)
     assert_int_equal(file_without_line_end("a\nb", 3), 3);
 }
 
-enum { LONG = 20000, ROUNDS = 200 };
+enum { LONG = 20000 };
 
 static void *writer(void *arg)
 {
     char *text = malloc(LONG);
     memset(text, *(char *)arg, LONG);
-    for (int i = 0; i < ROUNDS; i++)
+    for (int i = 0; i < test_size(200, 40); i++)
         if (file_replace(at, "shared", text, LONG, 0600)) *(char *)arg = '!';
     free(text);
     return NULL;
@@ -152,7 +152,7 @@ static void writers_beside_each_other_never_mix(void **state)
     pthread_t t[3];
     assert_int_equal(file_replace(at, "shared", memset(text, 'z', LONG), LONG, 0600), 0);
     for (int i = 0; i < 3; i++) assert_int_equal(pthread_create(&t[i], NULL, writer, &who[i]), 0);
-    for (int i = 0; i < 2 * ROUNDS; i++) {
+    for (int i = 0; i < test_size(400, 80); i++) {
         assert_int_equal(content("shared", text, LONG), LONG);
         for (int k = 1; k < LONG; k++) assert_int_equal(text[k], text[0]);
     }
@@ -166,13 +166,14 @@ static void a_killed_writer_leaves_a_whole_file(void **state)
     (void)state;
     char text[LONG];
     assert_int_equal(file_replace(at, "torn", memset(text, 'a', LONG), LONG, 0600), 0);
-    for (int i = 0; i < 40; i++) {
+    const int n_kill = test_size(40, 10);
+    for (int i = 0; i < n_kill; i++) {
         pid_t pid = fork();
         if (!pid) {
             for (char c = 'b';; c = (char)(c == 'y' ? 'b' : c + 1))
                 file_replace(at, "torn", memset(text, c, LONG), LONG, 0600);
         }
-        usleep((useconds_t)(i * 137));
+        usleep((useconds_t)(i * 137 * 40 / n_kill));
         kill(pid, SIGKILL);
         waitpid(pid, NULL, 0);
         assert_int_equal(content("torn", text, LONG), LONG);

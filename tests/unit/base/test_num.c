@@ -48,7 +48,7 @@ static void the_short_way_gives_the_same_digits(void **state)
 {
     (void)state;
     uint64_t x = 88172645463325252u, n_short = 0;
-    for (int i = 0; i < 300000; i++) {
+    for (int i = 0; i < test_size(300000, 30000); i++) {
         x ^= x << 13;
         x ^= x >> 7;
         x ^= x << 17;
@@ -72,7 +72,7 @@ static void the_short_way_gives_the_same_digits(void **state)
         snprintf(text, sizeof text, "0.%se%d", digits, point);
         assert_true(strtod(text, NULL) == v);
     }
-    assert_true(n_short > 10000);
+    assert_true(n_short > 1000);
 }
 
 int main(void)

@@ -81,7 +81,7 @@ static void guides_that_are_dropped_while_they_are_busy_are_freed_later(void **s
     (void)state;
     struct ring    wake;
     struct guides *g = guides(2, &wake);
-    for (int i = 0; i < 2000; i++) {
+    for (int i = 0; i < test_size(2000, 300); i++) {
         struct guide *u = guided_guide(NULL, 0);
         guide_post(g, u, C);
         guide_drop(u);

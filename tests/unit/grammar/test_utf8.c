@@ -28,7 +28,8 @@ static void a_range_matches_its_characters_and_no_others(void **state)
     static const uint32_t border[] = { 0,     1,     0x7E,   0x7F,   0x80,   0x81,    0x7FE,   0x7FF,
                                        0x800, 0x801, 0xD7FF, 0xE000, 0xFFFF, 0x10000, 0x10FFFF };
     struct dice           d = { .seed = 3 };
-    for (int turn = 0; turn < 40; turn++) {
+    const int turns = test_size(40, 12), whole = test_size(5, 0); /* the turns up to `whole` leave none out */
+    for (int turn = 0; turn < turns; turn++) {
         uint32_t from = border[dice_below(&d, ARRAY_N(border))], to = border[dice_below(&d, ARRAY_N(border))];
         if (turn % 2) to = dice_below(&d, 0x110000);
         if (turn % 3 == 0) from = dice_below(&d, 0x110000);
@@ -36,7 +37,7 @@ static void a_range_matches_its_characters_and_no_others(void **state)
         uint8_t    kind[256];
         uint32_t   a = rx_of_chars(x, from, to);
         rx_kinds(x, kind);
-        for (uint32_t cp = 0; cp < 0x110000; cp += cp % 64 == 63 && turn > 5 ? 1 + dice_below(&d, 300) : 1) {
+        for (uint32_t cp = 0; cp < 0x110000; cp += cp % 64 == 63 && turn > whole ? 1 + dice_below(&d, 300) : 1) {
             unsigned char p[4];
             uint32_t      n = spell(cp, p);
             bool          surrogate = cp >= 0xD800 && cp < 0xE000;
@@ -56,7 +57,7 @@ static void what_is_no_utf8_matches_nothing(void **state)
     uint8_t     kind[256];
     uint32_t    a = rx_of_chars(x, 0, RX_CODE_POINT_MAX), cp;
     rx_kinds(x, kind);
-    for (int i = 0; i < 300000; i++) {
+    for (int i = 0; i < test_size(300000, 50000); i++) {
         unsigned char p[4];
         uint32_t      n = 1 + dice_below(&d, 4);
         for (uint32_t k = 0; k < n; k++)

@@ -110,7 +110,7 @@ static inline void world_ready(struct store_world *w, bool want_room)
         if (!st.recovering && (!want_room || st.n_segment > 0)) break;
     }
     assert_false(st.recovering);
-    for (int i = 0; want_room && i < 50; i++) {
+    for (int i = 0; want_room && i < 10; i++) {
         usleep(200);
         world_turn(w);
     }
@@ -234,6 +234,7 @@ static inline enum status world_get(struct store_world *w, uint32_t n)
                          KV_SURE);
         assert_true(digest_equal(kv_record_of(slot)->payload, digest_of(&w->dk, slot + KV_RECORD_HEAD, PAYLOAD)));
     }
-    for (uint32_t i = 0; st == ST_OK && i < PAYLOAD; i++) assert_int_equal(slot[KV_RECORD_HEAD + i], block_byte(n, i));
+    for (uint32_t i = 0; st == ST_OK && i < PAYLOAD; i++)
+        if (slot[KV_RECORD_HEAD + i] != block_byte(n, i)) fail_msg("block %u: byte %u is wrong", n, i);
     return st;
 }

@@ -100,7 +100,7 @@ static void F40_a_model_that_stores_nothing_takes_nothing_from_a_full_folder(voi
     uint32_t n_segment = segments_of(&w, &a);
     assert_true(before > 60 && n_segment >= 7);
     open_as(&w, b);
-    for (int i = 0; i < 200; i++) {
+    for (int i = 0; i < 50; i++) {
         world_turn(&w);
         usleep(200);
     }

@@ -67,12 +67,13 @@ static void plan_and_start_agree_for_every_model_and_format(void **state)
 {
     (void)state;
     const struct opt *o = option_find("quantization", strlen("quantization"));
-    uint32_t          n = 0;
+    uint32_t          n = 0, every = (uint32_t)test_size(1, 7);
     for (size_t m = 0; m < ARRAY_N(models); m++)
         for (uint32_t q = 0; q < o->n_word; q++)
-            for (int ranks = 1; ranks <= 2; ranks++) n += compare(models[m], o->word[q].word, ranks == 1 ? "1" : "2");
+            for (uint32_t ranks = 1; ranks <= 2; ranks++)
+                if ((m + q + ranks) % every == 0) n += compare(models[m], o->word[q].word, ranks == 1 ? "1" : "2");
     print_message("%u starts compared\n", n);
-    assert_true(n > 60);
+    assert_true(n > 60 / every);
 }
 
 /* Qwen3-8B by hand: 36 layers of 4096 x (32 + 16) x 128 + 32 x 128 x 4096 + 3 x 4096 x 12288, head and embedding. */

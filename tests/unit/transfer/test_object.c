@@ -277,7 +277,7 @@ static void a_store_that_is_not_there_is_an_error_with_a_line(void **state)
     assert_int_equal(object_open(&cfg, &s, err, sizeof err), ST_OK);
     assert_int_equal(object_client(s, &c), ST_OK);
     struct object_req r = { .op = OBJECT_GET, .name = "x", .bytes = 4, .piece = &piece, .n_piece = 1 };
-    r.deadline_us = clock_us() + 600000; /* pauses of 50, 100, 200 ms, halved by chance: not all attempts */
+    r.deadline_us = clock_us() + 300000; /* pauses of 50, 100, 200 ms, halved by chance: not all attempts */
     enum status st = object_do(c, &r);
     assert_true(st == ST_PEER_LOST || st == ST_TIMEOUT);
     assert_non_null(strstr(r.why, "s3://bucket/p: GET x"));

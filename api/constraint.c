@@ -1,34 +1,27 @@
 #include "api/constraint.h"
-#include "api/schema/chars.h"
 #include "api/schema/grammars.h"
-#include "api/schema/regex.h"
-#include "api/schema/schema.h"
 #include <string.h>
 
 enum { CHOICES_MAX = 8192 };
 
-enum kind { KIND_NONE, KIND_OBJECT, KIND_SCHEMA, KIND_REGEX, KIND_CHOICE };
-
-/* What is asked: one kind, and the field that asks. */
+/* What is asked: one form, and the field that asks. */
 struct constraint {
-    enum kind          kind;
-    const char        *param;
-    const json_t      *value;
-    json_t            *parsed; /* value, where it was given as text */
-    struct schema_form form;
+    struct form form;
+    const char *param;
+    json_t     *parsed; /* form.value, where it was given as text */
 };
 
 /* ---------------------------------------------------------------- which one */
 
-static enum status set(struct constraint *k, enum kind kind, const char *param, const json_t *value,
+static enum status set(struct constraint *k, enum form_kind kind, const char *param, const json_t *value,
                        struct api_error *e)
 {
-    if (k->kind && kind)
+    if (k->form.kind && kind)
         return api_fail(e, 400, param, "'%s' and '%s' both ask for a form of the answer; give one", k->param, param);
     if (!kind) return ST_OK;
-    k->kind = kind;
+    k->form.kind = kind;
+    k->form.value = value;
     k->param = param;
-    k->value = value;
     return ST_OK;
 }
 
@@ -42,13 +35,13 @@ static enum status set_schema(struct constraint *k, const char *param, const jso
         v = k->parsed;
     }
     if (!json_is_object(v) && !json_is_boolean(v)) return api_fail(e, 400, param, "'%s' must be a JSON schema", param);
-    return set(k, KIND_SCHEMA, param, v, e);
+    return set(k, FORM_SCHEMA, param, v, e);
 }
 
 static enum status read_format(struct constraint *k, const json_t *v, struct api_error *e)
 {
     const json_t *type = json_object_get(v, "type"), *named = json_object_get(v, "json_schema");
-    if (json_str_is(type, "json_object")) return set(k, KIND_OBJECT, "response_format", v, e);
+    if (json_str_is(type, "json_object")) return set(k, FORM_OBJECT, "response_format", v, e);
     if (!json_str_is(type, "json_schema")) return ST_OK; /* text: check_format has seen to the rest */
     const json_t *name = json_object_get(named, "name"), *schema = json_object_get(named, "schema");
     const char   *text = json_string_value(name);
@@ -59,14 +52,20 @@ static enum status read_format(struct constraint *k, const json_t *v, struct api
         strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != strlen(text))
         return api_fail(e, 400, "response_format",
                         "'response_format.json_schema.name' must be 1 to 64 of a-z, A-Z, 0-9, '_' and '-'");
-    if (!schema || json_is_null(schema)) return set(k, KIND_OBJECT, "response_format", v, e);
+    if (!schema || json_is_null(schema)) return set(k, FORM_OBJECT, "response_format", v, e);
     return set_schema(k, "response_format", schema, e);
 }
 
 static enum status read_regex(struct constraint *k, const char *param, const json_t *v, struct api_error *e)
 {
     if (!json_is_string(v)) return api_fail(e, 400, param, "'%s' must be a string", param);
-    return set(k, KIND_REGEX, param, v, e);
+    return set(k, FORM_REGEX, param, v, e);
+}
+
+static enum status read_grammar(struct constraint *k, const char *param, const json_t *v, struct api_error *e)
+{
+    if (!json_is_string(v)) return api_fail(e, 400, param, "'%s' must be the text of a grammar", param);
+    return set(k, FORM_GRAMMAR, param, v, e);
 }
 
 static enum status read_choice(struct constraint *k, const char *param, const json_t *v, struct api_error *e)
@@ -77,7 +76,7 @@ static enum status read_choice(struct constraint *k, const char *param, const js
     for (size_t i = 0; i < n; i++)
         if (!json_string_length(json_array_get(v, i)))
             return api_fail(e, 400, param, "'%s[%zu]' must be a string that is not empty", param, i);
-    return set(k, KIND_CHOICE, param, v, e);
+    return set(k, FORM_CHOICE, param, v, e);
 }
 
 static enum status read_structured(struct constraint *k, const json_t *v, struct api_error *e)
@@ -95,19 +94,23 @@ static enum status read_structured(struct constraint *k, const json_t *v, struct
             st = read_regex(k, field, value, e);
         else if (!strcmp(key, "choice") || !strcmp(key, "choices"))
             st = read_choice(k, field, value, e);
+        else if (!strcmp(key, "grammar"))
+            st = read_grammar(k, field, value, e);
         else if (!strcmp(key, "json_object"))
-            st = json_is_true(value) ? set(k, KIND_OBJECT, field, value, e) : ST_OK;
+            st = json_is_true(value) ? set(k, FORM_OBJECT, field, value, e) : ST_OK;
         else if (!strcmp(key, "disable_any_whitespace"))
-            k->form.compact = json_is_true(value);
+            k->form.schema.compact = json_is_true(value);
         else if (!strcmp(key, "disable_additional_properties"))
-            k->form.closed = json_is_true(value);
+            k->form.schema.closed = json_is_true(value);
         else if (key[0] != '_') /* vLLM's own, of a client that sends its whole object */
             st = api_fail(
                 e, 400, field,
-                "'structured_outputs.%.40s' is not supported, allowed are json, regex, choice and json_object", key);
+                "'structured_outputs.%.40s' is not supported, allowed are json, regex, choice, grammar and json_object",
+                key);
     }
-    if (!st && !k->kind)
-        return api_fail(e, 400, field, "'structured_outputs' needs one of json, regex, choice and json_object");
+    if (!st && !k->form.kind)
+        return api_fail(e, 400, field,
+                        "'structured_outputs' needs one of json, regex, choice, grammar and json_object");
     return st;
 }
 
@@ -120,42 +123,17 @@ static enum status read_all(const struct call *c, struct constraint *k, struct a
     if (!st && a->guided_json) st = set_schema(k, "guided_json", a->guided_json, e);
     if (!st && a->guided_regex) st = read_regex(k, "guided_regex", a->guided_regex, e);
     if (!st && a->guided_choice) st = read_choice(k, "guided_choice", a->guided_choice, e);
+    if (!st && a->guided_grammar) st = read_grammar(k, "guided_grammar", a->guided_grammar, e);
     return st;
 }
 
 /* ---------------------------------------------------------------- as a grammar */
 
-static uint32_t of_choices(struct rx *x, const json_t *list)
+static enum status compile(const struct call *c, const struct constraint *k, struct grammar **g_out,
+                           struct api_error *e)
 {
-    uint32_t all = RX_NONE;
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *s = json_array_get(list, i);
-        all = rx_or2(x, all, rx_of_bytes(x, json_string_value(s), json_string_length(s)));
-    }
-    return all;
-}
-
-static enum status compile(const struct constraint *k, struct grammar **g_out, struct api_error *e)
-{
-    struct gr_rules *r = gr_rules_create(&gr_limits_default);
-    char             why[SCHEMA_ERR] = "";
-    uint32_t         symbol = 0, rx = RX_NONE;
-    enum status      st = ST_OK;
-    if (!r) return api_fail(e, 503, "", "out of memory");
-    switch (k->kind) {
-    case KIND_SCHEMA: st = schema_rules(r, k->value, k->form, &symbol, why); break;
-    case KIND_OBJECT: symbol = schema_any_object(r, k->form); break;
-    case KIND_REGEX:
-        st = regex_rx(gr_rx(r), json_string_value(k->value), json_string_length(k->value),
-                      (struct regex_form){ false, false }, &rx, why);
-        if (!st) symbol = gr_terminal(r, rx);
-        break;
-    default: symbol = gr_terminal(r, of_choices(gr_rx(r), k->value)); break;
-    }
-    if (st)
-        gr_rules_free(r);
-    else
-        st = gr_build(r, symbol, g_out, why);
+    char        why[FORM_ERR] = "";
+    enum status st = grammars_compile(c->model->grammars, &k->form, g_out, why);
     if (st == ST_NOMEM) return api_fail(e, 503, "", "out of memory");
     return st ? api_fail(e, 400, k->param, "'%s' cannot be served: %s", k->param, why) : ST_OK;
 }
@@ -178,19 +156,19 @@ static enum status make_guides(struct call *c, const char *param, struct api_err
 
 enum status constraint_prepare(struct call *c, struct api_error *e)
 {
-    struct constraint k = { .kind = KIND_NONE };
+    struct constraint k = { .param = NULL };
     enum status       st = read_all(c, &k, e);
-    if (!st && k.kind && c->tools)
+    if (!st && k.form.kind && c->tools)
         st = api_fail(e, 400, k.param, "'%s' is not supported together with 'tools'", k.param);
-    if (!st && k.kind && c->reasons)
+    if (!st && k.form.kind && c->reasons)
         st = api_fail(
             e, 400, k.param,
             "'%s' is not supported where the model reasons before it answers; switch reasoning off, for most models by "
             "\"chat_template_kwargs\": {\"enable_thinking\": false}",
             k.param);
-    if (!st && k.kind) st = compile(&k, &c->grammar, e);
-    if (!st && k.kind) st = make_guides(c, k.param, e);
-    if (!st && k.kind) { /* the grammar says where the text may end */
+    if (!st && k.form.kind) st = compile(c, &k, &c->grammar, e);
+    if (!st && k.form.kind) st = make_guides(c, k.param, e);
+    if (!st && k.form.kind) { /* the grammar says where the text may end */
         c->s.min_tokens = 0;
         c->s.ignore_eos = false;
     }

@@ -26,7 +26,8 @@ struct node_key {
 
 enum load_block { LOAD_WANT, LOAD_READING, LOAD_COPYING, LOAD_DONE, LOAD_FAILED };
 struct load {
-    bool          used, settled, giving_up, doubted; /* doubted: no block of it enters the device's tree */
+    /* doubted: no block of it enters the device's tree; trial: nobody waits for it (tier_price.c) */
+    bool          used, settled, giving_up, doubted, trial;
     uint64_t      gen, begin_us, hold_us, after_step;
     enum kv_tier  tier;       /* of its slowest part */
     uint32_t      below;      /* index of the most expensive place that it reads from */
@@ -40,6 +41,12 @@ struct load {
     bool          *read;   /* [n_block] the block was read from a place below for this load */
     struct kv_key *key;    /* [n_block] */
     uint64_t      *ticket;
+};
+
+/* When a place whose price was too high is tried again. */
+struct trial {
+    uint64_t next_us;
+    uint32_t n_tried; /* trials in a row that did not make its blocks worth loading */
 };
 
 /* The state of the hand-over to the next process. */
@@ -99,7 +106,8 @@ struct kv_tiers {
     uint64_t     eager_seen;             /* host.n_stir then */
     struct offer offer[KV_OFFERS_MAX];
     struct load  load[KV_LOADS_MAX];
-    uint32_t     n_down, n_writing; /* jobs in flight: copies to the host, writes to places below */
+    struct trial trial[KV_STORES_MAX + 1]; /* by place below; the last one is the host */
+    uint32_t     n_down, n_writing;        /* jobs in flight: copies to the host, writes to places below */
     uint64_t     gen;
     struct node_key      *node_key;           /* [n_block] */
     uint32_t             *path;               /* [blocks of the longest sequence] scratch of tier_key */
@@ -117,7 +125,7 @@ struct kv_tiers {
 };
 
 /* Calls run in one direction: tier.c calls all files below; tier_hand.c calls drain, down, up and audit; tier_drain.c calls down;
- * tier_down.c and tier_purge.c call up; tier_up.c calls audit and tier_seek.c; and all of them call host.c, tier_below.c, tier_key.c
+ * tier_down.c and tier_purge.c call up; tier_up.c calls audit, tier_price.c and tier_seek.c; and all of them call host.c, tier_below.c, tier_key.c
  * and tier_state.c. */
 
 /* tier_state.c */
@@ -176,6 +184,22 @@ enum status below_check(const struct kv_tiers *t);
 bool seek_wait(struct kv_tiers *t, struct kv_want *w, const struct kv_key *at, const uint32_t *ids, uint32_t n_block,
                double compute_us, uint64_t now);
 bool seeking(const struct kv_tiers *t); /* any answer is outstanding */
+/* tier_price.c */
+/* Time in us to load n blocks of which n_store come from below the host, from place `below` or cheaper ones; 0: nothing
+ * is known yet. */
+double price_us(const struct kv_tiers *t, uint32_t n, uint32_t n_store, uint32_t below);
+/* How many of n found blocks, the first n_host of them on the host and the dearest in `below`, are worth loading.
+ * *us_out: what that takes. */
+uint32_t price_decide(struct kv_tiers *t, uint32_t n, uint32_t n_host, uint32_t below, double us_per_token,
+                      double *us_out);
+/* The index of the farthest place of such blocks in kv_tiers.trial. */
+static inline uint32_t price_place(uint32_t n, uint32_t n_host, uint32_t below)
+{
+    return n > n_host ? below : (uint32_t)KV_STORES_MAX;
+}
+/* True when it is time for a trial of a place whose price was too high: at once, then after a second, and after twice as
+ * long, up to a minute, with each trial in a row that did not change the decision. */
+bool price_try(struct kv_tiers *t, uint32_t place);
 /* tier_hand.c */
 bool        hand_turn(struct kv_tiers *t); /* true: frozen, or about to freeze */
 enum status hand_adopt(struct kv_tiers *t, char *why,

@@ -8,34 +8,7 @@ const uint32_t kv_latency_us[KV_LATENCY_BUCKETS - 1] = { 100,     250,     500, 
                                                          10000,   25000,   50000,   100000,  250000, 500000,
                                                          1000000, 2500000, 5000000, 10000000 };
 
-enum { HOLD_US = 2000000, FLIGHT_PER_LOAD = 1024, TELL = 32, SLACK_US = 1000 };
-static const double MARGIN = 1.15; /* a load must be so much quicker: estimates are what they are */
-
-/* ---- the cost of it */
-
-/* Loading n blocks of which n_store come from below the host, from there or cheaper, in us; 0: nothing is known yet. */
-static double load_us(const struct kv_tiers *t, uint32_t n, uint32_t n_store, uint32_t below)
-{
-    double up = xfer_estimate_us(t->cfg.xfer, XFER_HOST, XFER_DEVICE, n * t->cfg.block_bytes);
-    double in = n_store ? xfer_estimate_us(t->cfg.xfer, below_kind(t, below), XFER_HOST, n_store * t->host.stride) : 0;
-    return up > in ? up + in / n : in + up / n; /* they run side by side, one block apart */
-}
-
-/* How many of the n blocks found (the first n_host of them on the host, the dearest of all in below) are worth
- * loading. */
-static uint32_t decide(const struct kv_tiers *t, uint32_t n, uint32_t n_host, uint32_t below, double us_per_token,
-                       double *us_out)
-{
-    double block_us = us_per_token * t->cfg.block_tokens;
-    for (uint32_t try = 0; try < 2; try++, n = n_host) { /* all of it; without what the slower tier holds */
-        if (n * t->cfg.block_tokens < t->cfg.load_min_tokens) return 0;
-        *us_out = load_us(t, n, n > n_host ? n - n_host : 0, below);
-        if (us_per_token <= 0 || *us_out * MARGIN < n * block_us) return n;
-        if (n_host == n) return 0;
-    }
-    return 0;
-}
-
+enum { HOLD_US = 2000000, FLIGHT_PER_LOAD = 1024, TELL = 32, SLACK_US = 1000, TRY_BLOCKS = 16 };
 /* ---- loads */
 
 static struct load *load_of(struct kv_tiers *t, const struct kv_want *w)
@@ -44,12 +17,12 @@ static struct load *load_of(struct kv_tiers *t, const struct kv_want *w)
     return l->used && l->gen == w->gen ? l : NULL;
 }
 
-/* One that is bringing this very block. */
+/* One that is bringing this very block; but for a trial, for which nobody waits. */
 static struct load *load_find(struct kv_tiers *t, const struct kv_key *key)
 {
     for (uint32_t i = 0; i < KV_LOADS_MAX; i++) {
         struct load *l = &t->load[i];
-        if (!l->used || l->settled || l->giving_up) continue;
+        if (!l->used || l->settled || l->giving_up || l->trial) continue;
         for (uint32_t k = 0; k < l->n_block; k++)
             if (kv_key_equal(&l->key[k], key)) return l;
     }
@@ -117,7 +90,7 @@ static bool load_start(struct kv_tiers *t, struct kv_want *w, struct kv_salt sal
     memset(l->state, LOAD_WANT, n_block);
     memset(l->read, 0, n_block * sizeof *l->read);
     l->used = true;
-    l->settled = l->giving_up = l->doubted = false;
+    l->settled = l->giving_up = l->doubted = l->trial = false;
     l->gen = ++t->gen;
     l->begin_us = t->cfg.clock();
     l->first = n_hit / bt;
@@ -379,6 +352,25 @@ static void count_misses_below(struct kv_tiers *t, uint32_t n, const uint32_t n_
     }
 }
 
+/* Loads some of the n blocks whose price at their farthest place was too high, if it is time to try that place again.
+ * Nobody waits for them: their prompt is computed meanwhile. */
+static void load_try(struct kv_tiers *t, struct kv_salt salt, const uint32_t *ids, uint32_t n_hit, uint32_t n,
+                     uint32_t n_host, uint32_t below, const struct kv_key *key)
+{
+    struct kv_want nobody = { 0 };
+    uint32_t       place = price_place(n, n_host, below), most = (n > n_host ? n_host : 0) + TRY_BLOCKS;
+    if (n * t->cfg.block_tokens < t->cfg.load_min_tokens || !price_try(t, place)) return;
+    if (n > most) n = most;
+    if (!load_start(t, &nobody, salt, ids, n_hit, n, key)) return;
+    struct load *l = load_of(t, &nobody);
+    l->trial = true;
+    l->n_waiter = 0;
+    l->compute_us = 0;
+    l->below = below;
+    l->tier = n > n_host ? below_tier(t, below) : KV_TIER_HOST;
+    if (t->n_done >= l->after_step) load_turn(t, l);
+}
+
 bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, const uint32_t *ids, uint32_t n,
                   const struct kv_cursor *hit, double us_per_token)
 {
@@ -423,9 +415,10 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
         l->n_waiter++;
         w->load = 1 + (uint32_t)(l - t->load);
         w->gen = l->gen;
-        us = load_us(t, l->n_block, l->n_block, l->below);
+        us = price_us(t, l->n_block, l->n_block, l->below);
     } else {
-        uint32_t n_load = decide(t, n_more, n_host, below, us_per_token, &us);
+        uint32_t n_load = price_decide(t, n_more, n_host, below, us_per_token, &us);
+        if (n_load < n_more) load_try(t, salt, ids, hit->n, n_more, n_host, below, key);
         w->n_need = n_load ? blocks_needed(t, n_load) : 0;
         if (w->n_need <= t->cfg.n_block && w->n_need > kv_available_count(t->cfg.kv)) {
             w->n_margin = w->n_need - n_load;

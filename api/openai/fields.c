@@ -92,6 +92,7 @@ static const struct param rows[] = {
     JSON("guided_json", ON_BOTH, PARAM_ANY, ask.guided_json, NULL),
     JSON("guided_regex", ON_BOTH, PARAM_STRING, ask.guided_regex, NULL),
     JSON("guided_choice", ON_BOTH, PARAM_ARRAY, ask.guided_choice, NULL),
+    JSON("guided_grammar", ON_BOTH, PARAM_STRING, ask.guided_grammar, NULL),
     /* who asks */
     INT("priority", ON_BOTH, ask.priority, -1000, 1000, check_priority),
     JSON("request_id", ON_BOTH, PARAM_STRING, ask.request_id, check_request_id),
@@ -111,7 +112,6 @@ static const struct param rows[] = {
     LATER("tool_choice", ON_COMPLETION, check_tool_choice),
     LATER("functions", ON_BOTH, check_tools),
     LATER("function_call", ON_BOTH, check_tool_choice),
-    LATER("guided_grammar", ON_BOTH, NULL),
     LATER("use_beam_search", ON_BOTH, check_false),
     LATER("prompt_embeds", ON_BOTH, NULL),
     LATER("suffix", ON_COMPLETION, NULL),

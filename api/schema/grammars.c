@@ -38,6 +38,31 @@ static bool is_text(const struct grammars *g, uint32_t id)
     return !tok_is_special(g->tok, id);
 }
 
+/* Special tokens that a grammar may name, by their text or "[number]"; those that end an answer are none. */
+static bool find_token(const void *self, const char *text, size_t n, uint32_t *id_out)
+{
+    const struct grammars *g = self;
+    uint32_t               id = 0;
+    if (n > 2 && text[0] == '[' && text[n - 1] == ']') {
+        for (size_t i = 1; i + 1 < n; i++) {
+            if (text[i] < '0' || text[i] > '9' || id > 1u << 24) return false;
+            id = id * 10 + (uint32_t)(text[i] - '0');
+        }
+    } else if (!tok_id_of(g->tok, text, n, &id)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < g->n_eos; i++)
+        if (g->eos_id[i] == id) return false;
+    *id_out = id;
+    return tok_is_special(g->tok, id);
+}
+
+enum status grammars_compile(struct grammars *g, const struct form *f, struct grammar **g_out, char err[FORM_ERR])
+{
+    struct ebnf_tokens tokens = { find_token, g };
+    return form_compile(f, &tokens, g_out, err);
+}
+
 static enum status make_vocab(struct grammars *g)
 {
     uint32_t            n = tok_vocab_size(g->tok);

@@ -126,6 +126,15 @@ def regular_expressions_and_choices_hold(w):
         choices = ["yes", "yes, please", "no", "ja \"so\"", "ü"]
         text, finish, _ = ask(s, "Hello", {"guided_choice": choices}, seed=seed)
         assert finish == "stop" and text in choices, (text, finish)
+    gbnf = 'root ::= item ("," item){1,2}\nitem ::= [a-c]+ | "(" root ")"'
+    lark = "start: INT (op INT)~2\nop: \"+\" | \"*\"\n%import common (INT, WS_INLINE)\n%ignore WS_INLINE"
+    for seed in range(4):
+        text, finish, _ = ask(s, "Hello", {"structured_outputs": {"grammar": gbnf}}, seed=seed)
+        if finish == "stop":
+            assert re.fullmatch(r"[a-c(),]+", text) and 1 < text.count(",") + 1 and text.count("(") == text.count(")"), text
+        text, finish, _ = ask(s, "Hello", {"guided_grammar": lark}, seed=seed)
+        if finish == "stop":
+            assert re.fullmatch(r"[ \t]*\d+[ \t]*([+*][ \t]*\d+[ \t]*){2}", text), text
     for seed in range(6):
         text, finish, _ = ask(s, "Hello", {"response_format": {"type": "json_object"}}, seed=seed)
         if finish == "stop":
@@ -178,6 +187,7 @@ def a_form_that_cannot_be_served_is_a_400_with_its_place(w):
             (as_schema({"type": "object", "properties": {"a": {"not": {}}}}), "response_format", "/properties/a/not"),
             ({"guided_regex": "(a)\\1"}, "guided_regex", "back-references"),
             ({"guided_json": {"type": "array", "uniqueItems": True}}, "guided_json", "uniqueItems"),
+            ({"guided_grammar": "root ::= a"}, "guided_grammar", "line 1, column 10: 'a' is not defined"),
             (as_schema({"$ref": "#"}), "response_format", "no text at all"),
             ({"guided_regex": "a", "guided_choice": ["b"]}, "guided_choice", "both ask")):
         r = s.post(CHAT, {"messages": [{"role": "user", "content": "Hi"}], **fields})

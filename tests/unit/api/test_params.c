@@ -121,8 +121,6 @@ static void unsupported_fields_are_refused_by_name(void **state)
     } later[] = {
         { "\"functions\":[{\"name\":\"f\"}]", "functions" },
         { "\"tools\":{}", "tools" },
-        { "\"structured_outputs\":{\"grammar\":\"a\"}", "structured_outputs" },
-        { "\"guided_grammar\":\"a\"", "guided_grammar" },
         { "\"use_beam_search\":true", "use_beam_search" },
         { "\"prompt_embeds\":\"AAAA\"", "prompt_embeds" },
         { "\"audio\":{}", "audio" },
@@ -489,6 +487,9 @@ static void a_form_of_the_answer_is_checked_before_anything_is_computed(void **s
         { "\"structured_outputs\":{\"choice\":[]}", "structured_outputs" },
         { "\"structured_outputs\":{\"choice\":[\"\"]}", "structured_outputs" },
         { "\"structured_outputs\":{\"json\":\"{\"}", "structured_outputs" },
+        { "\"structured_outputs\":{\"grammar\":\"a\"}", "structured_outputs" },
+        { "\"structured_outputs\":{\"grammar\":5}", "structured_outputs" },
+        { "\"guided_grammar\":\"root ::= a\"", "guided_grammar" },
         { "\"guided_regex\":\"(a\"", "guided_regex" },
         { "\"guided_json\":{\"not\":{}}", "guided_json" },
         { "\"guided_json\":{\"type\":\"integer\",\"minimum\":2,\"maximum\":1}", "guided_json" },
@@ -505,6 +506,8 @@ static void a_form_of_the_answer_is_checked_before_anything_is_computed(void **s
         "\"structured_outputs\":{\"choices\":[\"a\",\"ab\"]}",
         "\"structured_outputs\":{\"json\":\"{}\",\"disable_any_whitespace\":true,\"_backend\":\"x\",\"grammar\":null}",
         "\"guided_json\":{}",
+        "\"guided_grammar\":\"root ::= [a-z]+\"",
+        "\"structured_outputs\":{\"grammar\":\"start: /a+/ \\\"b\\\"\"}",
         "\"guided_choice\":[\"a\"],\"n\":3",
         "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"a\"}}",
     };

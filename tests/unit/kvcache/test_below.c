@@ -223,6 +223,84 @@ static void it_is_not_waited_for_longer_than_a_quarter_of_computing(void **state
     assert_true(waited_us <= (TOKENS - 1) / BT * BT * 1000 / 4 + 200);
 }
 
+/* ---- a price that was too high once */
+
+/* One read that took long, and the price of the place is too high; from then on it is quick. Its blocks are asked for
+ * for so many seconds. Returns how many were read. */
+static uint32_t read_after_a_slow_one(uint32_t seconds, uint64_t *waited_us_out)
+{
+    struct world w;
+    struct user  u;
+    below_rows[0] = &memory_row;
+    open_world(&w, 3, false);
+    fill(&w);
+    const struct memory *m = memory_open_last;
+    lane.stall_us = 300000; /* within what computing takes, so it is not given up */
+    for (uint32_t f = 0, n_read = m->n_read; m->n_read == n_read; f++) {
+        assert_true(f < FAMILIES);
+        ask_for(&u, f, TOKENS, 1000000);
+        while (!try_admit(&w, &u)) turn(&w, 100000);
+        finish_user(&w, &u);
+        for (int i = 0; i < 20; i++) turn(&w, 100000);
+        kv_evict_all(w.kv);
+    }
+    lane.stall_us = 0;
+    uint32_t n_read = m->n_read;
+    *waited_us_out = 0;
+    for (uint32_t i = 0; i < seconds * 10; i++) {
+        ask_for(&u, i % FAMILIES, TOKENS, 1000);
+        for (uint64_t begin = w.now; !try_admit(&w, &u); turn(&w, 100))
+            if (w.now - begin > *waited_us_out) *waited_us_out = w.now - begin;
+        finish_user(&w, &u);
+        for (int k = 0; k < 10; k++) turn(&w, 10000);
+        kv_evict_all(w.kv);
+    }
+    n_read = m->n_read - n_read;
+    close_world(&w, false);
+    below_rows[0] = NULL;
+    return n_read;
+}
+
+static void a_price_that_was_too_high_is_tried_again(void **state)
+{
+    uint64_t waited_us;
+    (void)state;
+    uint32_t few = read_after_a_slow_one(1, &waited_us), many = read_after_a_slow_one(40, &waited_us);
+    assert_true(few <= 6);   /* a trial or two of the three blocks of a prompt */
+    assert_true(many > 100); /* the price is right again, and blocks are read whenever they are asked for */
+    assert_true(waited_us < (TOKENS - 1) * 1000);
+}
+
+/* A place that stays too slow is tried ever less often, and nobody waits for it. */
+static void a_place_that_stays_slow_costs_few_trials(void **state)
+{
+    (void)state;
+    struct world w;
+    struct user  u;
+    below_rows[0] = &memory_row;
+    open_world(&w, 3, false);
+    fill(&w);
+    const struct memory *m = memory_open_last;
+    lane.stall_us = 300000;
+    uint32_t n_read = m->n_read, n_run = 0;
+    uint64_t waited = 0, end = w.now + 120000000;
+    for (; w.now < end; n_run++) {
+        uint64_t begin = w.now;
+        ask_for(&u, n_run % FAMILIES, TOKENS, 1000);
+        while (!try_admit(&w, &u)) turn(&w, 1000);
+        waited += w.now - begin;
+        finish_user(&w, &u);
+        for (int k = 0; k < 10; k++) turn(&w, 100000);
+        kv_evict_all(w.kv);
+    }
+    assert_true(n_run > 90);
+    assert_in_range(m->n_read - n_read, 3,
+                    60); /* at 0, 1, 3, 7, 15, 31, 63 s, and what was asked for before the price was known */
+    assert_true(waited < n_run * 12000 / 2);
+    close_world(&w, false);
+    below_rows[0] = NULL;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -232,6 +310,8 @@ int main(void)
         cmocka_unit_test(the_first_row_that_has_a_block_is_read),
         cmocka_unit_test(a_row_that_has_to_ask_is_waited_for),
         cmocka_unit_test(it_is_not_waited_for_longer_than_a_quarter_of_computing),
+        cmocka_unit_test(a_price_that_was_too_high_is_tried_again),
+        cmocka_unit_test(a_place_that_stays_slow_costs_few_trials),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

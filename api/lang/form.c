@@ -1,0 +1,54 @@
+#include "api/lang/form.h"
+#include "api/lang/gbnf.h"
+#include "api/lang/lark.h"
+#include "api/schema/regex.h"
+#include <stdlib.h>
+
+static enum status of_choices(struct rx *x, const json_t *list, uint32_t *rx_out)
+{
+    size_t    n = json_array_size(list);
+    uint32_t *one = malloc((n + 1) * sizeof *one);
+    if (!one) return ST_NOMEM;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *s = json_array_get(list, i);
+        one[i] = rx_of_bytes(x, json_string_value(s), json_string_length(s));
+    }
+    *rx_out = rx_or(x, one, n);
+    free(one);
+    return ST_OK;
+}
+
+static enum status of_grammar(struct gr_rules *r, const json_t *text, const struct ebnf_tokens *tokens,
+                              uint32_t *symbol_out, char *err)
+{
+    const char *s = json_string_value(text);
+    size_t      n = json_string_length(text);
+    return gbnf_is(s, n) ? gbnf_rules(r, s, n, tokens, symbol_out, err) : lark_rules(r, s, n, tokens, symbol_out, err);
+}
+
+enum status form_compile(const struct form *f, const struct ebnf_tokens *tokens, struct grammar **g_out,
+                         char err[FORM_ERR])
+{
+    struct gr_rules *r = gr_rules_create(&gr_limits_default);
+    uint32_t         symbol = 0, rx = RX_NONE;
+    enum status      st = ST_OK;
+    *err = 0;
+    if (!r) return ST_NOMEM;
+    switch (f->kind) {
+    case FORM_SCHEMA: st = schema_rules(r, f->value, f->schema, &symbol, err); break;
+    case FORM_OBJECT: symbol = schema_any_object(r, f->schema); break;
+    case FORM_GRAMMAR: st = of_grammar(r, f->value, tokens, &symbol, err); break;
+    case FORM_REGEX:
+        st = regex_rx(gr_rx(r), json_string_value(f->value), json_string_length(f->value),
+                      (struct regex_form){ false, false }, &rx, err);
+        if (!st) symbol = gr_terminal(r, rx);
+        break;
+    default:
+        st = of_choices(gr_rx(r), f->value, &rx);
+        if (!st) symbol = gr_terminal(r, rx);
+        break;
+    }
+    if (!st) return gr_build(r, symbol, g_out, err);
+    gr_rules_free(r);
+    return st;
+}

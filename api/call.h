@@ -137,6 +137,7 @@ struct call {
     bool                      one_call;      /* parallel_tool_calls false: the answer ends behind the first call */
     bool                      ask_reasoning; /* include_reasoning */
     bool                      reasons;       /* the prompt leaves reasoning open */
+    bool                      may_reason;    /* the answer may begin with reasoning */
     struct guard              guard;         /* chat: control tokens spelled in users' text */
     struct buf                rendered;      /* chat: the prompt as text, kept for return_prompt_text */
     size_t                    prompt_bytes;  /* bytes of text to tokenise; large ones go to a text worker */

@@ -1,4 +1,6 @@
 #include "api/constraint.h"
+#include "api/family.h"
+#include "api/markup.h"
 #include "api/schema/grammars.h"
 #include <string.h>
 
@@ -129,19 +131,38 @@ static enum status read_all(const struct call *c, struct constraint *k, struct a
 
 /* ---------------------------------------------------------------- as a grammar */
 
+static bool is_gated(const struct call *c) { return c->reasons || c->may_reason; }
+
+/* Behind reasoning. */
+static enum status compile_behind(const struct call *c, const struct form *f, struct grammar **g_out,
+                                  char err[FORM_ERR])
+{
+    struct gr_rules *r = gr_rules_create(&gr_limits_default);
+    uint32_t         symbol = 0;
+    if (!r) return ST_NOMEM;
+    enum status st = grammars_rules(c->model->grammars, f, r, &symbol, err);
+    if (st) {
+        gr_rules_free(r);
+        return st;
+    }
+    return gr_build(r, markup_answer(r, &c->model->family->calls, symbol, c->may_reason), g_out, err);
+}
+
 static enum status compile(const struct call *c, const struct constraint *k, struct grammar **g_out,
                            struct api_error *e)
 {
     char        why[FORM_ERR] = "";
-    enum status st = grammars_compile(c->model->grammars, &k->form, g_out, why);
+    enum status st = is_gated(c) ? compile_behind(c, &k->form, g_out, why)
+                                 : grammars_compile(c->model->grammars, &k->form, g_out, why);
     if (st == ST_NOMEM) return api_fail(e, 503, "", "out of memory");
     return st ? api_fail(e, 400, k->param, "'%s' cannot be served: %s", k->param, why) : ST_OK;
 }
 
 static enum status make_guides(struct call *c, const char *param, struct api_error *e)
 {
-    struct guide *first = NULL;
-    enum status   st = grammars_guide(c->model->grammars, c->grammar, &first);
+    const struct grammars_text text = { .gated = is_gated(c), .reasoning = c->reasons, .tools = c->tools };
+    struct guide              *first = NULL;
+    enum status                st = grammars_guide(c->model->grammars, c->grammar, &text, &first);
     if (st == ST_NOMEM) return api_fail(e, 503, "", "out of memory");
     if (st == ST_INVALID)
         return api_fail(e, 400, param, "'%s' cannot be served: no token of this model begins such a text", param);
@@ -160,12 +181,6 @@ enum status constraint_prepare(struct call *c, struct api_error *e)
     enum status       st = read_all(c, &k, e);
     if (!st && k.form.kind && c->tools)
         st = api_fail(e, 400, k.param, "'%s' is not supported together with 'tools'", k.param);
-    if (!st && k.form.kind && c->reasons)
-        st = api_fail(
-            e, 400, k.param,
-            "'%s' is not supported where the model reasons before it answers; switch reasoning off, for most models by "
-            "\"chat_template_kwargs\": {\"enable_thinking\": false}",
-            k.param);
     if (!st && k.form.kind) st = compile(c, &k, &c->grammar, e);
     if (!st && k.form.kind) st = make_guides(c, k.param, e);
     if (!st && k.form.kind) { /* the grammar says where the text may end */

@@ -250,20 +250,21 @@ static size_t last_of(const char *s, size_t n, const char *word, size_t n_word)
     return at;
 }
 
-bool family_reasons(const struct family *f, const char *prompt, size_t n)
+enum family_thinking family_thinking(const struct family *f, const char *prompt, size_t n)
 {
     const struct calls_think *think = f->calls.think;
-    if (!think || !n) return false;
+    if (!think || !n) return FAMILY_NO_THOUGHT;
     size_t from = last_of(prompt, n, f->header, f->n_header);
-    if (from == n) { /* no header is known: an open block ends the prompt */
+    if (from == n) { /* no header is known: the end of the prompt decides */
         while (n && strchr(" \t\r\n", prompt[n - 1])) n--;
-        size_t k = strlen(think->start);
-        return n >= k && !memcmp(prompt + n - k, think->start, k);
+        size_t k = strlen(think->start), c = strlen(think->stop);
+        if (n >= c && !memcmp(prompt + n - c, think->stop, c)) return FAMILY_THOUGHT;
+        return n >= k && !memcmp(prompt + n - k, think->start, k) ? FAMILY_THINKS : FAMILY_NO_THOUGHT;
     }
     from += f->n_header;
     const char *tail = prompt + from;
     size_t      n_tail = n - from, start = last_of(tail, n_tail, think->start, strlen(think->start));
     size_t      stop = last_of(tail, n_tail, think->stop, strlen(think->stop));
-    if (start == n_tail && stop == n_tail) return f->calls.thinks_first;
-    return start != n_tail && (stop == n_tail || stop < start);
+    if (start == n_tail && stop == n_tail) return f->calls.thinks_first ? FAMILY_THINKS : FAMILY_NO_THOUGHT;
+    return start != n_tail && (stop == n_tail || stop < start) ? FAMILY_THINKS : FAMILY_THOUGHT;
 }

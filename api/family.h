@@ -28,5 +28,10 @@ bool family_think_known(const char *name);
 /* Writes all names of rows (false: of markers of reasoning), separated by ", ", to dst, cut to its size. Returns dst.
  * */
 const char *family_names(bool rows, char *dst, size_t dst_bytes);
-/* Whether the rendered prompt leaves reasoning open, so that the answer begins inside it. */
-bool family_reasons(const struct family *f, const char *prompt, size_t n);
+/* Where the rendered prompt leaves the answer. */
+enum family_thinking {
+    FAMILY_NO_THOUGHT, /* before it: the model may begin with reasoning, if it does so at all */
+    FAMILY_THINKS,     /* inside reasoning */
+    FAMILY_THOUGHT,    /* behind reasoning that the prompt has closed */
+};
+enum family_thinking family_thinking(const struct family *f, const char *prompt, size_t n);

@@ -6,13 +6,20 @@
 #include <string.h>
 
 struct guide {
-    struct gr_match *match;
-    struct grammar  *grammar;
-    uint32_t        *mask; /* [n_words] */
-    uint32_t        *eos_id;
-    uint32_t         n_words, n_eos, token; /* token: that is posted */
-    _Atomic int      state;                 /* enum guide_state; release: the mask is written */
-    _Atomic uint32_t n_user;                /* the submitter, and the thread that works on it */
+    struct gr_match       *match;
+    struct grammar        *grammar;
+    const struct gr_vocab *vocab;
+    struct gate           *gate; /* or NULL */
+    enum gate_phase        phase;
+    struct gate_open       open;
+    uint32_t    refused[GATE_MARKS]; /* [n_refused] tokens that are markers with which the grammar does not begin */
+    uint32_t    n_refused;
+    bool        plain; /* the text is free, and there is no mask */
+    uint32_t   *mask;  /* [n_words] */
+    uint32_t   *eos_id;
+    uint32_t    n_words, n_eos, token; /* token: that is posted */
+    _Atomic int state;                 /* enum guide_state; release: the mask is written */
+    _Atomic uint32_t n_user;           /* the submitter, and the thread that works on it */
 };
 
 /* One thread, and what it is to do. */
@@ -30,26 +37,108 @@ struct guides {
     struct guide_worker worker[];
 };
 
-/* ---------------------------------------------------------------- one guide */
+/* ---------------------------------------------------------------- masks */
 
-/* The mask of the next token; end-of-sequence ids where the text may end. */
-static enum guide_state make_mask(struct guide *u)
+static void forbid(struct guide *u, uint32_t token)
 {
-    enum status st = gr_mask(u->match, u->mask);
-    bool        any = false;
-    if (st) return GUIDE_FAILED;
-    for (uint32_t i = 0; i < u->n_eos; i++) {
-        uint32_t id = u->eos_id[i];
-        if (id / 32 >= u->n_words) continue;
-        u->mask[id / 32] &= ~(1u << (id % 32));
-        if (gr_is_end(u->match)) u->mask[id / 32] |= 1u << (id % 32);
-    }
-    for (uint32_t w = 0; w < u->n_words && !any; w++) any = u->mask[w] != 0;
-    return any ? GUIDE_READY : GUIDE_FAILED;
+    if (token / 32 < u->n_words) u->mask[token / 32] &= ~(1u << (token % 32));
 }
 
-static struct guide *guide_new(struct gr_match *match, struct grammar *g, uint32_t n_words, const uint32_t *eos_id,
-                               uint32_t n_eos)
+static bool is_empty(const struct guide *u)
+{
+    for (uint32_t w = 0; w < u->n_words; w++)
+        if (u->mask[w]) return false;
+    return true;
+}
+
+/* The mask of the next token; end-of-sequence ids where the text may end. */
+static enum guide_state bound_mask(struct guide *u)
+{
+    if (gr_mask(u->match, u->mask)) return GUIDE_FAILED;
+    for (uint32_t i = 0; i < u->n_eos; i++) {
+        uint32_t id = u->eos_id[i];
+        forbid(u, id);
+        if (id / 32 < u->n_words && gr_is_end(u->match)) u->mask[id / 32] |= 1u << (id % 32);
+    }
+    return is_empty(u) ? GUIDE_FAILED : GUIDE_READY;
+}
+
+/* May the grammar begin with these bytes? */
+static bool may_begin(struct guide *u, const void *a, size_t n_a, const void *b, size_t n_b)
+{
+    if (n_a && gr_accept_bytes(u->match, a, n_a)) return false;
+    bool good = !n_b || !gr_accept_bytes(u->match, b, n_b);
+    gr_restart(u->match);
+    return good;
+}
+
+/* Tokens that complete a marker which has begun, and with whose other bytes the grammar does not go on. */
+static void forbid_wrong_ends(struct guide *u, const struct gate_mark *k)
+{
+    const char *left = k->text + k->begun;
+    uint32_t    n = k->n - k->begun, n_token = gr_vocab_n(u->vocab);
+    for (uint32_t t = 0; t < n_token; t++) {
+        struct token_bytes b = gr_vocab_token(u->vocab, t);
+        if (b.n < n || b.p[0] != (unsigned char)left[0] || memcmp(b.p, left, n) != 0) continue;
+        if (!may_begin(u, k->text, k->n, b.p + n, b.n - n)) forbid(u, t);
+    }
+}
+
+/* A free text has a mask only where the next token might complete a marker wrongly. */
+static enum guide_state free_mask(struct guide *u)
+{
+    struct gate_mark mark[GATE_MARKS];
+    uint32_t         n = u->gate->ops->marks(u->gate, mark), n_begun = 0;
+    for (uint32_t i = 0; i < n; i++) n_begun += mark[i].begun > 0;
+    u->plain = !n_begun && !u->n_refused && !u->gate->n_odd;
+    if (u->plain) return GUIDE_READY;
+    memset(u->mask, 0xff, u->n_words * sizeof *u->mask);
+    for (uint32_t i = 0; i < u->n_eos; i++) forbid(u, u->eos_id[i]);
+    for (uint32_t i = 0; i < u->n_refused; i++) forbid(u, u->refused[i]);
+    for (uint32_t i = 0; i < u->gate->n_odd; i++) forbid(u, u->gate->odd[i]);
+    for (uint32_t i = 0; i < n; i++)
+        if (mark[i].begun) forbid_wrong_ends(u, &mark[i]);
+    return is_empty(u) ? GUIDE_FAILED : GUIDE_READY;
+}
+
+static enum guide_state make_mask(struct guide *u)
+{
+    u->plain = false;
+    return u->phase == GATE_FREE ? free_mask(u) : bound_mask(u);
+}
+
+/* ---------------------------------------------------------------- one guide */
+
+static bool is_end(const struct guide *u, uint32_t token)
+{
+    for (uint32_t i = 0; i < u->n_eos; i++)
+        if (u->eos_id[i] == token) return true;
+    return false;
+}
+
+/* Looks which markers the grammar begins with. ST_INVALID: with none, or no token goes on behind them. */
+static enum status try_marks(struct guide *u)
+{
+    struct gate_mark mark[GATE_MARKS];
+    uint32_t         n = u->gate->ops->marks(u->gate, mark);
+    bool             goes_on = false;
+    for (uint32_t i = 0; i < n; i++) {
+        bool        token = mark[i].token != UINT32_MAX;
+        enum status st =
+            token ? gr_accept(u->match, mark[i].token) : gr_accept_bytes(u->match, mark[i].text, mark[i].n);
+        if (st == ST_TOO_LARGE) return st;
+        if (st && token && !is_end(u, mark[i].token)) u->refused[u->n_refused++] = mark[i].token;
+        if (!st && !goes_on) {
+            if (gr_mask(u->match, u->mask)) return ST_TOO_LARGE;
+            goes_on = !is_empty(u) || gr_is_end(u->match);
+        }
+        gr_restart(u->match);
+    }
+    return goes_on ? ST_OK : ST_INVALID;
+}
+
+static struct guide *guide_new(struct grammar *g, const struct gr_vocab *v, struct gr_match *match, uint32_t n_words,
+                               const uint32_t *eos_id, uint32_t n_eos)
 {
     struct guide *u = calloc(1, sizeof *u);
     if (!u) return NULL;
@@ -62,52 +151,64 @@ static struct guide *guide_new(struct gr_match *match, struct grammar *g, uint32
         return NULL;
     }
     u->match = match;
+    u->vocab = v;
     u->grammar = gr_keep(g);
     u->n_words = n_words;
     u->n_eos = n_eos;
+    u->phase = GATE_BOUND;
     if (n_eos) memcpy(u->eos_id, eos_id, n_eos * sizeof *eos_id);
     atomic_init(&u->n_user, 1);
     return u;
 }
 
 enum status guide_create(struct grammar *g, const struct gr_vocab *v, const uint32_t *eos_id, uint32_t n_eos,
-                         struct guide **guide_out)
+                         struct gate *gate, struct guide **guide_out)
 {
     uint32_t most = gr_vocab_n(v);
     for (uint32_t i = 0; i < n_eos; i++) most = eos_id[i] >= most ? eos_id[i] + 1 : most;
     struct gr_match *m = gr_match_create(g, v);
-    struct guide    *u = m ? guide_new(m, g, gr_words(most), eos_id, n_eos) : NULL;
+    struct guide    *u = m ? guide_new(g, v, m, gr_words(most), eos_id, n_eos) : NULL;
     if (!u) {
         gr_match_free(m);
+        if (gate) gate->ops->drop(gate);
         return ST_NOMEM;
     }
-    enum guide_state state = make_mask(u);
-    atomic_init(&u->state, (int)state);
-    if (state == GUIDE_READY) {
+    u->gate = gate;
+    u->phase = gate ? gate->first : GATE_BOUND;
+    enum status st = gate ? try_marks(u) : ST_OK;
+    if (!st && make_mask(u) == GUIDE_FAILED) st = gr_mask(m, u->mask) ? ST_TOO_LARGE : ST_INVALID;
+    atomic_init(&u->state, GUIDE_READY);
+    if (st)
+        guide_drop(u);
+    else
         *guide_out = u;
-        return ST_OK;
-    }
-    enum status st = gr_mask(m, u->mask) ? ST_TOO_LARGE : ST_INVALID;
-    guide_drop(u);
     return st;
 }
 
 struct guide *guide_fork(const struct guide *guide)
 {
     struct gr_match *m = gr_fork(guide->match);
-    struct guide    *u = m ? guide_new(m, guide->grammar, guide->n_words, guide->eos_id, guide->n_eos) : NULL;
+    struct guide    *u = NULL;
+    if (m) u = guide_new(guide->grammar, guide->vocab, m, guide->n_words, guide->eos_id, guide->n_eos);
     if (!u) {
         gr_match_free(m);
         return NULL;
     }
     memcpy(u->mask, guide->mask, u->n_words * sizeof *u->mask);
+    memcpy(u->refused, guide->refused, sizeof u->refused);
+    u->n_refused = guide->n_refused;
+    u->phase = guide->phase;
+    u->plain = guide->plain;
     atomic_init(&u->state, (int)guide_state(guide));
-    return u;
+    if (!guide->gate || (u->gate = guide->gate->ops->fork(guide->gate))) return u;
+    guide_drop(u);
+    return NULL;
 }
 
 void guide_drop(struct guide *u)
 {
     if (!u || atomic_fetch_sub_explicit(&u->n_user, 1, memory_order_acq_rel) > 1) return;
+    if (u->gate) u->gate->ops->drop(u->gate);
     gr_match_free(u->match);
     gr_free(u->grammar);
     free(u->mask);
@@ -122,17 +223,50 @@ enum guide_state guide_state(const struct guide *u)
 
 const uint32_t *guide_mask(const struct guide *u, uint32_t *n_words_out)
 {
-    *n_words_out = u->n_words;
+    *n_words_out = guide_state(u) == GUIDE_READY && u->plain ? 0 : u->n_words;
     return u->mask;
 }
 
+uint32_t guide_words(const struct guide *u) { return u->n_words; }
+
 /* ---------------------------------------------------------------- the threads */
 
-static void advance(struct guide *u)
+static void push_gate(struct guide *u)
+{
+    enum gate_phase was = u->phase;
+    u->open = (struct gate_open){ .n = 0 };
+    u->phase = u->gate->ops->push(u->gate, u->token, &u->open);
+    if (was != GATE_FREE && u->phase == GATE_FREE) gr_restart(u->match);
+}
+
+/* Takes the posted token. pushed: the gate has taken it already. */
+static enum status take(struct guide *u, bool pushed)
+{
+    bool        was_free = pushed || u->phase == GATE_FREE;
+    enum status st = was_free ? ST_OK : gr_accept(u->match, u->token);
+    if (!st && !pushed && u->phase != GATE_BOUND) push_gate(u);
+    if (st || !was_free || u->phase == GATE_FREE) return st;
+    return u->open.bytes ? gr_accept_bytes(u->match, u->open.bytes, u->open.n) : gr_accept(u->match, u->token);
+}
+
+static void advance(struct guide *u, bool pushed)
 {
     enum guide_state state = GUIDE_FAILED;
-    if (!gr_accept(u->match, u->token)) state = make_mask(u);
+    if (!take(u, pushed)) state = make_mask(u);
     atomic_store_explicit(&u->state, (int)state, memory_order_release);
+}
+
+/* A token of a free text without a mask is looked at by the engine's thread: it costs no more than to hand it over.
+ * True: there is no mask for the next one either. */
+static bool stays_plain(struct guide *u)
+{
+    struct gate_mark mark[GATE_MARKS];
+    push_gate(u);
+    if (u->phase != GATE_FREE) return false;
+    uint32_t n = u->gate->ops->marks(u->gate, mark);
+    for (uint32_t i = 0; i < n; i++)
+        if (mark[i].begun) return false;
+    return true;
 }
 
 static void *work(void *arg)
@@ -144,7 +278,7 @@ static void *work(void *arg)
             ring_wait(&w->ring, -1);
             continue;
         }
-        advance(u);
+        advance(u, u->plain);
         guide_drop(u);
         ring_wake(w->of->wake);
     }
@@ -194,14 +328,15 @@ void guide_post(struct guides *g, struct guide *u, uint32_t token)
 {
     CHECK(guide_state(u) == GUIDE_READY);
     u->token = token;
+    if (u->plain && stays_plain(u)) return;
     if (g->n_worker == 0) {
-        advance(u);
+        advance(u, u->plain);
         return;
     }
     atomic_store_explicit(&u->state, GUIDE_BUSY, memory_order_relaxed);
     atomic_fetch_add_explicit(&u->n_user, 1, memory_order_relaxed);
     g->next = (g->next + 1) % g->n_worker;
     if (ring_push(&g->worker[g->next].ring, u)) return;
-    advance(u); /* guides of requests that are gone fill the ring */
+    advance(u, u->plain); /* guides of requests that are gone fill the ring */
     guide_drop(u);
 }

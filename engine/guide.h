@@ -3,9 +3,12 @@
  * guide_drop While a mask is computed the choice takes part in no step, and no other choice waits for it. A mask
  * depends only on the choice's own tokens, so a request gets the same tokens alone and in any batch.
  * The engine reads the mask while the guide is ready and posts one token; a thread of the guides then works on it
- * until it is ready again. A guide lives until its submitter has dropped it and no thread works on it. */
+ * until it is ready again. A guide lives until its submitter has dropped it and no thread works on it.
+ * A guide with a gate (gate.h) has no mask while the choice writes freely; then only the ends of a sequence are
+ * forbidden. */
 #pragma once
 #include "base/ring.h"
+#include "engine/gate.h"
 #include "engine/grammar/match.h"
 
 struct guide;
@@ -19,11 +22,11 @@ enum guide_state {
 
 /* Computes the first mask in the caller, which may take milliseconds. eos_id: [n_eos] copied; these tokens are allowed
  * only where the text may end. The vocabulary must outlive the guide; the guide keeps a reference to the grammar
- * (gr_keep). Any thread. ST_NOMEM, ST_TOO_LARGE; ST_INVALID: no token of the vocabulary begins a text of the grammar.
- * */
+ * (gr_keep). gate: NULL, or taken over, also on error. Any thread. ST_NOMEM, ST_TOO_LARGE; ST_INVALID: no token of the
+ * vocabulary begins a text of the grammar, or none goes on behind the gate. */
 enum status guide_create(struct grammar *g, const struct gr_vocab *v, const uint32_t *eos_id, uint32_t n_eos,
-                         struct guide **guide_out);
-/* A new guide, of the caller's, at the same place, for another choice of the request. `guide` is ready. NULL: no
+                         struct gate *gate, struct guide **guide_out);
+/* A new guide, of the caller's, for another choice of the request. `guide` is at the beginning of its text. NULL: no
  * memory. */
 struct guide *guide_fork(const struct guide *guide);
 /* Called by the submitter after the final message, or if it never submits. Any thread. NULL is allowed. */
@@ -32,8 +35,10 @@ void guide_drop(struct guide *guide);
 /* ---- called by the engine */
 
 enum guide_state guide_state(const struct guide *guide);
-/* [n_words] of 32 bits, while it is ready. */
+/* [n_words] of 32 bits, while it is ready. n_words 0: the choice writes freely, and any token may come but an end. */
 const uint32_t *guide_mask(const struct guide *guide, uint32_t *n_words_out);
+/* Words of its masks. */
+uint32_t guide_words(const struct guide *guide);
 
 /* n_thread: number of threads that compute masks; 0: guide_post computes them itself (tests, the simulator). wake: the
  * ring whose reader is woken when a mask is ready. n_guide: bound of guides that are busy at once. ST_NOMEM. */

@@ -12,7 +12,10 @@ struct sample_need sample_need(const struct seq *s, uint32_t n_eos)
 {
     const struct eng_sampling *p = &s->r->s;
     struct sample_need         n = { .allow = p->n_allowed, .bias = p->n_bias, .ban = p->n_bad_word };
-    if (s->c->guide) guide_mask(s->c->guide, &n.mask);
+    if (s->c->guide) {
+        guide_mask(s->c->guide, &n.mask);
+        n.ban += n_eos; /* for a text that is free for now */
+    }
     if (wants_hist(p)) n.hist = wants_prompt(p) ? seq_n_ahead(s) : seq_n_out_ahead(s);
     if (seq_n_out_ahead(s) < p->min_tokens) n.ban += p->n_stop_id + n_eos;
     return n;
@@ -44,12 +47,10 @@ void sample_unuse(struct sample_need *used, struct sample_need n)
 bool sample_possible(const struct batch *b, const struct eng_request *r, uint32_t n_eos)
 {
     const struct eng_sampling *p = &r->s;
-    uint64_t                   ban = (uint64_t)p->n_bad_word + p->n_stop_id + n_eos;
+    uint64_t                   ban = (uint64_t)p->n_bad_word + p->n_stop_id + 2ull * n_eos;
     uint64_t                   hist = wants_hist(p) ? (uint64_t)r->n_prompt + p->max_tokens : 0;
     for (uint32_t i = 0; i < r->n_choice; i++) {
-        uint32_t n_mask = 0;
-        if (r->choice[i].guide) guide_mask(r->choice[i].guide, &n_mask);
-        if (n_mask > b->max.mask_max) return false;
+        if (r->choice[i].guide && guide_words(r->choice[i].guide) > b->max.mask_max) return false;
     }
     return hist <= b->max.hist_max && ban <= b->max.ban_max && p->n_allowed <= b->max.allow_max &&
            p->n_bias <= b->max.bias_max;
@@ -79,6 +80,14 @@ static void ban_words(struct batch *b, const struct eng_sampling *p, const uint3
         if (!n || n - 1 > n_out) continue;
         if (!memcmp(out + n_out - (n - 1), word, (n - 1) * sizeof *word)) ban(b, word[n - 1], vocab);
     }
+}
+
+/* While a choice with a grammar writes freely it may not end. */
+static void ban_ends(struct batch *b, const struct guide *guide, const struct seq_limits *lim, uint32_t vocab)
+{
+    uint32_t n_mask;
+    guide_mask(guide, &n_mask);
+    for (uint32_t i = 0; !n_mask && i < lim->n_eos; i++) ban(b, lim->eos_id[i], vocab);
 }
 
 void sample_add(struct batch *b, const struct seq *s, const uint32_t *ids, uint32_t row, const struct seq_limits *lim,
@@ -115,6 +124,7 @@ void sample_add(struct batch *b, const struct seq *s, const uint32_t *ids, uint3
         for (uint32_t i = 0; i < p->n_stop_id; i++) ban(b, p->stop_id[i], vocab);
     }
     ban_words(b, p, ids + s->n_prompt, n_out, vocab);
+    if (s->c->guide && !p->ignore_eos) ban_ends(b, s->c->guide, lim, vocab);
     o->n_ban = b->n_ban - o->ban_start;
 
     o->allow_start = b->n_allow;

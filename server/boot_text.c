@@ -275,7 +275,7 @@ static int fill_model(struct boot *b)
     family_init(&b->family, b->tmpl, b->tok, cfg->tool_parser, cfg->reasoning_parser);
     m->family = &b->family;
     log_family(&b->family);
-    m->grammars = grammars_create(b->tok, s->eos_id, s->n_eos);
+    m->grammars = grammars_create(b->tok, &b->family.calls, s->eos_id, s->n_eos);
     if (!m->grammars) return EXIT_SOFTWARE;
     m->vocab = s->vocab;
     snprintf(b->fingerprint, sizeof b->fingerprint, "spillway-" SPILLWAY_VERSION);

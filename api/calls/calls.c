@@ -85,13 +85,18 @@ static void sink_byte(struct calls *p, char c)
 
 /* ---------------------------------------------------------------- markers */
 
+/* Without tools nothing leads into a call. */
+static bool counts(const struct calls *p, const struct calls_step *x)
+{
+    return p->cfg.tools || is_free(x->to) || p->cfg.model->row->thinks;
+}
+
 static bool may(const struct calls *p, const struct calls_step *x)
 {
     if (x->from != p->state) return false;
     if (x->act & CA_FIRST && p->said) return false;
     if (x->act & CA_LINE && !p->quiet && p->last != '\n') return false;
-    /* without tools nothing leads into a call */
-    return p->cfg.tools || is_free(x->to) || p->cfg.model->row->thinks;
+    return counts(p, x);
 }
 
 static const struct calls_step *step_of(const struct calls *p, int mark)
@@ -137,6 +142,7 @@ static void fire(struct calls *p, const struct calls_step *x)
     unsigned                  act = x->act;
     bool                      shows = !(p->cfg.hidden && m->mark[x->mark].special), good = true;
     bool                      begins = !is_free(x->to) && !(is_gap(x->from) && is_gap(x->to)) && !(act & CA_DROP);
+    if (x->from == CS_REASON) p->left = x->mark;
     if (begins) calls_hold(p);
     if (p->holding && shows && !(act & CA_REDO)) buf_put(&p->raw, text, n);
     if (act & CA_VALUE) good = calls_value_end(p);
@@ -261,6 +267,15 @@ void calls_text(struct calls *p, const char *s, size_t n)
     calls_flush(p);
 }
 
+size_t calls_text_reason(struct calls *p, const char *s, size_t n)
+{
+    size_t i = 0;
+    p->n_token++;
+    for (; i < n && p->state == CS_REASON; i++) byte(p, s[i]);
+    calls_flush(p);
+    return i;
+}
+
 void calls_mark(struct calls *p, int mark)
 {
     const struct calls_model *m = p->cfg.model;
@@ -301,6 +316,19 @@ void calls_end(struct calls *p)
 }
 
 bool calls_reasoning(const struct calls *p) { return p->state == CS_REASON; }
+
+bool calls_leaves(const struct calls *p, uint32_t mark, uint32_t *n_begun_out)
+{
+    const struct calls_model *m = p->cfg.model;
+    bool                      leaves = false;
+    for (uint32_t i = 0; i < m->n_step; i++) {
+        const struct calls_step *x = &m->step[i];
+        leaves = leaves || (x->from == CS_REASON && x->mark == mark && x->to != CS_REASON && counts(p, x));
+    }
+    bool begun = p->n_held <= m->mark[mark].n && memcmp(m->mark[mark].text, p->held, p->n_held) == 0;
+    *n_begun_out = begun ? p->n_held : 0;
+    return leaves;
+}
 
 void calls_free(struct calls *p)
 {

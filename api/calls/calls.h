@@ -100,6 +100,7 @@ struct calls_machine {
 struct calls {
     struct calls_cfg         cfg;
     uint8_t                  state, origin;
+    uint8_t                  left; /* the marker with which reasoning was last left */
     bool                     done; /* cfg.one: the call is over, and all further bytes are ignored */
     bool                     said; /* text that is not blank, or a call, was emitted */
     bool                     quiet, skip_newlines, holding, opened;
@@ -128,8 +129,12 @@ void calls_init(struct calls *p, const struct calls_cfg *cfg, bool reasoning);
 /* Take the text of a token, or a token that is marker `mark`. They call the sink before they return. */
 void calls_text(struct calls *p, const char *s, size_t n);
 void calls_mark(struct calls *p, int mark);
+/* As calls_text, up to the byte with which reasoning ends. Returns how many bytes it took. */
+size_t calls_text_reason(struct calls *p, const char *s, size_t n);
 /* Ends the answer: emits what is held. */
 void calls_end(struct calls *p);
 /* Whether the next byte would be reasoning. */
 bool calls_reasoning(const struct calls *p);
+/* Whether marker `mark` ends reasoning in this answer. *n_begun_out: how many of its bytes have come. */
+bool calls_leaves(const struct calls *p, uint32_t mark, uint32_t *n_begun_out);
 void calls_free(struct calls *p);

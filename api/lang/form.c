@@ -26,28 +26,33 @@ static enum status of_grammar(struct gr_rules *r, const json_t *text, const stru
     return gbnf_is(s, n) ? gbnf_rules(r, s, n, tokens, symbol_out, err) : lark_rules(r, s, n, tokens, symbol_out, err);
 }
 
+enum status form_rules(const struct form *f, const struct ebnf_tokens *tokens, struct gr_rules *r, uint32_t *symbol_out,
+                       char err[FORM_ERR])
+{
+    uint32_t    rx = RX_NONE;
+    enum status st = ST_OK;
+    switch (f->kind) {
+    case FORM_SCHEMA: return schema_rules(r, f->value, f->schema, symbol_out, err);
+    case FORM_GRAMMAR: return of_grammar(r, f->value, tokens, symbol_out, err);
+    case FORM_OBJECT: *symbol_out = schema_any_object(r, f->schema); return ST_OK;
+    case FORM_REGEX:
+        st = regex_rx(gr_rx(r), json_string_value(f->value), json_string_length(f->value),
+                      (struct regex_form){ false, false }, &rx, err);
+        break;
+    default: st = of_choices(gr_rx(r), f->value, &rx); break;
+    }
+    if (!st) *symbol_out = gr_terminal(r, rx);
+    return st;
+}
+
 enum status form_compile(const struct form *f, const struct ebnf_tokens *tokens, struct grammar **g_out,
                          char err[FORM_ERR])
 {
     struct gr_rules *r = gr_rules_create(&gr_limits_default);
-    uint32_t         symbol = 0, rx = RX_NONE;
-    enum status      st = ST_OK;
+    uint32_t         symbol = 0;
     *err = 0;
     if (!r) return ST_NOMEM;
-    switch (f->kind) {
-    case FORM_SCHEMA: st = schema_rules(r, f->value, f->schema, &symbol, err); break;
-    case FORM_OBJECT: symbol = schema_any_object(r, f->schema); break;
-    case FORM_GRAMMAR: st = of_grammar(r, f->value, tokens, &symbol, err); break;
-    case FORM_REGEX:
-        st = regex_rx(gr_rx(r), json_string_value(f->value), json_string_length(f->value),
-                      (struct regex_form){ false, false }, &rx, err);
-        if (!st) symbol = gr_terminal(r, rx);
-        break;
-    default:
-        st = of_choices(gr_rx(r), f->value, &rx);
-        if (!st) symbol = gr_terminal(r, rx);
-        break;
-    }
+    enum status st = form_rules(f, tokens, r, &symbol, err);
     if (!st) return gr_build(r, symbol, g_out, err);
     gr_rules_free(r);
     return st;

@@ -17,3 +17,7 @@ struct form {
  * gr_free. */
 enum status form_compile(const struct form *f, const struct ebnf_tokens *tokens, struct grammar **g_out,
                          char err[FORM_ERR]);
+/* Adds the rules of a form to r; *symbol_out: the symbol of all its texts. Errors as in form_compile; a bound of the
+ * rules shows in gr_rules_status. */
+enum status form_rules(const struct form *f, const struct ebnf_tokens *tokens, struct gr_rules *r, uint32_t *symbol_out,
+                       char err[FORM_ERR]);

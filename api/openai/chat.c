@@ -29,12 +29,20 @@ static enum status chat_parse(struct call *c, struct api_error *e)
     return tools_read(c, e);
 }
 
+static void set_reasoning(struct call *c)
+{
+    const struct family *f = c->model->family;
+    enum family_thinking k = family_thinking(f, text_of(&c->rendered), c->rendered.n);
+    c->reasons = k == FAMILY_THINKS;
+    c->may_reason = k == FAMILY_NO_THOUGHT && calls_thinks(&f->calls) && !c->ask.continue_final;
+}
+
 static enum status chat_prepare(struct call *c, struct api_error *e)
 {
     enum status st = messages_render(c, e);
     if (st) return st;
     if (c->ask.truncate == -2 && !encode_text_fits(c->model, c->rendered.n)) return encode_too_long(c, e);
-    if (c->model->family) c->reasons = family_reasons(c->model->family, text_of(&c->rendered), c->rendered.n);
+    if (c->model->family) set_reasoning(c);
     st = encode_prompt(c, text_of(&c->rendered), c->rendered.n, c->add_special ? TOK_ADD_SPECIAL : 0, &c->prompt[0], e);
     if (st) return st;
     if (c->guard.marked && c->rendered.data) c->rendered.n = guard_strip(c->rendered.data, c->rendered.n);

@@ -1,4 +1,5 @@
 #include "api/schema/grammars.h"
+#include "api/gate.h"
 #include "api/token/detok.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -9,13 +10,16 @@ struct grammars {
     uint32_t          n_eos;
     pthread_mutex_t   lock;
     struct gr_vocab  *vocab; /* NULL: nobody has asked yet */
+    struct gate_model gate;
 };
 
-struct grammars *grammars_create(const struct tok *tok, const uint32_t *eos_id, uint32_t n_eos)
+struct grammars *grammars_create(const struct tok *tok, const struct calls_model *calls, const uint32_t *eos_id,
+                                 uint32_t n_eos)
 {
     struct grammars *g = calloc(1, sizeof *g);
     if (!g) return NULL;
     g->tok = tok;
+    g->gate.calls = calls;
     g->eos_id = eos_id;
     g->n_eos = n_eos;
     pthread_mutex_init(&g->lock, NULL);
@@ -26,6 +30,7 @@ void grammars_free(struct grammars *g)
 {
     if (!g) return;
     gr_vocab_free(g->vocab);
+    free((void *)(uintptr_t)g->gate.odd);
     pthread_mutex_destroy(&g->lock);
     free(g);
 }
@@ -35,6 +40,7 @@ static bool is_text(const struct grammars *g, uint32_t id)
 {
     for (uint32_t i = 0; i < g->n_eos; i++)
         if (g->eos_id[i] == id) return false;
+    if (g->gate.calls && calls_mark_of(g->gate.calls, id) >= 0) return false;
     return !tok_is_special(g->tok, id);
 }
 
@@ -54,7 +60,14 @@ static bool find_token(const void *self, const char *text, size_t n, uint32_t *i
     for (uint32_t i = 0; i < g->n_eos; i++)
         if (g->eos_id[i] == id) return false;
     *id_out = id;
-    return tok_is_special(g->tok, id);
+    return tok_is_special(g->tok, id) || (g->gate.calls && calls_mark_of(g->gate.calls, id) >= 0);
+}
+
+enum status grammars_rules(struct grammars *g, const struct form *f, struct gr_rules *r, uint32_t *symbol_out,
+                           char err[FORM_ERR])
+{
+    struct ebnf_tokens tokens = { find_token, g };
+    return form_rules(f, &tokens, r, symbol_out, err);
 }
 
 enum status grammars_compile(struct grammars *g, const struct form *f, struct grammar **g_out, char err[FORM_ERR])
@@ -82,6 +95,10 @@ static enum status make_vocab(struct grammars *g)
         bytes[id] = (struct token_bytes){ (unsigned char *)all.data + begin, (uint32_t)(end[id] - begin) };
     }
     st = gr_vocab_create(bytes, n, &g->vocab);
+    if (st || !g->gate.calls) goto out;
+    g->gate.tok = g->tok;
+    g->gate.vocab = g->vocab;
+    st = gate_model_scan(&g->gate);
 out:
     free(end);
     free(bytes);
@@ -89,10 +106,13 @@ out:
     return st;
 }
 
-enum status grammars_guide(struct grammars *g, struct grammar *grammar, struct guide **guide_out)
+enum status grammars_guide(struct grammars *g, struct grammar *grammar, const struct grammars_text *text,
+                           struct guide **guide_out)
 {
+    struct gate *gate = NULL;
     pthread_mutex_lock(&g->lock); /* who comes meanwhile needs it too */
     enum status st = g->vocab ? ST_OK : make_vocab(g);
     pthread_mutex_unlock(&g->lock);
-    return st ? st : guide_create(grammar, g->vocab, g->eos_id, g->n_eos, guide_out);
+    if (!st && text->gated && !(gate = gate_create(&g->gate, text->tools, text->reasoning))) st = ST_NOMEM;
+    return st ? st : guide_create(grammar, g->vocab, g->eos_id, g->n_eos, gate, guide_out);
 }

@@ -34,6 +34,14 @@ struct gr_match *gr_fork(const struct gr_match *m)
     return copy;
 }
 
+void gr_restart(struct gr_match *m)
+{
+    rows_cut(m, 1);
+    begin_at(m, 0);
+    m->n_back = 0;
+    m->back_at = 0;
+}
+
 size_t gr_match_bytes(void) { return sizeof(struct gr_match); }
 
 /* ---------------------------------------------------------------- bytes */

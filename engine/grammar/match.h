@@ -21,6 +21,8 @@ void             gr_match_free(struct gr_match *m);
 /* A new matcher, of the caller's, at the same place of a text of its own. NULL: no memory. */
 struct gr_match *gr_fork(const struct gr_match *m);
 size_t           gr_match_bytes(void);
+/* Goes back to the beginning of a text; nothing can be taken back then. */
+void gr_restart(struct gr_match *m);
 
 /* Writes [gr_words(n_token)] words: bit t is 1 if the text may go on with token t. The end of the text is no token
  * here:

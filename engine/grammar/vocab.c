@@ -136,6 +136,11 @@ void gr_vocab_free(struct gr_vocab *v)
 
 uint32_t gr_vocab_n(const struct gr_vocab *v) { return v->n; }
 
+struct token_bytes gr_vocab_token(const struct gr_vocab *v, uint32_t token)
+{
+    return token < v->n ? v->token[token] : (struct token_bytes){ .n = 0 };
+}
+
 size_t gr_vocab_bytes(const struct gr_vocab *v)
 {
     size_t nodes = v->all.n, words = SLICES * gr_words(v->n);

@@ -11,6 +11,8 @@ struct gr_vocab;
 enum status gr_vocab_create(const struct token_bytes *bytes, uint32_t n_token, struct gr_vocab **v_out);
 void        gr_vocab_free(struct gr_vocab *v);
 uint32_t    gr_vocab_n(const struct gr_vocab *v);
-size_t      gr_vocab_bytes(const struct gr_vocab *v);
+/* The bytes of a token; n = 0: no text contains it, or there is no such token. They belong to v. */
+struct token_bytes gr_vocab_token(const struct gr_vocab *v, uint32_t token);
+size_t             gr_vocab_bytes(const struct gr_vocab *v);
 /* Words of 32 bits in a mask. */
 static inline uint32_t gr_words(uint32_t n_token) { return (n_token + 31) / 32; }

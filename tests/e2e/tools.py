@@ -144,6 +144,61 @@ def what_needs_a_grammar_is_refused_by_name(s, x):
             raise AssertionError(more)
 
 
+FORM = {"type": "json_schema", "json_schema": {"name": "answer", "schema": {
+    "type": "object", "properties": {"ok": {"type": "boolean"}, "n": {"type": "integer", "minimum": 0, "maximum": 999}}, "required": ["ok", "n"]}}}
+
+
+def formed(s, seed, **more):
+    """An answer of that form: its reasoning, text, ids and end, for each choice."""
+    body = {"messages": [{"role": "user", "content": "@weather"}], "response_format": FORM, "max_tokens": 300, "temperature": 1.2, "seed": seed,
+            "return_token_ids": True, **more}
+    r = s.post("/v1/chat/completions", body)
+    assert r.status == 200, r.json
+    return [(c["message"].get("reasoning"), c["message"]["content"], c["finish_reason"], c["token_ids"]) for c in r.json["choices"]]
+
+
+@test
+def a_form_begins_behind_the_reasoning(s, x):
+    """One model begins its reasoning itself, the other finds it open in the prompt. Alone, streamed, and in a crowd that is
+    short of memory the bits are the same."""
+    import threading
+
+    from harness import Server
+
+    for server, thought in ((s, "\nThe user asks for Rome."), (x, "Ivory thoughts")):
+        (reason, content, finish, _), = formed(server, 1, temperature=0)
+        value = json.loads(content)
+        assert reason == thought and finish == "stop" and isinstance(value["ok"], bool) and 0 <= value["n"] <= 999, (reason, content)
+    asks = [(server, seed, {"n": 1 + seed % 3}) for server in (s, x) for seed in range(8)]
+    want = [formed(server, seed, **more) for server, seed, more in asks]
+    n_whole = 0
+    for c in (c for choices in want for c in choices if c[2] == "stop"):
+        assert set(json.loads(c[1])) == {"ok", "n"}, c
+        n_whole += 1
+    assert n_whole > 8, n_whole
+    for folder, server in (("hermes", s), ("xml", x)):
+        tight = Server("--model", os.path.join(s.folder, folder), "--device", "cpu", "--kv-cache-bytes", "1MiB", "--max-num-seqs", "6",
+                       "--max-num-batched-tokens", "32", "--max-model-len", "512")
+        try:
+            mine = [i for i, a in enumerate(asks) if a[0] is server]
+            got = {}
+            threads = [threading.Thread(target=lambda i=i: got.update({i: formed(tight, asks[i][1], **asks[i][2])})) for i in mine]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
+            assert got == {i: want[i] for i in mine}, (got, want)
+        finally:
+            tight.stop()
+    body = {"messages": [{"role": "user", "content": "@weather"}], "response_format": FORM, "max_tokens": 300, "temperature": 1.2, "seed": 3, "stream": True}
+    for server in (s, x):
+        frames = [json.loads(f[6:])["choices"][0]["delta"] for f in server.post("/v1/chat/completions", body).body.decode().splitlines()
+                  if f.startswith("data: {") and json.loads(f[6:])["choices"]]
+        (reason, content, _, _), = formed(server, 3)
+        assert "".join(d.get("reasoning", "") for d in frames) == (reason or "")
+        assert "".join(d.get("content") or "" for d in frames) == (content or "")
+
+
 @test
 def the_readme_shows_what_comes(s, x):
     with open(os.path.join(os.path.dirname(os.path.dirname(HERE)), "README.md"), encoding="utf-8") as f:

@@ -377,7 +377,8 @@ static inline void fake_expect(const struct eng_request *r, uint32_t choice, con
     const struct eng_sampling *p = &r->s;
     uint64_t                   chain = 0;
     for (uint32_t i = 0; i < r->n_prompt; i++) chain = fake_link(chain, r->prompt[i], i);
-    struct guide  *guide = r->choice[choice].guide ? guided_guide(cfg->eos_id, p->ignore_eos ? 0 : cfg->n_eos) : NULL;
+    uint32_t       n_end = p->ignore_eos ? 0 : cfg->n_eos;
+    struct guide  *guide = r->choice[choice].guide ? guided_guide(cfg->eos_id, n_end, guided_gated(p->seed)) : NULL;
     struct guides *alone = NULL;
     if (guide && guides_create(0, 1, NULL, &alone)) abort();
     a->n = 0;
@@ -393,6 +394,7 @@ static inline void fake_expect(const struct eng_request *r, uint32_t choice, con
         for (uint32_t i = 0; i < p->n_bias; i++) fold = fake_fold(fold, p->bias[i].id);
         uint32_t        n_mask = 0;
         const uint32_t *mask = guide ? guide_mask(guide, &n_mask) : NULL;
+        for (uint32_t i = 0; guide && !n_mask && i < n_end; i++) ban[n_ban++] = cfg->eos_id[i];
         uint32_t id = fake_draw(chain, p->temperature, p->seed, choice, a->n, fold, p->allowed_id, p->n_allowed, ban,
                                 n_ban, mask, n_mask, cfg->vocab);
         if (id == UINT32_MAX) {

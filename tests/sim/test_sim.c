@@ -100,7 +100,7 @@ static void draw_guides(struct dice *d, const struct eng_cfg *cfg, struct client
     if (!one_in(d, 4)) return;
     s->min_tokens = s->n_stop_id = s->n_bad_word = s->n_allowed = 0;
     for (uint32_t i = 0; i < c->r.n_choice; i++)
-        c->choice[i].guide = guided_guide(cfg->eos_id, s->ignore_eos ? 0 : cfg->n_eos);
+        c->choice[i].guide = guided_guide(cfg->eos_id, s->ignore_eos ? 0 : cfg->n_eos, guided_gated(s->seed));
 }
 
 static struct client *draw_client(struct dice *d, struct world *w, const struct stem *stem)

@@ -109,7 +109,7 @@ static void *use(void *arg)
             drop_guides(&q[n_sent]); /* of a time before, when the queue was full */
             request_init(&q[n_sent], u->number * 977 + n_sent, &outbox);
             for (uint32_t i = 0; n_sent % 3 == 0 && i < q[n_sent].r.n_choice; i++)
-                q[n_sent].choice[i].guide = guided_guide(eos_ids, 1);
+                q[n_sent].choice[i].guide = guided_guide(eos_ids, 1, guided_gated(q[n_sent].r.s.seed));
             nap(DELAY_US_MAX);
             if (eng_submit(u->e, &q[n_sent].r) == ST_OK) n_sent++;
         }
@@ -341,7 +341,8 @@ static int two_steps(void **state)
 
 int main(void)
 {
-    guide_drop(guided_guide(eos_ids, 1)); /* the grammar and its vocabulary, before there are threads */
+    for (int gated = 0; gated < 2; gated++) /* grammars and their vocabulary, before there are threads */
+        guide_drop(guided_guide(eos_ids, 1, gated));
     log_init(LOG_LEVEL_ERROR, 2, false);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(E18_random_delays_at_every_hand_off_lose_nothing),

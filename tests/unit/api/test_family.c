@@ -102,19 +102,19 @@ static void a_prompt_leaves_reasoning_open_or_not(void **state)
         &f,
         "{% for m in messages %}U{{ m.content }}{% endfor %}{% if add_generation_prompt %}A:<think>{% endif %}{# </think> #}");
     static const struct {
-        const char *prompt;
-        bool        open;
-    } cases[] = { { "UxA:<think>", true },          { "UxA:<think>\n", true },
-                  { "UxA:<think></think>", false }, { "UxA:", false },
-                  { "U<think>A:", false },          { "UxA:<think>a</think><think>b", true },
-                  { "U A:<think>A:done", false } };
+        const char          *prompt;
+        enum family_thinking thinking;
+    } cases[] = { { "UxA:<think>", FAMILY_THINKS },          { "UxA:<think>\n", FAMILY_THINKS },
+                  { "UxA:<think></think>", FAMILY_THOUGHT }, { "UxA:", FAMILY_NO_THOUGHT },
+                  { "U<think>A:", FAMILY_NO_THOUGHT },       { "UxA:<think>a</think><think>b", FAMILY_THINKS },
+                  { "U A:<think>A:done", FAMILY_NO_THOUGHT } };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        if (family_reasons(&f, cases[i].prompt, strlen(cases[i].prompt)) != cases[i].open)
+        if (family_thinking(&f, cases[i].prompt, strlen(cases[i].prompt)) != cases[i].thinking)
             fail_msg("%s", cases[i].prompt);
     family_of(
         &f,
         "{% for m in messages %}{{ m.content.split('</think>')[-1] }}{% endfor %}{% if add_generation_prompt %}A:{% endif %}");
-    assert_true(f.calls.thinks_first && family_reasons(&f, "xA:", 3));
+    assert_true(f.calls.thinks_first && family_thinking(&f, "xA:", 3) == FAMILY_THINKS);
 }
 
 static void a_row_can_be_named(void **state)

@@ -112,7 +112,7 @@ static int world_open(void **state)
                                   .stop_max = 16,
                                   .stop_bytes_max = 256,
                                   .bias_max = 1024 };
-    world.m.grammars = grammars_create(world.tok, NULL, 0);
+    world.m.grammars = grammars_create(world.tok, NULL, NULL, 0);
     return 0;
 }
 

@@ -37,7 +37,7 @@ static void the_end_is_allowed_where_the_text_may_end(void **state)
     for (uint32_t n_thread = 0; n_thread < 3; n_thread++) {
         struct ring    wake;
         struct guides *g = guides(n_thread, &wake);
-        struct guide  *u = guided_guide((uint32_t[]){ EOS, OTHER_EOS }, 2);
+        struct guide  *u = guided_guide((uint32_t[]){ EOS, OTHER_EOS }, 2, false);
         assert_int_equal(guide_state(u), GUIDE_READY);
         assert_true(allowed(u, EOS) && allowed(u, OTHER_EOS) && allowed(u, AA) && allowed(u, C));
         assert_false(allowed(u, E) || allowed(u, D) || allowed(u, 3));
@@ -60,7 +60,7 @@ static void a_token_that_was_not_allowed_fails_the_guide_alone(void **state)
     (void)state;
     struct ring    wake;
     struct guides *g = guides(1, &wake);
-    struct guide  *u = guided_guide(NULL, 0), *other = guide_fork(u);
+    struct guide  *u = guided_guide(NULL, 0, false), *other = guide_fork(u);
     assert_non_null(other);
     guide_post(g, u, E);
     guide_post(g, other, C);
@@ -82,7 +82,7 @@ static void guides_that_are_dropped_while_they_are_busy_are_freed_later(void **s
     struct ring    wake;
     struct guides *g = guides(2, &wake);
     for (int i = 0; i < test_size(2000, 300); i++) {
-        struct guide *u = guided_guide(NULL, 0);
+        struct guide *u = guided_guide(NULL, 0, false);
         guide_post(g, u, C);
         guide_drop(u);
     }
@@ -99,7 +99,7 @@ static void a_grammar_that_no_token_begins_is_refused(void **state)
     struct guide    *u = NULL;
     char             err[GR_ERR];
     assert_int_equal(gr_build(r, gr_terminal(r, rx_of_bytes(gr_rx(r), "xyz", 3)), &g, err), ST_OK);
-    assert_int_equal(guide_create(g, guided_vocab(), NULL, 0, &u), ST_INVALID);
+    assert_int_equal(guide_create(g, guided_vocab(), NULL, 0, NULL, &u), ST_INVALID);
     gr_free(g);
 }
 

@@ -1,0 +1,51 @@
+/* gate: says where in a choice's tokens its grammar binds. A model may write freely (its reasoning) before the text
+ * that the grammar describes; the gate finds the marker at which that ends. The floor above the engine, which knows
+ * markers, makes the gate; a guide (guide.h) owns it and feeds it.
+ *
+ * The grammar of a guide with a gate describes the answer from the marker on that ends the free text, the marker
+ * included.
+ * Thread: the one that works on the guide. */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+enum gate_phase {
+    GATE_FREE,  /* any token may come, except those that end a sequence */
+    GATE_WATCH, /* the grammar binds, and the gate must see the next token too */
+    GATE_BOUND, /* the grammar binds from here on */
+};
+
+/* A marker that ends the free text. */
+struct gate_mark {
+    const char *text; /* [n] its bytes, of which `begun` have come; n = 0: it counts only as the token */
+    uint32_t    n, begun;
+    uint32_t    token; /* UINT32_MAX: no token is this marker */
+};
+enum { GATE_MARKS = 24 };
+
+/* What the grammar takes where the free text ends: a token, or the bytes of the marker and those behind it. */
+struct gate_open {
+    const unsigned char *bytes; /* [n] valid until the next push; NULL: the token that was pushed */
+    size_t               n;
+};
+
+struct gate;
+struct gate_ops {
+    /* Takes the choice's next token and returns the phase of the token after it. *open_out is set where a free text
+     * ends. Allocates nothing. */
+    enum gate_phase (*push)(struct gate *g, uint32_t token, struct gate_open *open_out);
+    /* Writes the markers that may end the free text here, at most GATE_MARKS, and returns how many. */
+    uint32_t (*marks)(const struct gate *g, struct gate_mark *out);
+    /* A new gate at the beginning of a text, for another choice. NULL: no memory. */
+    struct gate *(*fork)(const struct gate *g);
+    void (*drop)(struct gate *g);
+};
+/* The beginning of every gate. */
+struct gate {
+    const struct gate_ops *ops;
+    enum gate_phase        first; /* the phase of the first token */
+    /* [n_odd] tokens that hold such a marker and more. They are never allowed in a free text; hardly a vocabulary has
+     * one. Borrowed. */
+    const uint32_t *odd;
+    uint32_t        n_odd;
+};

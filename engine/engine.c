@@ -73,6 +73,9 @@ static enum status create_parts(struct engine *e, const uint32_t *eos_id)
         .context_max = c->context_max,
         .n_eos = c->n_eos,
     };
+    bool in_place = c->tiers && c->tiers->in_place;
+    if (in_place && !e->runner.guests) return ST_CONFIG;
+    if (in_place) kc.n_guest = kv_tiers_slots(c->tiers);
     enum status st = kv_create(&kc, &e->kv);
     for (uint32_t i = 0; i < e->depth && !st; i++) st = flight_init(&e->flight[i], &bc);
     if (!st && c->tiers)
@@ -98,6 +101,11 @@ static enum status create_parts(struct engine *e, const uint32_t *eos_id)
         if ((st = kv_tiers_open(&tc, &e->tiers, err, sizeof err))) LOG_ERROR("eng: %s, cannot start", err);
         if (st) return st;
         e->sched.tiers = e->tiers;
+        if (in_place) {
+            struct eng_guests g = { .n = kc.n_guest };
+            kv_tiers_slab(e->tiers, &g.first, &g.step);
+            if (!e->runner.guests(e->runner.ctx, &g)) return ST_CONFIG;
+        }
         struct kv_tiers_stats now;
         kv_tiers_stats(e->tiers, &now);
         if (!snapshot_init(&e->tiers_stats, sizeof now)) return ST_NOMEM;

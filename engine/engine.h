@@ -15,6 +15,12 @@ struct engine;
 /* The runner of batches: rank.c in production, a fake in the simulator. The caller must not touch b from submit until
  * wait has put the results into b->out. Steps run in the order of submit, and wait takes them in that order. */
 enum { ENG_DEPTH_MAX = 2 };
+/* Host memory of guests: blocks that the runner's devices read in place (kernels/device.h, struct dev_kv). */
+struct eng_guests {
+    const unsigned char *first; /* block n_block; of several ranks their slices behind each other */
+    uint64_t             step;  /* bytes from one to the next */
+    uint32_t             n;
+};
 struct eng_runner {
     void *ctx;
     void (*submit)(void *ctx, struct batch *b);
@@ -22,6 +28,8 @@ struct eng_runner {
                                                             * ST_BROKEN: the engine ends all requests and reports dead */
     uint32_t depth;    /* most steps in flight; 2: step n + 1 is planned and submitted while n runs; 0: 1 */
     bool     computes; /* submit computes the step itself, so its time does not count as the host's own */
+    /* Called once, before the first step, if the tiers are read in place. NULL, or false (logged): it cannot. */
+    bool (*guests)(void *ctx, const struct eng_guests *g);
 };
 /* Submit and wait, for callers with one batch at a time. */
 static inline enum status eng_run(const struct eng_runner *r, struct batch *b)

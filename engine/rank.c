@@ -381,11 +381,31 @@ enum status rank_team_create(const struct model_spec *spec, const struct source 
     return ST_OK;
 }
 
+/* A guest is the slices of all ranks, rank 0 first, as below the device. */
+static bool team_guests(void *ctx, const struct eng_guests *g)
+{
+    struct rank_team *t = ctx;
+    uint64_t          at = 0;
+    for (uint32_t i = 0; i < t->n_rank; at += model_kv(t->rank[i++].model)->block_bytes) {
+        if (!dev_reaches(t->rank[i].dev, g->first + at)) {
+            LOG_ERROR("rank %u: its device cannot read the host's KV in place: it is not coherent with the host's "
+                      "memory, and that is not pinned (ulimit -l?)",
+                      t->cfg.first + i);
+            return false;
+        }
+        model_kv_guests(t->rank[i].model, g->first + at, g->step, g->n);
+    }
+    return true;
+}
+
 struct eng_runner rank_team_runner(struct rank_team *t)
 {
-    return (struct eng_runner){
-        .ctx = t, .submit = team_submit, .wait = team_wait, .depth = t->depth, .computes = !threaded(t) && !t->async
-    };
+    return (struct eng_runner){ .ctx = t,
+                                .submit = team_submit,
+                                .wait = team_wait,
+                                .depth = t->depth,
+                                .computes = !threaded(t) && !t->async,
+                                .guests = team_guests };
 }
 
 const float *rank_team_logits(struct rank_team *t) { return model_logits(t->rank[0].model); }

@@ -228,6 +228,7 @@ enum status dev_copy_done(struct device *d, enum dev_way way)
     return copy_ops(d) ? copy_ops(d)->done(d, way) : ST_OK;
 }
 bool dev_pin(struct device *d, void *host, size_t bytes) { return !copy_ops(d) || copy_ops(d)->pin(d, host, bytes); }
+bool dev_reaches(struct device *d, const void *host) { return !copy_ops(d) || copy_ops(d)->reaches(d, host); }
 void dev_unpin(struct device *d, void *host)
 {
     if (copy_ops(d)) copy_ops(d)->unpin(d, host);

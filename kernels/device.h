@@ -63,14 +63,24 @@ struct dev_kv_layer {
     uint64_t bytes;  /* for all tokens of the block */
 };
 /* The KV pool: block b begins at base + b * block_bytes and holds all layers (docs/ARCHITECTURE.md, "How KV lies in
- * memory"). */
+ * memory"). Blocks from n_block on are guests: they lie in host memory that the device can address, the first at guest,
+ * and are read by attention and copied from, never written. */
 struct dev_kv {
     void                      *base;
     enum dtype                 dtype; /* F32, BF16 or F16 */
     uint32_t                   n_block, n_layer, block_tokens;
     uint64_t                   block_bytes;
-    const struct dev_kv_layer *layer; /* [n_layer], in the host's memory; outlives the pool */
+    const char                *guest;
+    uint64_t                   guest_step; /* bytes from one guest to the next */
+    uint32_t                   n_guest;    /* 0: none */
+    const struct dev_kv_layer *layer;      /* [n_layer], in the host's memory; outlives the pool */
 };
+/* Where a block begins. */
+static inline const char *dev_kv_block(const struct dev_kv *kv, uint32_t block)
+{
+    if (block < kv->n_block) return (const char *)kv->base + block * kv->block_bytes;
+    return kv->guest + (block - kv->n_block) * kv->guest_step;
+}
 /* Bytes that op_qkv and op_attn keep of one token in a layer, whose bytes are [k,v][kv_head][token][head_dim]. */
 static inline uint64_t dev_kv_heads_bytes(enum dtype t, uint32_t n_kv_head, uint32_t head_dim)
 {
@@ -456,6 +466,10 @@ struct dev_run { /* n pieces of `bytes`, dev_step bytes apart on the device and 
     size_t bytes, dev_step, host_step; /* steps: at least bytes, below 2 GiB */
     size_t n;
 };
+/* True if the device's operations read the host memory at this address, so that guests may lie there (struct dev_kv).
+ * NULL: any memory of the process, through the host's page tables (GH200, GB200: over NVLink-C2C); devices that use the
+ * process's own memory. An address: this one, because of the former or because it is pinned (over PCIe, slowly). */
+bool        dev_reaches(struct device *d, const void *host);
 enum status dev_copy_open(struct device *d); /* once; allocates streams and buffers of copies. ST_DEVICE, logged */
 void        dev_copy_begin(struct device *d, enum dev_way way, const struct dev_run *run, uint32_t n);
 /* The state of the oldest copy. ST_AGAIN: not done yet. ST_IO: it failed, was logged, and no longer touches memory.

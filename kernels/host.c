@@ -150,11 +150,10 @@ void host_block_copy(struct device *d, const struct dev_kv *kv, const uint32_t *
 {
     (void)d;
     for (uint32_t i = 0; i < n; i++) {
-        CHECK(src[i] < kv->n_block);
+        CHECK(src[i] < kv->n_block + kv->n_guest);
         CHECK(dst[i] < kv->n_block);
         if (src[i] == dst[i]) continue;
-        memcpy((char *)kv->base + dst[i] * kv->block_bytes, (const char *)kv->base + src[i] * kv->block_bytes,
-               kv->block_bytes);
+        memcpy((char *)kv->base + dst[i] * kv->block_bytes, dev_kv_block(kv, src[i]), kv->block_bytes);
     }
 }
 

@@ -41,11 +41,19 @@ void host_broadcast(struct device *d, void *x, size_t bytes);
 void host_allgather(struct device *d, float *out, const float *x, uint32_t m, uint32_t n_local);
 
 /* Address of the key [head_dim] of a token of a block, in a layer of grouped heads. Its value is kv_value_bytes further. */
+/* For writing: of a block of the pool. */
 static inline char *kv_key(const struct dev_kv *kv, uint32_t block, uint32_t layer, uint32_t head, uint32_t token,
                            uint32_t head_dim)
 {
     size_t row = (size_t)head * kv->block_tokens + token;
     return (char *)kv->base + block * kv->block_bytes + kv->layer[layer].offset +
            row * head_dim * dtype_bytes(kv->dtype);
+}
+/* For reading: of any block. */
+static inline const char *kv_key_read(const struct dev_kv *kv, uint32_t block, uint32_t layer, uint32_t head,
+                                      uint32_t token, uint32_t head_dim)
+{
+    size_t row = (size_t)head * kv->block_tokens + token;
+    return dev_kv_block(kv, block) + kv->layer[layer].offset + row * head_dim * dtype_bytes(kv->dtype);
 }
 static inline size_t kv_value_bytes(const struct dev_kv *kv, uint32_t layer) { return kv->layer[layer].bytes / 2; }

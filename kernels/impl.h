@@ -28,12 +28,13 @@ struct dev_map_ops { /* as dev_weight_form, dev_map, dev_unmap */
     bool (*map)(struct device *d, void *at, size_t bytes, int fd, uint64_t offset);
     enum status (*unmap)(struct device *d, void *at, size_t bytes);
 };
-struct dev_copy_ops { /* as dev_copy_open ... dev_unpin */
+struct dev_copy_ops { /* as dev_copy_open ... dev_unpin, dev_reaches */
     enum status (*open)(struct device *d);
     void (*begin)(struct device *d, enum dev_way way, const struct dev_run *run, uint32_t n);
     enum status (*done)(struct device *d, enum dev_way way);
     bool (*pin)(struct device *d, void *host, size_t bytes);
     void (*unpin)(struct device *d, void *host);
+    bool (*reaches)(struct device *d, const void *host);
 };
 
 enum status ref_open(const struct dev_cfg *cfg, struct device **d_out);

@@ -140,6 +140,23 @@ void slot_unread(struct kv_host *h, int32_t i)
     if (--s->readers == 0 && s->doomed) slot_drop(h, i);
 }
 
+void slot_lease(struct kv_host *h, int32_t i)
+{
+    struct host_slot *s = &h->slot[i];
+    CHECK(s->state == SLOT_READY && s->lease == LEASE_NONE);
+    s->lease = LEASE_CHECKING;
+    s->readers++;
+    h->n_lease++;
+}
+
+void slot_release(struct kv_host *h, int32_t i)
+{
+    CHECK(h->slot[i].lease != LEASE_NONE);
+    h->slot[i].lease = LEASE_NONE;
+    h->n_lease--;
+    slot_unread(h, i);
+}
+
 bool slot_give_back(struct kv_host *h)
 {
     if (h->n_slot - h->n_away <= SLOTS_MIN) return false;
@@ -221,7 +238,7 @@ uint32_t sketch_add(struct kv_host *h, const struct kv_key *key)
 
 /* All that is counted, one by one. */
 struct count {
-    uint32_t free, ready, ordered, linked, used, away, readers, flights;
+    uint32_t free, ready, ordered, linked, used, away, readers, flights, leases;
 };
 
 static void count_all(const struct kv_host *h, struct count *c)
@@ -237,6 +254,7 @@ static void count_all(const struct kv_host *h, struct count *c)
         c->away += s->state == SLOT_AWAY;
         c->used += s->state != SLOT_FREE && s->state != SLOT_AWAY;
         c->readers += s->readers;
+        c->leases += s->lease != LEASE_NONE;
     }
     for (uint32_t i = 0; i < h->n_flight_max; i++) {
         const struct host_flight *f = &h->flight[i];
@@ -263,11 +281,12 @@ bool kv_host_check(const struct kv_host *h)
     if (ordered) count_all(h, &c);
     bool lists = c.free == h->n_free && c.ready == h->n_ready && c.ordered == c.ready && c.linked == c.used &&
                  c.away == h->n_away;
-    if (ordered && lists && c.readers == c.flights + h->n_lent && c.free + c.used + c.away == h->n_slot &&
-        slots_are_sound(h))
+    if (ordered && lists && c.readers == c.flights + h->n_lent + h->n_lease && c.leases == h->n_lease &&
+        c.free + c.used + c.away == h->n_slot && slots_are_sound(h))
         return true;
     LOG_ERROR(
-        "kv: the host's tier is not what it says: %u slots, free %u of %u, ready %u of %u, in order %u, linked %u, readers %u of %u",
-        h->n_slot, c.free, h->n_free, c.ready, h->n_ready, c.ordered, c.linked, c.readers, c.flights);
+        "kv: the host's tier is not what it says: %u slots, free %u of %u, ready %u of %u, in order %u, linked %u, readers %u of %u, leases %u of %u",
+        h->n_slot, c.free, h->n_free, c.ready, h->n_ready, c.ordered, c.linked, c.readers, c.flights, c.leases,
+        h->n_lease);
     return false;
 }

@@ -19,6 +19,13 @@ enum slot_state {
     SLOT_AWAY
 }; /* AWAY: its memory was returned to the system (slot_give_back) */
 
+/* Whether the device may read the slot in place (tier_place.c). Every lease is a reader of the slot. */
+enum slot_lease {
+    LEASE_NONE,
+    LEASE_CHECKING, /* its digest is being compared */
+    LEASE_HELD,     /* it is a guest of the device's tree, or soon will be */
+    LEASE_LEAVING   /* no table names it any more, but a step in flight may */
+};
 struct host_slot {
     struct kv_key key;
     struct digest payload;
@@ -29,12 +36,21 @@ struct host_slot {
     uint8_t       store;         /* 1 + index of a place below that also holds the block; 0: none */
     uint8_t class, pin;          /* class: of eviction, if READY; pin: 1 + number of its pin, 0: none */
     bool           found;        /* the block was in a slab that was handed over */
+    uint8_t        lease;        /* enum slot_lease */
     uint32_t       pin_gen;
     struct kv_hold hold;
 };
 
 /* The owner of a transfer. Every transfer has one end on the host. */
-enum flight_kind { FLIGHT_OFFER, FLIGHT_READ, FLIGHT_COPY, FLIGHT_WRITE, FLIGHT_AUDIT_READ, FLIGHT_AUDIT_COPY };
+enum flight_kind {
+    FLIGHT_OFFER,
+    FLIGHT_READ,
+    FLIGHT_COPY,
+    FLIGHT_CHECK, /* of a digest, for a lease; the lease is its reader */
+    FLIGHT_WRITE,
+    FLIGHT_AUDIT_READ,
+    FLIGHT_AUDIT_COPY
+};
 struct host_flight {
     enum flight_kind kind;
     bool             used;
@@ -65,6 +81,7 @@ struct kv_host {
     uint32_t            sketch_n, sketch_adds;
     uint64_t            n_stir;  /* how often a slot became READY or lost a reader */
     uint32_t            n_lent;  /* readers of slots that are leases of peers (peer/lend.c) */
+    uint32_t            n_lease; /* slots with a lease */
     bool                stirred; /* slots have changed since the last look for blocks to write below */
     bool keep; /* the tiers or the places below are about to close: blocks that only the host holds are not evicted */
     uint64_t n_evicted, evicted_why[KV_EVICT_WHYS];
@@ -86,8 +103,12 @@ int32_t slot_find(const struct kv_host *h,
 /* Takes a slot for the block, in state FILLING. SLOT_NONE: no slot can be evicted for it. */
 int32_t slot_take(struct kv_host *h, const struct kv_key *key);
 void    slot_ready(struct kv_host *h, int32_t i, struct digest payload); /* FILLING -> READY: its record is complete */
-void    slot_drop(struct kv_host *h, int32_t i);   /* requires FILLING, or READY without readers */
-void    slot_unread(struct kv_host *h, int32_t i); /* removes one reader */
+void    slot_drop(struct kv_host *h, int32_t i);    /* requires FILLING, or READY without readers */
+void    slot_unread(struct kv_host *h, int32_t i);  /* removes one reader */
+void    slot_lease(struct kv_host *h, int32_t i);   /* a lease, CHECKING; READY and without one before */
+void    slot_release(struct kv_host *h, int32_t i); /* ends it */
+/* Readers beside the lease: copies, writes and peers. */
+static inline uint32_t slot_n_other(const struct host_slot *s) { return s->readers - (s->lease != LEASE_NONE); }
 /* Makes a slot of the previous process READY. After the last such slot, kv_host_free_again builds the free list anew. */
 void slot_adopt(struct kv_host *h, int32_t i, const struct kv_key *key, struct digest payload, struct kv_hold hold,
                 uint8_t store);

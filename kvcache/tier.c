@@ -40,7 +40,7 @@ static enum status take_memory(struct kv_tiers *t)
 {
     const struct kv_tiers_cfg *c = &t->cfg;
     uint32_t                   blocks = c->seq_tokens_max / c->block_tokens + 1;
-    t->node_key = calloc(c->n_block, sizeof *t->node_key);
+    t->node_key = calloc((size_t)c->n_block + (c->in_place ? t->host.n_slot : 0), sizeof *t->node_key);
     t->path = calloc(blocks, sizeof *t->path);
     if (!t->node_key || !t->path) return ST_NOMEM;
     for (int i = 0; i < KV_LOADS_MAX; i++) {
@@ -50,9 +50,10 @@ static enum status take_memory(struct kv_tiers *t)
         l->read = calloc(blocks, sizeof *l->read);
         l->key = calloc(blocks, sizeof *l->key);
         l->ticket = calloc(blocks, sizeof *l->ticket);
-        if (!l->ids || !l->state || !l->read || !l->key || !l->ticket) return ST_NOMEM;
+        l->slot = calloc(blocks, sizeof *l->slot);
+        if (!l->ids || !l->state || !l->read || !l->key || !l->ticket || !l->slot) return ST_NOMEM;
     }
-    return ST_OK;
+    return place_open(t);
 }
 
 /* Copies to free blocks of a device that serves nobody yet: the first estimate of what a load costs. */
@@ -79,6 +80,12 @@ static void probe(struct kv_tiers *t)
 
 static uint64_t wall_s(void) { return (uint64_t)clock_wall_s(); }
 
+uint32_t kv_tiers_slots(const struct kv_tiers_cfg *cfg)
+{
+    uint64_t n = cfg->host_bytes / kv_record_bytes(cfg->block_bytes);
+    return n < INT32_MAX ? (uint32_t)n : INT32_MAX;
+}
+
 enum status kv_tiers_open(const struct kv_tiers_cfg *cfg, struct kv_tiers **t_out, char *err, size_t err_bytes)
 {
     struct kv_tiers *t = calloc(1, sizeof *t);
@@ -93,8 +100,8 @@ enum status kv_tiers_open(const struct kv_tiers_cfg *cfg, struct kv_tiers **t_ou
     if (!t->cfg.load_min_tokens)
         t->cfg.load_min_tokens = LOAD_MIN_TOKENS > cfg->block_tokens ? LOAD_MIN_TOKENS : cfg->block_tokens;
     t->fingerprint = kv_fingerprint(&cfg->ident);
-    uint64_t    stride = kv_record_bytes(cfg->block_bytes), n = cfg->host_bytes / stride;
-    uint32_t    n_slot = n < INT32_MAX ? (uint32_t)n : INT32_MAX;
+    uint64_t    stride = kv_record_bytes(cfg->block_bytes);
+    uint32_t    n_slot = kv_tiers_slots(cfg);
     enum status st = ST_CONFIG;
     if (n_slot < 2) {
         snprintf(err, err_bytes, "the host's KV: %" PRIu64 " bytes hold fewer than two blocks of %" PRIu64,
@@ -131,6 +138,7 @@ static void finish(struct kv_tiers *t, const struct xfer_done *d)
     case FLIGHT_WRITE: down_write_done(t, f, d); break;
     case FLIGHT_READ: up_read_done(t, f, d); break;
     case FLIGHT_COPY: up_copy_done(t, f, d); break;
+    case FLIGHT_CHECK: place_checked(t, f, d); break;
     case FLIGHT_AUDIT_READ: audit_read_done(t, f, d); break;
     case FLIGHT_AUDIT_COPY: audit_copy_done(t, f, d); break;
     }
@@ -155,6 +163,7 @@ bool kv_tiers_turn(struct kv_tiers *t)
         any = true;
     }
     below_turn(t);
+    place_turn(t);
     if (purge_turn(t)) return any;
     audit_turn(t);
     if (hand_turn(t)) return any;
@@ -210,8 +219,10 @@ void kv_tiers_close(struct kv_tiers *t, uint64_t flush_us)
         free(l->read);
         free(l->key);
         free(l->ticket);
+        free(l->slot);
     }
     kv_host_close(&t->host);
+    place_close(t);
     free(t->node_key);
     free(t->path);
     free(t);
@@ -221,6 +232,7 @@ void kv_tiers_stats(const struct kv_tiers *t, struct kv_tiers_stats *out)
 {
     *out = t->stats;
     const struct kv_host *h = &t->host;
+    out->n_guest = h->n_lease;
     out->tier[KV_TIER_HOST].n_block = h->n_ready;
     out->tier[KV_TIER_HOST].used_bytes = (h->n_slot - h->n_free - h->n_away) * h->stride;
     out->tier[KV_TIER_HOST].reserved_bytes = (h->n_slot - h->n_away) * h->stride;
@@ -249,5 +261,9 @@ static bool records_are_sound(const struct kv_tiers *t)
 enum status kv_tiers_check(const struct kv_tiers *t)
 {
     if (!kv_host_check(&t->host) || !records_are_sound(t)) return ST_INVALID;
+    if (!place_is_sound(t)) {
+        LOG_ERROR("kv: slots that the device reads in place are not those of its tree");
+        return ST_INVALID;
+    }
     return below_check(t);
 }

@@ -12,6 +12,7 @@
  * path. The prompt then finds them there like any other prefix. A block that is lost, late or in doubt is therefore a miss, and no
  * other part of the engine knows the tiers.
  *
+ * With cfg.in_place a load copies nothing: the device reads the slots where they are (docs/design/in_place.md).
  * Losing a block costs recomputation, never correctness. A doubt counts as a miss. A load that would be slower than computing is not
  * started. */
 #pragma once
@@ -64,9 +65,10 @@ struct kv_tiers_cfg {
     const char              *shared_name;                     /* as in store.h */
     bool                     shared;                          /* other servers use the folder too */
     uint32_t                 shared_scan_us, shared_grace_us; /* as in store.h; 0: the defaults */
-    bool                     audit; /* blocks that other processes computed are recomputed before use (tier_audit.c) */
-    uint32_t                 audit_every;     /* with audit: also one in audit_every loaded blocks; 0: none */
-    uint32_t                 load_min_tokens; /* shortest load; 0: the larger of 64 and a block */
+    bool     in_place;        /* the device reads the slab (kv_tiers_slab): blocks are guests of its tree, not copied */
+    bool     audit;           /* blocks that other processes computed are recomputed before use (tier_audit.c) */
+    uint32_t audit_every;     /* with audit: also one in audit_every loaded blocks; 0: none */
+    uint32_t load_min_tokens; /* shortest load; 0: the larger of 64 and a block */
     uint32_t
         copies_max; /* most blocks on their way down at a time; 0: as many as the lane moves in two steps, 32 to 512 */
     uint32_t keep_hits; /* a block goes down at its keep_hits-th offer; 0: 1 */
@@ -76,6 +78,10 @@ struct kv_tiers_cfg {
 /* Reserves the host's bytes and opens the places below. Needs KV_LOADS_MAX + KV_OFFERS_MAX + KV_AUDITS sequences of kv.
  * err: one line. */
 enum status kv_tiers_open(const struct kv_tiers_cfg *cfg, struct kv_tiers **t_out, char *err, size_t err_bytes);
+/* The number of slots of the host's slab: so many guests the kv needs with cfg.in_place. */
+uint32_t kv_tiers_slots(const struct kv_tiers_cfg *cfg);
+/* Where the device finds guest g: *payload_out + g * *stride_out, block_bytes each, as on the device rank by rank. */
+void kv_tiers_slab(const struct kv_tiers *t, const unsigned char **payload_out, uint64_t *stride_out);
 /* flush_us: time limit for writing blocks to the stores that only the host or the device holds. */
 void kv_tiers_close(struct kv_tiers *t, uint64_t flush_us);
 
@@ -119,8 +125,8 @@ struct kv_audit_rows {
 };
 bool kv_tiers_audit(struct kv_tiers *t, bool idle, struct kv_audit_rows *out);
 void kv_tiers_audited(struct kv_tiers *t, enum status st);
-/* True while the device's cache is in doubt: all running sequences give their blocks back, then the engine calls
- * kv_tiers_all_gave_way. Until the purge ends, kv_tiers_ask admits nobody. */
+/* True while the device's cache is in doubt, or the slab is to be handed over and is read in place: all running sequences
+ * give their blocks back, then the engine calls kv_tiers_all_gave_way. Until that is over, kv_tiers_ask admits nobody. */
 bool kv_tiers_purges(const struct kv_tiers *t);
 void kv_tiers_all_gave_way(struct kv_tiers *t);
 
@@ -156,7 +162,9 @@ struct kv_tiers_stats {
     uint64_t             n_dropped;                               /* copies down refused for lack of room or time */
     uint64_t             doubt[KV_DOUBTS];
     uint64_t             n_failed_io;
-    uint64_t             n_loaded;                  /* blocks loaded to the device */
+    uint64_t             n_loaded;                  /* blocks loaded to the device, or to be read in place */
+    uint64_t             n_in_place;                /* of them, those that are read in place */
+    uint32_t             n_guest;                   /* slots that the device may read at the moment */
     uint64_t             n_audit, n_audit_mismatch; /* blocks recomputed; of them, those with other bytes */
     struct kv_below_counts store;                   /* sum over all places below the host */
     uint32_t               n_degraded;              /* places that cannot be used or written at the moment */

@@ -342,7 +342,7 @@ void audit_copy_done(struct kv_tiers *t, struct host_flight *f, const struct xfe
     mismatch(t, first_difference(was, computed(t), t->cfg.block_bytes));
 }
 
-bool kv_tiers_purges(const struct kv_tiers *t) { return t->audit.purge == PURGE_DEVICE; }
+bool kv_tiers_purges(const struct kv_tiers *t) { return t->audit.purge == PURGE_DEVICE || t->hand.vacating; }
 
 void audit_turn(struct kv_tiers *t)
 {

@@ -209,7 +209,7 @@ static void write_ahead(struct kv_tiers *t)
     for (int32_t i = slot_oldest(&t->host); i != SLOT_NONE && n < margin && n < LOOK;
          i = slot_newer(&t->host, i), n++) {
         struct host_slot *s = &t->host.slot[i];
-        if (s->store || s->readers || s->doomed || slot_hidden(t, i) || s->hold.memory_only ||
+        if (s->store || slot_n_other(s) || s->doomed || slot_hidden(t, i) || s->hold.memory_only ||
             s->class == KV_CLASS_ENDED)
             continue;
         int have = below_kept(t, &s->key);
@@ -235,8 +235,8 @@ static void write_eagerly(struct kv_tiers *t)
     for (uint32_t n = 0; n < LOOK && t->eager_left > 0; n++) {
         int32_t           i = (int32_t)t->eager_next;
         struct host_slot *s = &t->host.slot[i];
-        bool goes = s->state == SLOT_READY && !s->readers && !s->doomed && !slot_hidden(t, i) && !s->hold.memory_only &&
-                    s->class != KV_CLASS_ENDED && !b->row->has(b, &s->key);
+        bool              goes = s->state == SLOT_READY && !slot_n_other(s) && !s->doomed && !slot_hidden(t, i) &&
+                    !s->hold.memory_only && s->class != KV_CLASS_ENDED && !b->row->has(b, &s->key);
         if (goes && !write_to(t, i, (uint32_t)t->eager)) return;
         t->eager_next = (t->eager_next + 1) % t->host.n_slot;
         t->eager_left--;

@@ -195,7 +195,7 @@ static bool come_to_rest(struct kv_tiers *t)
         drain_device_end(t);
     }
     down_close(t);
-    if (kv_tiers_busy(t)) return false;
+    if (!place_vacate(t) || kv_tiers_busy(t)) return false;
     t->hand.flush_end_us = 0;
     return true;
 }
@@ -207,6 +207,7 @@ bool hand_turn(struct kv_tiers *t)
     if (is == want) {
         if (t->hand.flush_end_us) drain_device_end(t); /* it was told to and then not to */
         t->hand.flush_end_us = 0;
+        t->hand.vacating = false;
         return t->frozen;
     }
     if (want == KV_SERVES) {

@@ -28,6 +28,7 @@ enum load_block { LOAD_WANT, LOAD_READING, LOAD_COPYING, LOAD_DONE, LOAD_FAILED 
 struct load {
     /* doubted: no block of it enters the device's tree; trial: nobody waits for it (tier_price.c) */
     bool          used, settled, giving_up, doubted, trial;
+    bool          in_place; /* its blocks become guests; it needs none of the pool's */
     uint64_t      gen, begin_us, hold_us, after_step;
     enum kv_tier  tier;       /* of its slowest part */
     uint32_t      below;      /* index of the most expensive place that it reads from */
@@ -41,6 +42,7 @@ struct load {
     bool          *read;   /* [n_block] the block was read from a place below for this load */
     struct kv_key *key;    /* [n_block] */
     uint64_t      *ticket;
+    int32_t       *slot; /* [n_block] in place: the slot whose lease the load has; SLOT_NONE: none */
 };
 
 /* When a place whose price was too high is tried again. */
@@ -54,6 +56,7 @@ struct hand {
     _Atomic int want, is; /* enum kv_hand */
     int         index_fd; /* written before `is` becomes FROZEN */
     bool        held;     /* the slab belongs to the other process until this one serves */
+    bool        vacating; /* sequences that read slots in place give their blocks back */
     /* before FROZEN: blocks that only the device holds are copied to free slots of the host */
     bool         flushing;
     struct leaf *leaf;
@@ -94,6 +97,15 @@ struct audit {
     bool             slab_unproven;
 };
 
+/* Slots that the device reads in place (tier_place.c). Leases that have ended wait for the steps that may still read. */
+struct in_place {
+    struct leaving {
+        int32_t  slot;
+        uint64_t after_step;
+    } * leaving; /* [n_slot] a ring */
+    uint32_t first, n;
+};
+
 struct kv_tiers {
     struct kv_tiers_cfg cfg;
     struct kv_key       fingerprint;
@@ -120,12 +132,14 @@ struct kv_tiers {
     struct hand           hand;
     struct shrink         shrink;
     struct audit          audit;
+    struct in_place       place;
     uint64_t              below_again_us; /* time of the next attempt after a failed below_reopen */
     struct kv_tiers_stats stats;
 };
 
-/* Calls run in one direction: tier.c calls all files below; tier_hand.c calls drain, down, up and audit; tier_drain.c calls down;
- * tier_down.c and tier_purge.c call up; tier_up.c calls audit, tier_price.c and tier_seek.c; and all of them call host.c, tier_below.c, tier_key.c
+/* Calls run in one direction: tier.c calls all files below; tier_hand.c calls drain, down, up, tier_place.c and audit;
+ * tier_drain.c calls down; tier_down.c and tier_purge.c call up; tier_up.c calls audit, tier_place.c, tier_price.c and
+ * tier_seek.c; and all of them call host.c, tier_below.c, tier_key.c
  * and tier_state.c. */
 
 /* tier_state.c */
@@ -231,6 +245,18 @@ void up_read_done(struct kv_tiers *t, struct host_flight *f, const struct xfer_d
 void up_copy_done(struct kv_tiers *t, struct host_flight *f, const struct xfer_done *d);
 void up_close(struct kv_tiers *t);
 void up_discard(struct kv_tiers *t); /* up_close, and no loaded block is kept */
+/* tier_place.c */
+enum status place_open(struct kv_tiers *t); /* after kv_host_init */
+void        place_close(struct kv_tiers *t);
+void        place_turn(struct kv_tiers *t);                         /* ends leases that no table and no step needs */
+bool        place_room(const struct kv_tiers *t, uint32_t n_block); /* so many more slots may be leased */
+void        place_check(struct kv_tiers *t, struct load *l, uint32_t k, int32_t slot); /* posts the check of a block */
+void        place_checked(struct kv_tiers *t, struct host_flight *f, const struct xfer_done *d);
+/* The first n blocks of the load become guests. Returns n; 0: the device has let go of what comes before them. */
+uint32_t place_settle(struct kv_tiers *t, struct load *l, uint32_t n);
+/* Before the slab is handed over nobody may read it. true: nobody does. */
+bool place_vacate(struct kv_tiers *t);
+bool place_is_sound(const struct kv_tiers *t);
 /* tier_audit.c */
 enum status audit_open(struct kv_tiers *t); /* before below_open */
 void        audit_close(struct kv_tiers *t);

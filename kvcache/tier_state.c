@@ -5,7 +5,7 @@
 
 bool kv_tiers_busy(const struct kv_tiers *t)
 {
-    return tiers_moving(t) || audit_busy(t) || t->audit.purge || seeking(t);
+    return tiers_moving(t) || audit_busy(t) || t->audit.purge || t->hand.vacating || seeking(t);
 }
 
 bool tiers_moving(const struct kv_tiers *t)

@@ -40,8 +40,11 @@ static void load_settle(struct kv_tiers *t, struct load *l)
 {
     uint32_t bt = t->cfg.block_tokens, n = 0;
     while (n < l->n_block && l->state[n] == LOAD_DONE && !l->doubted) n++;
+    if (l->in_place)
+        n = place_settle(t, l, n);
+    else
+        kv_seq_commit(t->cfg.kv, &l->kv, l->ids, (l->first + n) * bt);
     l->n_done = n;
-    kv_seq_commit(t->cfg.kv, &l->kv, l->ids, (l->first + n) * bt);
     for (uint32_t k = 0; k < n; k++) {
         uint32_t b = l->kv.block[l->first + k];
         int32_t  slot = slot_find(&t->host, &l->key[k]);
@@ -49,7 +52,7 @@ static void load_settle(struct kv_tiers *t, struct load *l)
         if (slot != SLOT_NONE) kv_block_join(t->cfg.kv, b, t->host.slot[slot].hold);
         audit_note(t, l, k);
     }
-    kv_seq_shrink(t->cfg.kv, &l->kv, (l->first + n) * bt); /* what did not come needs no blocks */
+    if (!l->in_place) kv_seq_shrink(t->cfg.kv, &l->kv, (l->first + n) * bt); /* what did not come needs no blocks */
     l->settled = true;
     l->hold_us = t->cfg.clock() + HOLD_US;
     double took = (double)(t->cfg.clock() - l->begin_us);
@@ -68,19 +71,19 @@ static uint32_t blocks_needed(const struct kv_tiers *t, uint32_t n_block) { retu
 
 /* The caller sets what the load costs and where it comes from: compute_us, below, tier. */
 static bool load_start(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, const uint32_t *ids, uint32_t n_hit,
-                       uint32_t n_block, const struct kv_key *key)
+                       uint32_t n_block, const struct kv_key *key, bool in_place)
 {
     struct load *l = t->load;
     uint32_t     bt = t->cfg.block_tokens;
     struct kv   *kv = t->cfg.kv;
     while (l < t->load + KV_LOADS_MAX && l->used) l++;
     if (l == t->load + KV_LOADS_MAX) return false;
-    if (blocks_needed(t, n_block) > kv_available_count(kv)) return false;
+    if (!in_place && blocks_needed(t, n_block) > kv_available_count(kv)) return false;
     if (kv_seq_open(kv, salt, &l->kv)) return false;
     struct kv_copy copy[1];
     uint32_t       n_copy = 0;
     if (kv_seq_match(kv, &l->kv, ids, n_hit + 1) != n_hit ||
-        kv_seq_reserve(kv, &l->kv, n_hit + n_block * bt, copy, &n_copy)) {
+        (!in_place && kv_seq_reserve(kv, &l->kv, n_hit + n_block * bt, copy, &n_copy))) {
         kv_seq_release(kv, &l->kv);
         return false;
     }
@@ -89,15 +92,17 @@ static bool load_start(struct kv_tiers *t, struct kv_want *w, struct kv_salt sal
     memcpy(l->key, key, n_block * sizeof *key);
     memset(l->state, LOAD_WANT, n_block);
     memset(l->read, 0, n_block * sizeof *l->read);
+    for (uint32_t k = 0; k < n_block; k++) l->slot[k] = SLOT_NONE;
     l->used = true;
     l->settled = l->giving_up = l->doubted = l->trial = false;
+    l->in_place = in_place;
     l->gen = ++t->gen;
     l->begin_us = t->cfg.clock();
     l->first = n_hit / bt;
     l->n_block = l->n_todo = n_block;
     l->n_done = l->n_flight = l->n_late = 0;
     l->n_waiter = 1;
-    l->after_step = t->n_enqueued;
+    l->after_step = in_place ? 0 : t->n_enqueued; /* in place nothing of the device is written */
     w->load = 1 + (uint32_t)(l - t->load);
     w->gen = l->gen;
     t->stats.n_load++;
@@ -186,7 +191,10 @@ static void load_turn(struct kv_tiers *t, struct load *l)
         } else if (t->host.slot[slot].state == SLOT_READY) {
             enum kv_doubt d = doubt(t, l, k, slot_page(&t->host, slot), KV_SEQ_ANY, false); /* the host has no seq */
             if (d == KV_SURE && !t->host.slot[slot].doomed) {
-                copy_up(t, l, k, slot);
+                if (l->in_place)
+                    place_check(t, l, k, slot);
+                else
+                    copy_up(t, l, k, slot);
             } else {
                 tier_doubt(t, NULL, d); /* a doomed one has been counted */
                 if (t->host.slot[slot].readers == 0) slot_drop(&t->host, slot);
@@ -361,7 +369,7 @@ static void load_try(struct kv_tiers *t, struct kv_salt salt, const uint32_t *id
     uint32_t       place = price_place(n, n_host, below), most = (n > n_host ? n_host : 0) + TRY_BLOCKS;
     if (n * t->cfg.block_tokens < t->cfg.load_min_tokens || !price_try(t, place)) return;
     if (n > most) n = most;
-    if (!load_start(t, &nobody, salt, ids, n_hit, n, key)) return;
+    if (!load_start(t, &nobody, salt, ids, n_hit, n, key, false)) return; /* a copy: prices are those of copies */
     struct load *l = load_of(t, &nobody);
     l->trial = true;
     l->n_waiter = 0;
@@ -419,13 +427,14 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
     } else {
         uint32_t n_load = price_decide(t, n_more, n_host, below, us_per_token, &us);
         if (n_load < n_more) load_try(t, salt, ids, hit->n, n_more, n_host, below, key);
-        w->n_need = n_load ? blocks_needed(t, n_load) : 0;
+        bool in_place = place_room(t, n_load); /* else it is copied */
+        w->n_need = n_load && !in_place ? blocks_needed(t, n_load) : 0;
         if (w->n_need <= t->cfg.n_block && w->n_need > kv_available_count(t->cfg.kv)) {
             w->n_margin = w->n_need - n_load;
             w->wait_us = us_per_token > 0 ? (uint64_t)(us_per_token * n_load * bt) : HOLD_US;
             return short_of_blocks(t, w, hit->n, now);
         }
-        if (!n_load || !load_start(t, w, salt, ids, hit->n, n_load, key)) {
+        if (!n_load || !load_start(t, w, salt, ids, hit->n, n_load, key, in_place)) {
             t->stats.n_recompute++;
             return go_on(t, w, hit->n, false);
         }
@@ -446,8 +455,14 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
 
 void up_yield(struct kv_tiers *t)
 {
-    for (uint32_t i = 0; i < KV_LOADS_MAX; i++)
-        if (t->load[i].used && t->load[i].settled) load_end(t, &t->load[i]); /* what came stays cached while it can */
+    for (uint32_t i = 0; i < KV_LOADS_MAX; i++) {
+        struct load *l = &t->load[i];
+        if (!l->used) continue;
+        if (l->settled)
+            load_end(t, l); /* what came stays cached while it can */
+        else if (l->in_place)
+            kv_seq_drop(t->cfg.kv, &l->kv); /* its checks need none of the device's blocks */
+    }
 }
 
 void up_turn(struct kv_tiers *t)
@@ -456,10 +471,15 @@ void up_turn(struct kv_tiers *t)
     for (uint32_t i = 0; i < KV_LOADS_MAX; i++) {
         struct load *l = &t->load[i];
         if (!l->used) continue;
-        if (!l->settled && tiers_short(t)) l->giving_up = true;
+        if (!l->settled && tiers_short(t)) {
+            if (l->in_place)
+                kv_seq_drop(t->cfg.kv, &l->kv);
+            else
+                l->giving_up = true;
+        }
         if (!l->settled && (t->n_done >= l->after_step || l->giving_up)) load_turn(t, l);
-        if (l->settled && (l->n_waiter == 0 || now > l->hold_us || tiers_short(t)))
-            load_end(t, l); /* what came stays cached */
+        bool gives = tiers_short(t) && !l->in_place; /* guests leave with the load, and free nothing */
+        if (l->settled && (l->n_waiter == 0 || now > l->hold_us || gives)) load_end(t, l); /* what came stays cached */
     }
 }
 

@@ -212,6 +212,15 @@ int boot_tiers_plan(struct boot *b)
     return code ? code : plan_objects(b, t);
 }
 
+/* auto: where it costs no pinning and no PCIe. On the cpu device the host's memory is the device's, and blocks are copied
+ * like on other machines, unless it is told otherwise. */
+static bool reads_in_place(const struct boot *b, const struct xfer_ranks *pool)
+{
+    bool all = b->device == DEV_CUDA;
+    for (uint32_t i = 0; i < pool->n && all; i++) all = dev_reaches(pool->rank[i].dev, NULL);
+    return b->cfg->kv_in_place == IN_PLACE_AUTO ? all : b->cfg->kv_in_place == IN_PLACE_ON;
+}
+
 /* Lanes, segments, identity; eng_create opens the tiers themselves. *tiers_out NULL: none are asked for. */
 int boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out)
 {
@@ -228,6 +237,7 @@ int boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out)
     t->cfg.audit =
         b->device != DEV_CUDA || c->deterministic; /* else bits depend on the batch, and nothing can be compared */
     t->cfg.audit_every = c->kv_audit_every;
+    t->cfg.in_place = reads_in_place(b, pool);
     if (!t->cfg.audit)
         LOG_INFO(
             "kv: blocks are not computed again to compare them: that needs --deterministic on a GPU; digests and identity are checked");
@@ -268,8 +278,9 @@ int boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out)
     t->cfg.xfer = t->xfer;
     boot_hand_ask(b, &t->cfg);
     *tiers_out = &t->cfg;
-    LOG_INFO("kv: host tier %.2f GiB, %u store%s, blocks of %" PRIu64 " KiB%s%s", c->kv_host_gib, t->cfg.n_store,
-             t->cfg.n_store == 1 ? "" : "s", t->cfg.block_bytes >> 10, t->cfg.key.mac ? ", with a MAC" : "",
+    LOG_INFO("kv: host tier %.2f GiB%s, %u store%s, blocks of %" PRIu64 " KiB%s%s", c->kv_host_gib,
+             t->cfg.in_place ? " that the device reads in place" : "", t->cfg.n_store, t->cfg.n_store == 1 ? "" : "s",
+             t->cfg.block_bytes >> 10, t->cfg.key.mac ? ", with a MAC" : "",
              !t->secret         ? ""
              : t->cfg.ephemeral ? ", encrypted under a key of this start"
                                 : ", encrypted under the key file");

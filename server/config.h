@@ -27,6 +27,7 @@ enum {
 /* Enums of options that no lower floor defines. */
 enum load_format { LOAD_AUTO, LOAD_DUMMY };
 enum sampling_defaults { SAMPLING_OF_MODEL, SAMPLING_NEUTRAL };
+enum in_place { IN_PLACE_AUTO, IN_PLACE_ON, IN_PLACE_OFF };
 enum half_close { HALF_CLOSE_CANCEL, HALF_CLOSE_SERVE };
 enum empty_key_file { KEY_FILE_KEEP, KEY_FILE_DENY };
 enum old_metrics { OLD_METRICS_AUTO, OLD_METRICS_ALL, OLD_METRICS_NONE };
@@ -64,6 +65,7 @@ struct config {
     bool            prefix_caching, priority, clamp_max_tokens;
     enum lmi_form   lmi_form;
     double          kv_host_gib;
+    enum in_place   kv_in_place;
     uint32_t        kv_pin_max, kv_audit_every;
     struct str_list kv_peer;                           /* HOST:PORT */
     const char     *kv_peer_listen, *kv_peer_key_file; /* "": none */

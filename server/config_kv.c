@@ -145,6 +145,8 @@ int config_kv_check(const struct config *c, char *err, size_t n_err)
     if ((c->kv_peer.n || *c->kv_peer_listen) && check_peers(c, err, n_err)) return EXIT_USAGE;
     if (*c->kv_peer_key_file && !c->kv_peer.n && !*c->kv_peer_listen)
         return usage_error(err, n_err, "--kv-peer-key-file needs --kv-peer or --kv-peer-listen");
+    if (c->kv_in_place == IN_PLACE_ON && c->kv_host_gib <= 0)
+        return usage_error(err, n_err, "--kv-host-in-place on needs --kv-host-gib: there is no host KV to read");
     bool shared = *c->kv_shared != 0;
     bool any = shared || c->kv_nvme.n;
     if (any && c->kv_host_gib <= 0)

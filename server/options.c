@@ -35,6 +35,7 @@ static const struct opt_word collectives[] = { { "auto", DEV_COMM_AUTO }, { "own
 static const struct opt_word symmetric[] = { { "auto", DEV_SYMMETRIC_AUTO }, { "on", DEV_SYMMETRIC_ON }, { "off", DEV_SYMMETRIC_OFF } };
 static const struct opt_word lmi_forms[] = { { "jsonlines", LMI_LINES }, { "sse", LMI_EVENTS }, { "tgi", LMI_TGI } };
 static const struct opt_word sagemaker_modes[] = { { "auto", SAGEMAKER_AUTO }, { "on", SAGEMAKER_ON }, { "off", SAGEMAKER_OFF } };
+static const struct opt_word in_place_words[] = { { "auto", IN_PLACE_AUTO }, { "on", IN_PLACE_ON }, { "off", IN_PLACE_OFF } };
 static const struct opt_word peer_transports[] = { { "tcp", PEER_TCP }, { "shm", PEER_SHM }, { "rdma", PEER_RDMA } };
 static const struct opt_word half_close[] = { { "cancel", HALF_CLOSE_CANCEL }, { "serve", HALF_CLOSE_SERVE } };
 static const struct opt_word empty_key_files[] = { { "keep", KEY_FILE_KEEP }, { "deny", KEY_FILE_DENY } };
@@ -92,6 +93,7 @@ static const struct opt options[] = {
     { BOOL("enable-prefix-caching", prefix_caching, "true", "reuse the KV of common prefixes") },
     { U32("kv-pin-max", kv_pin_max, "25", 0, 90, "PERCENT", "share of the device's and of the host's KV that \"kv_pin\" may hold, a tenant half of it; 0: none") },
     { NUM("kv-host-gib", kv_host_gib, "0", 0, 1e6, "GIB", "host memory for KV blocks that leave the device, taken at start; 0: no tiers") },
+    { ENUM("kv-host-in-place", kv_in_place, "auto", in_place_words, "the device reads host KV where it lies instead of a copy; auto: on where it shares the host's page tables (GH200, GB200), on: also the cpu, and GPUs over PCIe") },
     { LIST("kv-nvme", kv_nvme, "DIR:GIB", "folder for KV blocks below the host and its share of the disk; survives restarts; repeatable") },
     { STR("kv-shared", kv_shared, "DIR[:GIB]", "folder (Lustre, FSx, NFS) that servers share: all read it, each writes at most GIB (64) of it; needs --kv-mac-key-file") },
     { STR("kv-shared-name", kv_shared_name, "NAME", "which of the servers of --kv-shared this is, at most 40 letters, digits and -; starts of one name share one budget; default: HOST-PORT") },

@@ -3,7 +3,8 @@
  * Thread: one owner posts, cancels and polls; each lane has a thread of its own. Nothing is allocated after
  * xfer_create.
  *
- * Memory is registered as segments. A job moves `bytes` from a place in one segment to a place in another. The first
+ * Memory is registered as segments. A job moves `bytes` from a place in one segment to a place in another. A job of the
+ * host whose two places are one writes nothing: only its digest is made or checked. The first
  * lane that handles this pair of kinds takes the job; a load goes to the least busy of these lanes. Every accepted job
  * completes exactly once: done, failed, canceled or too late. Until then the owner must not touch the job's memory. A
  * cancel is a request: only the completion frees the memory. Loads go before prefetches, prefetches before stores. A

@@ -145,3 +145,10 @@ enum status model_wait(struct model *m, const struct batch *b)
 const float *model_logits(const struct model *m) { return m->logits; }
 
 const struct dev_kv *model_kv(const struct model *m) { return &m->kv; }
+
+void model_kv_guests(struct model *m, const unsigned char *first, uint64_t step, uint32_t n)
+{
+    m->kv.guest = (const char *)first;
+    m->kv.guest_step = step;
+    m->kv.n_guest = n;
+}

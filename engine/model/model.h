@@ -193,6 +193,8 @@ size_t               model_where(const struct model *m, char *text,
                                  size_t text_bytes); /* any thread: the part of a step that is being computed or enqueued */
 const float         *model_logits(const struct model *m);
 const struct dev_kv *model_kv(const struct model *m); /* the pool */
+/* n guests behind the pool's blocks, step bytes apart (struct dev_kv). Before the first step. */
+void model_kv_guests(struct model *m, const unsigned char *first, uint64_t step, uint32_t n);
 /* The identity of this rank's share [32] (ident.h). Owned by the model. */
 const unsigned char *model_ident(const struct model *m);
 void                 model_free(struct model *m);

@@ -72,8 +72,8 @@ static void attn_find(const struct attn_job *j, uint32_t seq, uint32_t head, uin
     for (; i < ATTN_TILE && i + t0 < t; i++) to->k[i] = to->v[i] = (const char *)nothing;
     for (uint32_t p = t / kv->block_tokens; t < stop; p++, slot = 0) { /* page by page */
         CHECK(p < n_page);
-        CHECK(page[p] < kv->n_block);
-        const char *k = kv_key(kv, page[p], j->o->layer, head, slot, j->o->head_dim);
+        CHECK(page[p] < kv->n_block + kv->n_guest);
+        const char *k = kv_key_read(kv, page[p], j->o->layer, head, slot, j->o->head_dim);
         for (; slot < kv->block_tokens && t < stop; slot++, t++, i++, k += bytes) {
             to->k[i] = k;
             to->v[i] = k + v_bytes;

@@ -21,6 +21,9 @@ struct attn_args {
     void                 *out;
     const __nv_bfloat16  *pool;                   /* K of head 0, token 0 of block 0 in this layer */
     size_t                block_stride, v_offset; /* elements */
+    uint32_t              n_block;                /* blocks from here on are guests */
+    long long             guest;                  /* from pool to where guest block 0 would lie, elements */
+    size_t                guest_stride;
     uint32_t              block_tokens, head_dim, n_head, n_kv_head, group, window;
     float                 scale; /* times log2(e) */
     bool                  f16;   /* act */
@@ -46,13 +49,20 @@ struct attn_feed {
     long long            at; /* lane & 3: where 16 tokens of the tile at t begin, elements */
 };
 
+/* From the pool to a block, elements. A guest lies in host memory: the difference of two addresses. */
+static __device__ __forceinline__ long long attn_block(const struct attn_args &a, uint32_t block)
+{
+    bool guest = block >= a.n_block;
+    return (guest ? a.guest : 0) + (long long)((size_t)block * (guest ? a.guest_stride : a.block_stride));
+}
+
 static __device__ __forceinline__ long long attn_where(const struct attn_args &a, const struct attn_feed &f)
 {
     uint32_t t = f.t + (threadIdx.x & 3) * ATTN_GROUP;
     if (!a.fast || t >= f.hi || t + ATTN_GROUP <= f.lo) return ATTN_NOWHERE;
     uint32_t block = f.page[t / a.block_tokens];
     if (block == UINT32_MAX) return ATTN_NOWHERE;
-    return (long long)((size_t)block * a.block_stride + (size_t)(t % a.block_tokens) * a.head_dim);
+    return attn_block(a, block) + (long long)((size_t)(t % a.block_tokens) * a.head_dim);
 }
 
 /* 16 tokens from t on, which lie behind each other at src. */
@@ -85,7 +95,7 @@ static __device__ void attn_load16_any(const struct attn_args &a, const struct a
         uint32_t             block = ok ? f.page[t / a.block_tokens] : UINT32_MAX;
         const __nv_bfloat16 *from = head;
         ok = block != UINT32_MAX;
-        if (ok) from += (size_t)block * a.block_stride + (size_t)(t % a.block_tokens) * a.head_dim;
+        if (ok) from += attn_block(a, block) + (long long)((size_t)(t % a.block_tokens) * a.head_dim);
         if (a.head_dim % 8 == 0) {
             for (uint32_t i = lane * 8; i < HD; i += 32 * 8) {
                 bool in = ok && i < a.head_dim;

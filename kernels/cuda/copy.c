@@ -153,4 +153,21 @@ static void copy_unpin(struct device *dev, void *host)
     (void)cudaGetLastError();
 }
 
-const struct dev_copy_ops cuda_copy_ops = { copy_open, copy_begin, copy_done, copy_pin, copy_unpin };
+/* A kernel reads pageable memory by itself only through the host's page tables: where it would migrate to the GPU
+ * instead, its latency cannot be told. Pinned memory has one address for host and GPU where the driver says so. */
+static bool copy_reaches(struct device *dev, const void *host)
+{
+    struct cuda_dev             *d = cuda_of(dev);
+    int                          tables = 0, same = 0;
+    struct cudaPointerAttributes a = { .type = cudaMemoryTypeUnregistered };
+    cudaError_t                  e = cudaSetDevice(d->ordinal);
+    if (e == cudaSuccess)
+        e = cudaDeviceGetAttribute(&tables, cudaDevAttrPageableMemoryAccessUsesHostPageTables, d->ordinal);
+    if (e == cudaSuccess && host)
+        e = cudaDeviceGetAttribute(&same, cudaDevAttrCanUseHostPointerForRegisteredMem, d->ordinal);
+    if (e == cudaSuccess && same) e = cudaPointerGetAttributes(&a, host);
+    (void)cudaGetLastError();
+    return e == cudaSuccess && (tables || (same && a.type == cudaMemoryTypeHost && a.devicePointer == host));
+}
+
+const struct dev_copy_ops cuda_copy_ops = { copy_open, copy_begin, copy_done, copy_pin, copy_unpin, copy_reaches };

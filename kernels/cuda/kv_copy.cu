@@ -7,15 +7,22 @@
 
 enum { COPY_THREADS = 256, COPY_PAIRS = 64, COPY_KEEP = 4 };
 
+/* Sources from n_block on. first, step: 16-byte vectors */
+struct copy_guests {
+    const uint4 *first;
+    uint64_t     step;
+    uint32_t     n_block;
+};
 struct copy_pairs {
     uint32_t src[COPY_PAIRS], dst[COPY_PAIRS];
 };
 
 /* grid: pieces of a block, pairs. n_vec: 16-byte vectors of a block */
 __global__ void __launch_bounds__(COPY_THREADS)
-    k_block_copy(const __grid_constant__ struct copy_pairs p, uint4 *base, uint64_t n_vec)
+    k_block_copy(const __grid_constant__ struct copy_pairs p, uint4 *base, uint64_t n_vec, struct copy_guests g)
 {
-    const uint4 *src = base + p.src[blockIdx.y] * n_vec;
+    uint32_t     from = p.src[blockIdx.y];
+    const uint4 *src = from < g.n_block ? base + from * n_vec : g.first + (from - g.n_block) * g.step;
     uint4       *dst = base + p.dst[blockIdx.y] * n_vec;
     uint64_t     step = (uint64_t)gridDim.x * COPY_THREADS;
     pdl_wait();
@@ -37,7 +44,8 @@ static void copy_run(struct cuda_dev *d, const struct dev_kv *kv, const struct c
              n_piece = (n_vec + piece - 1) / piece;
     if (!n) return;
     if (n_piece > 64) n_piece = 64; /* a block of 2 MiB: 8 rounds each */
-    LAUNCH(k_block_copy, dim3((uint32_t)n_piece, n), COPY_THREADS, 0, d, *p, (uint4 *)kv->base, n_vec);
+    struct copy_guests g = { (const uint4 *)kv->guest, kv->guest_step / sizeof(uint4), kv->n_block };
+    LAUNCH(k_block_copy, dim3((uint32_t)n_piece, n), COPY_THREADS, 0, d, *p, (uint4 *)kv->base, n_vec, g);
     cuda_launched(d, "block_copy");
 }
 
@@ -50,9 +58,10 @@ extern "C" void cuda_block_copy(struct device *dev, const struct dev_kv *kv, con
     struct copy_pairs p;
     uint32_t          m = 0;
     CHECK(kv->block_bytes % sizeof(uint4) == 0 && ((uintptr_t)kv->base & 15) == 0);
+    CHECK(kv->guest_step % sizeof(uint4) == 0 && ((uintptr_t)kv->guest & 15) == 0);
     for (uint32_t i = 0; i < n; i++) {
         bool meets = m == COPY_PAIRS;
-        CHECK(src[i] < kv->n_block);
+        CHECK(src[i] < kv->n_block + kv->n_guest);
         CHECK(dst[i] < kv->n_block);
         if (src[i] == dst[i]) continue;
         for (uint32_t j = 0; j < m; j++) meets |= p.dst[j] == src[i] || p.dst[j] == dst[i] || p.src[j] == dst[i];

@@ -2,12 +2,12 @@
 #include <math.h>
 
 /* The key of token `pos` of the row's sequence; its value lies kv_value_bytes behind. */
-static char *slot(const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv, uint32_t seq,
-                  uint32_t head, uint32_t pos)
+static const char *slot(const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv, uint32_t seq,
+                        uint32_t head, uint32_t pos)
 {
     uint32_t block = b->page[b->page_start[seq] + pos / kv->block_tokens];
-    CHECK(block < kv->n_block);
-    return kv_key(kv, block, o->layer, head, pos % kv->block_tokens, o->head_dim);
+    CHECK(block < kv->n_block + kv->n_guest);
+    return kv_key_read(kv, block, o->layer, head, pos % kv->block_tokens, o->head_dim);
 }
 
 /* out = softmax(scale * q k^T) v over the keys a row may see; two passes, nothing running. */

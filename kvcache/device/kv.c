@@ -16,16 +16,16 @@ enum status kv_create(const struct kv_cfg *cfg, struct kv **kv_out)
     if (!cfg->n_block || !cfg->n_seq_max || !cfg->seq_tokens_max || !cfg->block_tokens ||
         cfg->block_tokens > BLOCK_TOKENS_MAX)
         return ST_INVALID;
-    if (cfg->n_block >= KV_NONE / 2) return ST_INVALID;
+    if (cfg->n_block >= KV_NONE / 4 || cfg->n_guest >= KV_NONE / 4) return ST_INVALID;
     struct kv *kv = calloc(1, sizeof *kv);
     if (!kv) return ST_NOMEM;
     kv->cfg = *cfg;
     kv->seq_blocks_max = kv_blocks_of(kv, cfg->seq_tokens_max);
-    enum status st = kv_pool_init(&kv->pool, cfg->n_block);
+    enum status st = kv_pool_init(&kv->pool, cfg->n_block, cfg->n_guest);
     uint32_t    stem = cfg->borrow_min ? cfg->borrow_min : BORROW_MIN;
     if (stem > cfg->block_tokens) stem = cfg->block_tokens;
-    if (!st) st = kv_radix_init(&kv->tree, cfg->n_block, cfg->block_tokens, stem, cfg->hash_bits);
-    if (!st) st = kv_due_init(&kv->due, cfg->n_block);
+    if (!st) st = kv_radix_init(&kv->tree, cfg->n_block, cfg->n_guest, cfg->block_tokens, stem, cfg->hash_bits);
+    if (!st) st = kv_due_init(&kv->due, kv_n_name(kv));
     if (!st) st = kv_pins_init(&kv->pins, kv, cfg->pin_percent, kv->seq_blocks_max);
     if (st) goto err_free;
     /* Tables for the longest sequences are large; calloc takes untouched pages that cost nothing until they are
@@ -33,10 +33,11 @@ enum status kv_create(const struct kv_cfg *cfg, struct kv **kv_out)
     kv->table = calloc(cfg->n_seq_max, sizeof *kv->table);
     kv->block = calloc((size_t)cfg->n_seq_max * kv->seq_blocks_max, sizeof *kv->block);
     kv->free_table = calloc(cfg->n_seq_max, sizeof *kv->free_table);
-    kv->hold = calloc(cfg->n_block, sizeof *kv->hold);
-    kv->scratch = calloc((size_t)2 * cfg->n_block, sizeof *kv->scratch);
+    kv->hold = calloc(kv_n_name(kv), sizeof *kv->hold);
+    kv->left = calloc((size_t)cfg->n_guest + 1, sizeof *kv->left);
+    kv->scratch = calloc((size_t)2 * kv_n_name(kv), sizeof *kv->scratch);
     st = ST_NOMEM;
-    if (!kv->table || !kv->block || !kv->free_table || !kv->hold || !kv->scratch) goto err_free;
+    if (!kv->table || !kv->block || !kv->free_table || !kv->hold || !kv->left || !kv->scratch) goto err_free;
     for (uint32_t i = 0; i < cfg->n_seq_max; i++) kv->free_table[i] = cfg->n_seq_max - 1 - i;
     kv->n_free_table = cfg->n_seq_max;
     *kv_out = kv;
@@ -52,6 +53,7 @@ void kv_free(struct kv *kv)
     kv_pins_close(&kv->pins);
     kv_due_close(&kv->due);
     free(kv->hold);
+    free(kv->left);
     kv_pool_close(&kv->pool);
     kv_radix_close(&kv->tree);
     free(kv->table);
@@ -78,11 +80,13 @@ void kv_evict_all(struct kv *kv)
 
 void kv_stats(const struct kv *kv, struct kv_stats *out)
 {
+    uint32_t n_tree = kv->tree.n_node - kv->n_guest_in; /* of the pool */
     *out = (struct kv_stats){
         .n_free = kv->pool.n_free,
-        .n_private = kv->cfg.n_block - kv->pool.n_free - kv->tree.n_node,
-        .n_tree = kv->tree.n_node,
-        .n_locked = kv->tree.n_node - kv->n_idle,
+        .n_private = kv->cfg.n_block - kv->pool.n_free - n_tree,
+        .n_tree = n_tree,
+        .n_locked = n_tree - kv->n_idle,
+        .n_guest = kv->n_guest_in,
         .n_evicted = kv->n_evicted,
         .n_query_tokens = kv->n_query_tokens,
         .n_hit_tokens = kv->n_hit_tokens,
@@ -123,7 +127,8 @@ static enum status check_table(const struct kv *kv, uint32_t slot, uint32_t *ref
     if (s->node != deepest) FAULT("kv: table %u locks another node than its last shared block", slot);
     for (uint32_t i = 0; i < s->n_block; i++) {
         uint32_t b = s->block[i];
-        if (b >= kv->cfg.n_block) FAULT("kv: table %u names block %u", slot, b);
+        if (b >= kv_n_name(kv)) FAULT("kv: table %u names block %u", slot, b);
+        if (kv_is_guest(kv, b) && i >= s->n_shared) FAULT("kv: table %u: guest %u is to be written", slot, b);
         if (seen[b] == slot + 1) FAULT("kv: table %u names block %u twice", slot, b);
         seen[b] = slot + 1;
         ref[b]++;
@@ -146,7 +151,7 @@ static enum status check_table(const struct kv *kv, uint32_t slot, uint32_t *ref
 static enum status check_holds(const struct kv *kv)
 {
     if (!kv_due_check(&kv->due)) FAULT("kv: the ends of blocks are out of order");
-    for (uint32_t b = 0; b < kv->cfg.n_block; b++) {
+    for (uint32_t b = 0; b < kv_n_name(kv); b++) {
         const struct kv_hold *h = &kv->hold[b];
         const struct kv_node *n = &kv->tree.node[b];
         if (!n->gen && (h->used || kv_due_has(&kv->due, b))) FAULT("kv: block %u is held and not in the tree", b);
@@ -161,10 +166,29 @@ static enum status check_holds(const struct kv *kv)
     return ST_OK;
 }
 
+/* A guest is in the tree, or nobody names it; those that have left are told of once. */
+static enum status check_guests(const struct kv *kv, const uint32_t *ref, uint32_t *seen)
+{
+    uint32_t n_in = 0;
+    for (uint32_t i = 0; i < kv->n_left; i++) {
+        uint32_t b = kv->left[i];
+        if (b >= kv_n_name(kv) || !kv_is_guest(kv, b) || seen[b]++ || kv_in_tree(kv, b))
+            FAULT("kv: guest %u has left, and has not", b);
+    }
+    for (uint32_t b = kv->cfg.n_block; b < kv_n_name(kv); b++) {
+        if (ref[b] != kv->pool.ref[b])
+            FAULT("kv: guest %u is named %u times and counted %u times", b, ref[b], kv->pool.ref[b]);
+        if (ref[b] && !kv_in_tree(kv, b)) FAULT("kv: guest %u is named and not in the tree", b);
+        n_in += kv_in_tree(kv, b);
+    }
+    if (n_in != kv->n_guest_in) FAULT("kv: %u guests are in the tree, counted %u", n_in, kv->n_guest_in);
+    return ST_OK;
+}
+
 enum status kv_check(const struct kv *kv)
 {
-    uint32_t *ref = kv->scratch, *seen = kv->scratch + kv->cfg.n_block, n_open = 0, n_idle = 0;
-    memset(kv->scratch, 0, (size_t)2 * kv->cfg.n_block * sizeof *ref);
+    uint32_t *ref = kv->scratch, *seen = kv->scratch + kv_n_name(kv), n_open = 0, n_idle = 0;
+    memset(kv->scratch, 0, (size_t)2 * kv_n_name(kv) * sizeof *ref);
     for (uint32_t i = 0; i < kv->cfg.n_seq_max; i++) {
         if (!kv->table[i].owner) continue;
         n_open++;
@@ -174,7 +198,9 @@ enum status kv_check(const struct kv *kv)
     if (n_open + kv->n_free_table != kv->cfg.n_seq_max)
         FAULT("kv: %u open and %u free tables of %u", n_open, kv->n_free_table, kv->cfg.n_seq_max);
 
-    memset(seen, 0, kv->cfg.n_block * sizeof *seen);
+    memset(seen, 0, kv_n_name(kv) * sizeof *seen);
+    enum status guests = check_guests(kv, ref, seen);
+    if (guests) return guests;
     for (uint32_t i = 0; i < kv->pool.n_free; i++) {
         uint32_t b = kv->pool.free_id[i];
         if (b >= kv->cfg.n_block || seen[b]++) FAULT("kv: block %u is free twice", b);

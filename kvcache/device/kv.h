@@ -22,6 +22,7 @@ struct kv_node; /* of the radix tree */
 
 struct kv_cfg {
     uint32_t n_block;        /* of the device pool                        */
+    uint32_t n_guest;        /* blocks outside the pool that tables may name (guest.h); 0: none */
     uint32_t block_tokens;   /* 1..256; 16, 32 or 64 in production        */
     uint32_t n_seq_max;      /* sequences that hold blocks at one time    */
     uint32_t seq_tokens_max; /* longest sequence, for the block tables  */
@@ -68,6 +69,7 @@ struct kv_cursor {
 
 struct kv_stats {
     uint32_t n_free, n_private, n_tree, n_locked; /* blocks: free + private + tree = n_block */
+    uint32_t n_guest;                             /* guests in the tree, beside those */
     uint64_t n_evicted, n_query_tokens, n_hit_tokens;
     uint64_t evicted[KV_EVICT_WHYS]; /* n_evicted by reason */
     uint32_t n_pinned;               /* blocks that pins hold */

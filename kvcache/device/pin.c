@@ -10,7 +10,7 @@ enum status kv_pins_init(struct kv_pins *p, struct kv *kv, uint32_t percent, uin
     uint32_t n = kv->cfg.n_block, spare = n > context_blocks ? n - context_blocks : 0;
     *p = (struct kv_pins){ .kv = kv, .device_max = (uint32_t)((uint64_t)n * percent / 100) };
     if (p->device_max > spare) p->device_max = spare;
-    p->named = calloc(n, sizeof *p->named);
+    p->named = calloc(kv_n_name(kv), sizeof *p->named);
     return p->named ? ST_OK : ST_NOMEM;
 }
 
@@ -125,7 +125,7 @@ enum status kv_pins_check(const struct kv_pins *p)
                 return ST_INVALID;
             }
     }
-    for (uint32_t b = 0; b < p->kv->cfg.n_block; b++) {
+    for (uint32_t b = 0; b < kv_n_name(p->kv); b++) {
         n_device += p->named[b] > 0;
         n_named += p->named[b];
     }

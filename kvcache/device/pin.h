@@ -23,7 +23,7 @@ struct kv_pin {
 struct kv_pins {
     struct kv    *kv;
     struct kv_pin pin[KV_PINS_MAX];
-    uint16_t     *named;                /* [n_block] pins that hold the block */
+    uint16_t     *named;                /* [blocks and guests] pins that hold the block */
     uint32_t      device_max, host_max; /* blocks, slots */
     uint32_t      n_device, n_host;     /* held; on the device each block once */
     uint32_t      gen;

@@ -2,10 +2,10 @@
 #include "base/check.h"
 #include <stdlib.h>
 
-enum status kv_pool_init(struct kv_pool *p, uint32_t n_block)
+enum status kv_pool_init(struct kv_pool *p, uint32_t n_block, uint32_t n_guest)
 {
     *p = (struct kv_pool){ .n_block = n_block, .n_free = n_block };
-    p->ref = calloc(n_block, sizeof *p->ref);
+    p->ref = calloc((size_t)n_block + n_guest, sizeof *p->ref);
     p->free_id = calloc(n_block, sizeof *p->free_id);
     if (!p->ref || !p->free_id) {
         kv_pool_close(p);

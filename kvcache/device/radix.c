@@ -8,10 +8,13 @@
 
 enum { NEAR_LOOK = 32 }; /* children that kv_radix_near compares: some 100 ns each */
 
-enum status kv_radix_init(struct kv_radix *t, uint32_t n_block, uint32_t block_tokens, uint32_t stem_tokens,
-                          uint32_t hash_bits)
+enum status kv_radix_init(struct kv_radix *t, uint32_t n_pool, uint32_t n_guest, uint32_t block_tokens,
+                          uint32_t stem_tokens, uint32_t hash_bits)
 {
-    *t = (struct kv_radix){ .n_block = n_block, .block_tokens = block_tokens, .stem_tokens = stem_tokens };
+    uint32_t n_block = n_pool + n_guest;
+    *t = (struct kv_radix){
+        .n_block = n_block, .n_pool = n_pool, .block_tokens = block_tokens, .stem_tokens = stem_tokens
+    };
     t->hash_mask = hash_bits && hash_bits < 64 ? ((uint64_t)1 << hash_bits) - 1 : ~(uint64_t)0;
     t->n_bucket = 16;
     while (t->n_bucket / 4 < n_block && t->n_bucket < 1u << 31)
@@ -202,7 +205,7 @@ void kv_radix_idle(struct kv_radix *t, uint32_t block, uint64_t use)
     struct kv_node *n = &t->node[block];
     CHECK(n->gen != 0);
     CHECK(n->n_child == 0);
-    CHECK(n->heap_pos == KV_NONE);
+    CHECK(n->heap_pos == KV_NONE && block < t->n_pool);
     n->use = use;
     heap_push(t->heap, &t->n_heap, block, by_use(t));
 }
@@ -249,6 +252,7 @@ enum status kv_radix_check(const struct kv_radix *t, const uint32_t *ref)
         if (n->hash != node_hash(t, n->salt, n->parent, &t->token[(size_t)i * t->block_tokens]))
             FAULT("kv: node %u was changed", i);
         bool leaf = n->n_child == 0 && ref[i] == 0;
+        if (leaf && i >= t->n_pool) FAULT("kv: guest %u is in the tree, and nobody needs it", i);
         if (leaf != (n->heap_pos != KV_NONE))
             FAULT("kv: node %u: %u children, %u locks, heap %u", i, n->n_child, ref[i], n->heap_pos);
         if (leaf) {

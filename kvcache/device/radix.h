@@ -13,7 +13,7 @@
  * Children that begin alike share a chain, the newest first, and a search looks at a bounded number of them.
  *
  * Unlocked nodes without children stand in a heap (base/heap.h) by last use. Eviction takes the least recently used one
- * in O(log n), and then its parent may enter the heap. */
+ * in O(log n), and then its parent may enter the heap. Guests (guest.h) never stand there. */
 #pragma once
 #include "base/status.h"
 #include "kvcache/device/kv.h"
@@ -36,14 +36,15 @@ struct kv_radix {
     uint32_t       *bucket, *stem;
     uint64_t       *heap; /* [n_heap] nodes, least recently used first */
     size_t          n_heap;
-    uint32_t        n_block, block_tokens, stem_tokens, n_bucket, n_stem, n_node;
+    uint32_t        n_block, n_pool; /* nodes; the first n_pool of them are blocks of the pool, the others guests */
+    uint32_t        block_tokens, stem_tokens, n_bucket, n_stem, n_node;
     uint64_t        seed, hash_mask, gen;
 };
 
-/* stem_tokens: 1..block_tokens; kv_radix_near finds no block with fewer common tokens. hash_bits: 0 for all 64; fewer
- * force collisions in tests. */
-enum status kv_radix_init(struct kv_radix *t, uint32_t n_block, uint32_t block_tokens, uint32_t stem_tokens,
-                          uint32_t hash_bits);
+/* n_guest: nodes behind those of the n_pool blocks. stem_tokens: 1..block_tokens; kv_radix_near finds no block with fewer
+ * common tokens. hash_bits: 0 for all 64; fewer force collisions in tests. */
+enum status kv_radix_init(struct kv_radix *t, uint32_t n_pool, uint32_t n_guest, uint32_t block_tokens,
+                          uint32_t stem_tokens, uint32_t hash_bits);
 void        kv_radix_close(struct kv_radix *t);
 /* The child of parent (KV_NONE: the root of this salt) that holds ids[0..block_tokens); KV_NONE: there is none. */
 uint32_t kv_radix_find(const struct kv_radix *t, struct kv_salt salt, uint32_t parent, const uint32_t *ids);

@@ -2,6 +2,7 @@
 #include "kvcache/device/seq.h"
 #include "base/check.h"
 #include "kvcache/device/block.h"
+#include "kvcache/device/guest.h"
 #include <string.h>
 
 /* ---- counts */
@@ -10,6 +11,7 @@ static void block_ref(struct kv *kv, uint32_t b)
 {
     if (kv->pool.ref[b]++) return;
     CHECK(kv_in_tree(kv, b)); /* a block without a table is cache or free, and a free one is only taken from the pool */
+    if (kv_is_guest(kv, b)) return;
     kv->n_idle--;
     kv_radix_busy(&kv->tree, b);
 }
@@ -21,6 +23,30 @@ static void leaf_idle(struct kv *kv, uint32_t b)
     kv_radix_idle(&kv->tree, b, (uint64_t)kv_hold_class(&kv->hold[b], kv->now_s) << KV_USE_BITS | use);
 }
 
+/* An unlocked leaf leaves the tree. Its parent may be the next: to be evicted, or a guest that leaves at once. */
+static void node_free(struct kv *kv, uint32_t b)
+{
+    for (uint32_t parent;; b = parent) {
+        parent = kv->tree.node[b].parent;
+        CHECK(kv->pool.ref[b] == 0);
+        kv_radix_busy(&kv->tree, b);
+        kv_radix_remove(&kv->tree, b);
+        kv_due_clear(&kv->due, b);
+        kv->hold[b] = (struct kv_hold){ 0 };
+        if (kv_is_guest(kv, b)) {
+            kv->left[kv->n_left++] = b;
+            kv->n_guest_in--;
+        } else {
+            kv->n_idle--;
+            kv_pool_put(&kv->pool, b);
+        }
+        if (parent == KV_NONE || kv->pool.ref[parent] || kv->tree.node[parent].n_child) return;
+        if (kv_is_guest(kv, parent)) continue;
+        leaf_idle(kv, parent);
+        return;
+    }
+}
+
 static void block_unref(struct kv *kv, uint32_t b)
 {
     CHECK(kv->pool.ref[b] > 0);
@@ -29,25 +55,13 @@ static void block_unref(struct kv *kv, uint32_t b)
         kv_pool_put(&kv->pool, b);
         return;
     }
-    kv->n_idle++;
     kv->tree.node[b].use = kv->use;
+    if (kv_is_guest(kv, b)) {
+        if (!kv->tree.node[b].n_child) node_free(kv, b);
+        return;
+    }
+    kv->n_idle++;
     if (!kv->tree.node[b].n_child) leaf_idle(kv, b);
-}
-
-/* An unlocked leaf leaves the tree; its parent may be the next. */
-static void node_free(struct kv *kv, uint32_t b)
-{
-    struct kv_node *n = &kv->tree.node[b];
-    uint32_t        parent = n->parent;
-    CHECK(kv->pool.ref[b] == 0);
-    kv_radix_busy(&kv->tree, b);
-    kv_radix_remove(&kv->tree, b);
-    kv_due_clear(&kv->due, b);
-    kv->hold[b] = (struct kv_hold){ 0 };
-    kv->n_idle--;
-    kv_pool_put(&kv->pool, b);
-    if (parent == KV_NONE || kv->pool.ref[parent] || kv->tree.node[parent].n_child) return;
-    leaf_idle(kv, parent);
 }
 
 void kv_evict_one(struct kv *kv)
@@ -177,7 +191,7 @@ uint32_t kv_cursor_idle(const struct kv *kv, const struct kv_cursor *c)
     uint32_t n = 0;
     if (!c->n || kv->tree.node[c->block].gen != c->gen) return 0;
     /* counts fall from the root down: the idle ones are the last of the path */
-    for (uint32_t b = c->block; b != KV_NONE && !kv->pool.ref[b]; b = kv->tree.node[b].parent) n++;
+    for (uint32_t b = c->block; b != KV_NONE && !kv->pool.ref[b]; b = kv->tree.node[b].parent) n += !kv_is_guest(kv, b);
     return n;
 }
 
@@ -225,6 +239,36 @@ uint32_t kv_seq_borrow(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uin
     kv->n_borrowed_tokens += k;
     return k;
 }
+
+/* ---- guests */
+
+bool kv_guest_add(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_t guest)
+{
+    struct kv_table *t = table_of(kv, s);
+    uint32_t         bt = kv->cfg.block_tokens, at = s->n_shared, parent = at ? s->block[at - 1] : KV_NONE;
+    CHECK(s->n_block == at && t->n_commit == at * bt && at < kv->seq_blocks_max && guest < kv->cfg.n_guest);
+    uint32_t b = kv->cfg.n_block + guest, have = kv_radix_find(&kv->tree, s->salt, parent, ids);
+    if (have != KV_NONE) {
+        block_ref(kv, have);
+        b = have;
+    } else {
+        CHECK(!kv_in_tree(kv, b) && kv->pool.ref[b] == 0);
+        kv_radix_insert(&kv->tree, b, s->salt, parent, ids);
+        kv->pool.ref[b] = 1;
+        kv->n_guest_in++;
+    }
+    s->block[at] = b;
+    s->n_block = s->n_shared = at + 1;
+    t->n_commit += bt;
+    s->node = &kv->tree.node[b];
+    return have == KV_NONE;
+}
+
+uint32_t kv_guest_left(struct kv *kv) { return kv->n_left ? kv->left[--kv->n_left] - kv->cfg.n_block : KV_NONE; }
+
+uint32_t kv_guests_left(const struct kv *kv) { return kv->n_left; }
+
+bool kv_guest_in(const struct kv *kv, uint32_t guest) { return kv_in_tree(kv, kv->cfg.n_block + guest); }
 
 /* ---- reserve, commit, fork */
 

@@ -28,13 +28,15 @@ struct kv {
     struct kv_table *table;      /* [n_seq_max]                        */
     uint32_t        *block;      /* [n_seq_max, seq_blocks_max]        */
     uint32_t        *free_table; /* stack                              */
-    uint32_t        *scratch;    /* [2 * n_block] kv_check             */
+    uint32_t        *scratch;    /* [2 * blocks and guests] kv_check   */
     uint32_t         seq_blocks_max, n_free_table;
-    struct kv_hold  *hold; /* [n_block] priority and expiry of a block in the tree */
-    struct kv_due    due;  /* blocks by their expiry                               */
+    uint32_t        *left;               /* [n_left] guests that have left the tree, for the tiers (guest.h) */
+    uint32_t         n_left, n_guest_in; /* n_guest_in: guests in the tree */
+    struct kv_hold  *hold;               /* [blocks and guests] priority and expiry of a block in the tree */
+    struct kv_due    due;                /* blocks by their expiry                               */
     struct kv_pins   pins;
     uint32_t         now_s;
-    uint32_t         n_idle; /* blocks of the tree that no table names */
+    uint32_t         n_idle; /* blocks of the tree that no table names; guests do not count */
     uint64_t         use;    /* clock of the eviction order            */
     uint64_t         n_evicted, n_query_tokens, n_hit_tokens, n_borrowed, n_borrowed_tokens, evicted[KV_EVICT_WHYS];
 };
@@ -47,5 +49,8 @@ static inline uint32_t kv_blocks_of(const struct kv *kv, uint32_t n_token)
     return (uint32_t)(((uint64_t)n_token + kv->cfg.block_tokens - 1) / kv->cfg.block_tokens);
 }
 static inline bool kv_in_tree(const struct kv *kv, uint32_t block) { return kv->tree.node[block].gen != 0; }
-void               kv_end_due(struct kv *kv);   /* moves expired evictable blocks to the front of the order */
-void               kv_evict_one(struct kv *kv); /* the least recently used unlocked leaf; there must be one */
+static inline bool kv_is_guest(const struct kv *kv, uint32_t block) { return block >= kv->cfg.n_block; }
+/* Names of blocks: those of the pool, then guests. */
+static inline uint32_t kv_n_name(const struct kv *kv) { return kv->cfg.n_block + kv->cfg.n_guest; }
+void                   kv_end_due(struct kv *kv);   /* moves expired evictable blocks to the front of the order */
+void                   kv_evict_one(struct kv *kv); /* the least recently used unlocked leaf; there must be one */

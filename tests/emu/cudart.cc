@@ -18,6 +18,7 @@ __thread unsigned     capturing;
 std::atomic<unsigned> capturing_global{ 0 };
 
 static int                        driver = 13000;
+static bool                       coherent;
 static __thread cudaError_t       last;
 static std::map<uintptr_t, Alloc> allocs;
 struct Fault {
@@ -304,6 +305,7 @@ void emu_set_device(int ordinal, const struct emu_device *d)
     std::lock_guard<std::mutex> g(lock);
     device[ordinal].cfg = *d;
 }
+void   emu_set_coherent(bool on) { coherent = on; }
 void   emu_set_driver(int version) { driver = version; }
 size_t emu_bytes_held(void)
 {
@@ -383,7 +385,9 @@ cudaError_t cudaDeviceGetAttribute(int *v, enum cudaDeviceAttr attr, int dev)
     case cudaDevAttrMemoryClockRate: *v = 1000000; break;
     case cudaDevAttrUnifiedAddressing:
     case cudaDevAttrCooperativeLaunch:
+    case cudaDevAttrCanUseHostPointerForRegisteredMem:
     case cudaDevAttrHostRegisterSupported: *v = 1; break;
+    case cudaDevAttrPageableMemoryAccessUsesHostPageTables: *v = coherent; break;
     default: *v = 0; break;
     }
     return cudaSuccess;
@@ -637,7 +641,7 @@ const char *cudaGetErrorString(cudaError_t e)
 
 /* ---------------------------------------------------------------- what a server's tests set: the environment
  * EMU_FAIL=call:skip:error[,...]   as emu_fail_after, the error by its number (100000 and above: EMU_STALL)
- * EMU_DEVICES=N  EMU_DRIVER=N  EMU_ARCH=75  EMU_BYTES=N
+ * EMU_DEVICES=N  EMU_DRIVER=N  EMU_ARCH=75  EMU_BYTES=N  EMU_COHERENT=1
  * EMU_SLOW=skip:factor   as emu_set_slow      EMU_OTHERS=FILE   holds how many bytes other processes have of each GPU, and may change
  * EMU_TRACE_ALLOC=1      a line on stderr for each allocation */
 
@@ -653,6 +657,7 @@ struct Environment {
     {
         emu_set_devices((int)number_of("EMU_DEVICES", n_device));
         driver = (int)number_of("EMU_DRIVER", driver);
+        coherent = number_of("EMU_COHERENT", 0) != 0;
         for (Device &d : device) {
             d.cfg.arch = (int)number_of("EMU_ARCH", d.cfg.arch);
             d.cfg.bytes = (size_t)number_of("EMU_BYTES", (long)d.cfg.bytes);

@@ -8,6 +8,9 @@
 #include "base/rng.h"
 #include "engine/step.h"
 #include "golden.h"
+#define flight tier_flight /* the engine has one too */
+#include "kvcache/tier_impl.h"
+#undef flight
 #include "kvcache/device/seq.h"
 #include "op/op_test.h"
 #include "transfer/lanes.h"
@@ -31,6 +34,15 @@
 #endif
 #ifndef TIERS_POISON /* what is free on the device is not a number, at every step */
 #define TIERS_POISON 0
+#endif
+#ifndef TIERS_IN_PLACE /* the device reads the host's blocks where they are */
+#define TIERS_IN_PLACE 0
+#endif
+#ifndef TIERS_KV_TYPES /* one after the other; DT_COUNT: as the weights */
+#define TIERS_KV_TYPES \
+    {                  \
+        DT_COUNT       \
+    }
 #endif
 #ifndef TIERS_TEST
 #define TIERS_TEST whatever_the_tiers_did_the_answer_is_the_same
@@ -146,6 +158,7 @@ static struct kv_tiers_cfg      tc;
 static const struct xfer_ranks *dev_pool;
 
 static const char *isa; /* NULL: the best */
+static enum dtype  kv_dtype;
 
 static struct rank_team *team_open(uint32_t n_block, uint32_t depth)
 {
@@ -159,7 +172,7 @@ static struct rank_team *team_open(uint32_t n_block, uint32_t depth)
                               .depth = depth,
                               .simd = isa,
                               .load = { .weight_dtype = DT_COUNT,
-                                        .kv_dtype = DT_COUNT,
+                                        .kv_dtype = kv_dtype,
                                         .batch_rows_max = 96,
                                         .logit_rows_max = 8,
                                         .n_block = n_block,
@@ -207,6 +220,7 @@ static void lanes_open(void)
     tc.host_bytes = HOST_BLOCKS * kv_record_bytes(tc.block_bytes);
     tc.load_min_tokens = 16;
     tc.keep_hits = 1;
+    tc.in_place = TIERS_IN_PLACE;
     tc.ident = (struct kv_identity){ .block_bytes = tc.block_bytes, .block_tokens = 16, .layout = KV_LAYOUT };
     tc.n_store = 1;
     tc.store[0].dir = dir;
@@ -228,7 +242,7 @@ static void lanes_open(void)
 static struct {
     uint64_t n_request, n_choice, n_token, n_canceled, n_preempted, n_cached, n_host, n_store, n_restart, n_borrowed,
         n_again;
-    uint64_t n_load, n_abandoned, n_recompute, n_doubt, n_store_blocks, n_failed;
+    uint64_t n_load, n_abandoned, n_recompute, n_doubt, n_store_blocks, n_failed, n_in_place;
 } sum;
 
 static void read_outbox(uint32_t *left)
@@ -258,6 +272,9 @@ static void     poison_free(void)
         for (uint32_t k = 0; k < r->n; k++)
             memset(r->rank[k].base + pool->free_id[i] * r->rank[k].bytes, 0xff, r->rank[k].bytes);
     n_poisoned += pool->n_free;
+    const struct kv_host *h = &e->tiers->host;
+    for (uint32_t i = 0; TIERS_IN_PLACE && i < h->n_slot; i++)
+        if (h->slot[i].state == SLOT_FREE) memset(slot_page(h, (int32_t)i), 0xff, h->stride);
 }
 
 static uint64_t now_us = 1000;
@@ -364,6 +381,7 @@ static void engine_close(void)
     sum.n_abandoned += k.n_abandoned;
     sum.n_recompute += k.n_recompute;
     sum.n_failed += k.n_failed_io;
+    sum.n_in_place += k.n_in_place;
     sum.n_store_blocks += k.tier[KV_TIER_STORE].hit_blocks;
     for (int i = 0; i < KV_DOUBTS; i++) sum.n_doubt += k.doubt[i];
     assert_true(k.tier[KV_TIER_HOST].used_bytes <= k.tier[KV_TIER_HOST].reserved_bytes);
@@ -400,18 +418,19 @@ static void talk_it_through(void)
     print_message(
         "    %llu requests (%llu choices, %llu tokens, %llu choices canceled) in %.1f s: %llu preemptions (%llu tokens of theirs came back), %llu restarts; cached: "
         "%llu tokens, of them %llu from the host, %llu from the folder (%llu blocks), %llu blocks borrowed; %llu loads, %llu abandoned, %llu not begun; "
-        "%llu doubts; wrong: 0\n",
+        "%llu blocks read in place; %llu doubts; wrong: 0\n",
         (unsigned long long)sum.n_request, (unsigned long long)sum.n_choice, (unsigned long long)sum.n_token,
         (unsigned long long)sum.n_canceled, (double)(clock_us() - t0) / 1e6, (unsigned long long)sum.n_preempted,
         (unsigned long long)sum.n_again, (unsigned long long)sum.n_restart, (unsigned long long)sum.n_cached,
         (unsigned long long)sum.n_host, (unsigned long long)sum.n_store, (unsigned long long)sum.n_store_blocks,
         (unsigned long long)sum.n_borrowed, (unsigned long long)sum.n_load, (unsigned long long)sum.n_abandoned,
-        (unsigned long long)sum.n_recompute, (unsigned long long)sum.n_doubt);
+        (unsigned long long)sum.n_recompute, (unsigned long long)sum.n_in_place, (unsigned long long)sum.n_doubt);
     bool some = sum.n_load && sum.n_host + sum.n_store, most = some && sum.n_host && sum.n_store && sum.n_restart;
     bool all = most && sum.n_borrowed && sum.n_preempted && sum.n_again &&
                sum.n_canceled; /* few requests do not meet all of it */
     assert_true(n_want < TIERS_REQUESTS || (TIERS_REQUESTS < 100 ? some : TIERS_REQUESTS < 1000 ? most : all));
     assert_true(!TIERS_POISON || n_poisoned > 20 * sum.n_request);
+    assert_int_equal(sum.n_in_place > 0, TIERS_IN_PLACE);
     assert_int_equal(sum.n_doubt, 0); /* nothing was damaged */
     if (n_want >= TIERS_REQUESTS) assert_int_equal(sum.n_failed > 0, TIERS_FAILS);
     eng_free(plain);
@@ -433,11 +452,15 @@ static void TIERS_TEST(void **state)
         isa += *isa == ' ';
         if (!*isa) isa = NULL;
         if (isa && !op_wants(isa)) continue;
-        memset(&sum, 0, sizeof sum);
-        memset(talk, 0, sizeof talk);
-        n_drawn = n_poisoned = 0;
         if (isa) print_message("    %s\n", isa);
-        talk_it_through();
+        static const enum dtype types[] = TIERS_KV_TYPES;
+        for (size_t i = 0; i < ARRAY_N(types); i++) {
+            kv_dtype = types[i];
+            memset(&sum, 0, sizeof sum);
+            memset(talk, 0, sizeof talk);
+            n_drawn = n_poisoned = 0;
+            talk_it_through();
+        }
     }
 }
 

@@ -29,9 +29,10 @@ struct fake_cell { /* one position */
 
 struct fake {
     uint32_t          n_block, block_tokens, vocab;
-    const struct kv  *kv;    /* NULL: skip the look at locks and counts     */
-    struct fake_cell *cell;  /* [n_block * block_tokens] the pool           */
-    uint64_t         *stamp; /* the step that wrote the slot                */
+    struct eng_guests guests; /* n 0: none                                 */
+    const struct kv  *kv;     /* NULL: skip the look at locks and counts     */
+    struct fake_cell *cell;   /* [n_block * block_tokens] the pool           */
+    uint64_t         *stamp;  /* the step that wrote the slot                */
     uint64_t          step;
     uint64_t          fail_at;                        /* this step says ST_DEVICE; 0: never          */
     uint64_t          refuse_every;                   /* these steps are not run and say ST_STEP; 0: none */
@@ -113,11 +114,35 @@ static inline size_t fake_slot(const struct fake *f, const struct batch *b, uint
     return (size_t)b->page[at] * f->block_tokens + pos % f->block_tokens;
 }
 
+/* The cells of a block, for reading: also of a guest. NULL: no block. */
+static inline const struct fake_cell *fake_block(const struct fake *f, uint32_t block)
+{
+    if (block < f->n_block) return f->cell + (size_t)block * f->block_tokens;
+    if (block >= f->n_block + f->guests.n) return NULL;
+    return (const void *)(f->guests.first + (block - f->n_block) * f->guests.step);
+}
+
+/* NULL: the table does not name a block. */
+static inline const struct fake_cell *fake_read(const struct fake *f, const struct batch *b, uint32_t seq, uint32_t pos)
+{
+    uint32_t                at = b->page_start[seq] + pos / f->block_tokens;
+    const struct fake_cell *cell = at < b->page_start[seq + 1] ? fake_block(f, b->page[at]) : NULL;
+    return cell ? cell + pos % f->block_tokens : NULL;
+}
+
+/* eng_runner.guests */
+static inline bool fake_guests(void *ctx, const struct eng_guests *g)
+{
+    struct fake *f = ctx;
+    f->guests = *g;
+    return true;
+}
+
 static inline void fake_copies(struct fake *f, const struct batch *b)
 {
     for (uint32_t i = 0; i < b->n_copy; i++) {
-        size_t bt = f->block_tokens, dst = b->copy_dst[i] * bt, src = b->copy_src[i] * bt;
-        memcpy(f->cell + dst, f->cell + src, bt * sizeof *f->cell);
+        size_t bt = f->block_tokens, dst = b->copy_dst[i] * bt;
+        memcpy(f->cell + dst, fake_block(f, b->copy_src[i]), bt * sizeof *f->cell);
     }
 }
 
@@ -195,16 +220,17 @@ static inline void fake_append(struct fake *f, const struct batch *b, uint32_t s
 {
     uint64_t chain = 0;
     for (uint32_t r = b->row_start[seq]; r < b->row_start[seq + 1]; r++) {
-        uint32_t pos = b->pos[r];
-        size_t   slot = fake_slot(f, b, seq, pos), before = pos ? fake_slot(f, b, seq, pos - 1) : 0;
-        if (slot == SIZE_MAX || before == SIZE_MAX) {
+        uint32_t                pos = b->pos[r];
+        size_t                  slot = fake_slot(f, b, seq, pos);
+        const struct fake_cell *before = pos ? fake_read(f, b, seq, pos - 1) : f->cell;
+        if (slot == SIZE_MAX || !before) {
             fake_fault(f, "a page table does not cover its rows");
             return;
         }
         if (b->row_seq[r] != seq || f->id[r] >= f->vocab || (r > b->row_start[seq] && pos != b->pos[r - 1] + 1))
             fake_fault(f, "rows are out of order");
         if (f->stamp[slot] == f->step) fake_fault(f, "two rows write one slot");
-        chain = fake_link(pos ? f->cell[before].chain : 0, f->id[r], pos);
+        chain = fake_link(pos ? before->chain : 0, f->id[r], pos);
         f->stamp[slot] = f->step;
         f->cell[slot] =
             (struct fake_cell){ .chain = chain, .token = f->id[r], .pos = pos, .bits = fake_bits(f, chain, pos) };
@@ -216,20 +242,20 @@ static inline void fake_attend(struct fake *f, const struct batch *b, uint32_t s
     uint64_t chain = 0;
     uint32_t last = b->pos[b->row_start[seq + 1] - 1];
     for (uint32_t pos = 0; pos <= last; pos++) {
-        size_t slot = fake_slot(f, b, seq, pos);
-        if (slot == SIZE_MAX) return;
-        chain = fake_link(chain, f->cell[slot].token, pos);
-        if (chain != f->cell[slot].chain || f->cell[slot].pos != pos) {
+        const struct fake_cell *cell = fake_read(f, b, seq, pos);
+        if (!cell) return;
+        chain = fake_link(chain, cell->token, pos);
+        if (chain != cell->chain || cell->pos != pos) {
             fake_fault(f, "attention read a slot that does not continue the one before");
             return;
         }
-        f->n_alien += f->cell[slot].bits != fake_bits(f, chain, pos);
+        f->n_alien += cell->bits != fake_bits(f, chain, pos);
     }
 }
 
 static inline uint64_t fake_row_chain(const struct fake *f, const struct batch *b, uint32_t row)
 {
-    size_t slot = fake_slot(f, b, b->row_seq[row], b->pos[row]);
+    size_t slot = fake_slot(f, b, b->row_seq[row], b->pos[row]); /* its own row: of the pool */
     return slot == SIZE_MAX ? 0 : f->cell[slot].chain;
 }
 
@@ -339,7 +365,8 @@ static inline enum status fake_wait(void *ctx, struct batch *b)
 
 static inline struct eng_runner fake_runner(struct fake *f, uint32_t depth)
 {
-    return (struct eng_runner){ .ctx = f, .submit = fake_submit, .wait = fake_wait, .depth = depth };
+    return (
+        struct eng_runner){ .ctx = f, .submit = fake_submit, .wait = fake_wait, .depth = depth, .guests = fake_guests };
 }
 
 /* ---- what must come out */

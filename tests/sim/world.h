@@ -164,7 +164,7 @@ static inline void world_poison(struct world *w)
 {
     const struct kv *kv = eng_kv(w->e);
     uint32_t         bt = kv->cfg.block_tokens;
-    uint8_t         *used = calloc(kv->cfg.n_block, 1);
+    uint8_t         *used = calloc(kv_n_name(kv), 1);
     for (uint32_t i = 0; w->fake.lazy && i < w->fake.n_flight; i++) {
         const struct batch *b = w->fake.flight[i];
         for (uint32_t k = 0; k < b->page_start[b->n_seq]; k++) used[b->page[k]] = 1;
@@ -185,9 +185,9 @@ static inline void world_content(struct world *w)
     const struct sched *sc = &w->e->sched;
     uint32_t            bt = kv->cfg.block_tokens;
     if (f->fail_at || (f->lazy && f->n_flight)) return; /* copies in flight are not made yet */
-    for (uint32_t b = 0; b < kv->cfg.n_block; b++)
-        for (uint32_t i = b * bt; kv_in_tree(kv, b) && i < (b + 1) * bt; i++)
-            if (kv->tree.token[i] != f->cell[i].token)
+    for (uint32_t b = 0; b < kv_n_name(kv); b++)
+        for (uint32_t i = 0; kv_in_tree(kv, b) && i < bt; i++)
+            if (kv->tree.token[(size_t)b * bt + i] != fake_block(f, b)[i].token)
                 WORLD_FAULT(w, "step %u: block %u of the tree holds other tokens", (unsigned)w->n_step, b);
     for (uint32_t i = 0; i < sc->n_running; i++) {
         const struct seq *s = sc->running[i];
@@ -196,7 +196,7 @@ static inline void world_content(struct world *w)
             s->n_copy ? s->n_computed / bt * bt : s->n_computed; /* a borrowed tail comes with the first rows */
         for (uint32_t p = 0; p < n; p++) {
             chain = fake_link(chain, s->id[p], p);
-            if (f->cell[(size_t)s->kv.block[p / bt] * bt + p % bt].chain != chain)
+            if (fake_block(f, s->kv.block[p / bt])[p % bt].chain != chain)
                 WORLD_FAULT(w, "step %u: request %u: KV of position %u is not its own", (unsigned)w->n_step,
                             (unsigned)s->r->id, p);
         }

@@ -34,6 +34,8 @@ struct emu_device {
 };
 void emu_set_devices(int n);
 void emu_set_device(int ordinal, const struct emu_device *d);
+/* Devices that read the host's memory through the host's page tables, as GH200 does; EMU_COHERENT=1 at start. */
+void emu_set_coherent(bool on);
 /* what cudaDriverGetVersion says; 0: no driver, every call fails with cudaErrorInsufficientDriver */
 void   emu_set_driver(int version);
 size_t emu_bytes_held(void); /* device and pinned host memory not yet given back, all devices */

@@ -12,7 +12,7 @@ static int setup(void **state)
     struct kv_radix *t = malloc(sizeof *t);
     memset(ref, 0, sizeof ref);
     *state = t;
-    return kv_radix_init(t, N, BT, 1, 0);
+    return kv_radix_init(t, N, 0, BT, 1, 0);
 }
 
 static int teardown(void **state)
@@ -60,7 +60,7 @@ static void F1_a_forced_hash_collision_is_a_miss(void **state)
 {
     (void)state;
     struct kv_radix t;
-    assert_int_equal(kv_radix_init(&t, N, BT, 1, 1), ST_OK); /* all hashes are 0 or 1 */
+    assert_int_equal(kv_radix_init(&t, N, 0, BT, 1, 1), ST_OK); /* all hashes are 0 or 1 */
     for (uint32_t i = 0; i < 20; i++) {
         ref[i] = 1;
         kv_radix_insert(&t, i, i % 2 ? red : blue, KV_NONE, ab(i, 9));
@@ -78,7 +78,7 @@ static void removing_from_a_crowded_bucket_keeps_the_others(void **state)
 {
     (void)state;
     struct kv_radix t;
-    assert_int_equal(kv_radix_init(&t, N, BT, 1, 1), ST_OK);
+    assert_int_equal(kv_radix_init(&t, N, 0, BT, 1, 1), ST_OK);
     memset(ref, 0, sizeof ref);
     for (uint32_t i = 0; i < 12; i++) kv_radix_insert(&t, i, none, KV_NONE, ab(i, 1));
     for (uint32_t i = 0; i < 12; i += 3) kv_radix_remove(&t, i);
@@ -165,7 +165,7 @@ static void the_child_that_begins_most_alike_is_found(void **state)
     struct kv_radix t;
     uint32_t        b = KV_NONE;
     memset(ref, 0, sizeof ref);
-    assert_int_equal(kv_radix_init(&t, N, LONG, 3, 0), ST_OK);
+    assert_int_equal(kv_radix_init(&t, N, 0, LONG, 3, 0), ST_OK);
     ref[0] = ref[1] = ref[2] = ref[3] = ref[4] = ref[5] = 1;
     kv_radix_insert(&t, 0, none, KV_NONE, of("system__"));
     kv_radix_insert(&t, 1, none, 0, of("abcdefgh"));
@@ -214,7 +214,7 @@ static void a_long_chain_is_not_walked_to_its_end(void **state)
     enum { MANY = 10000 };
     struct kv_radix t;
     uint32_t        b = KV_NONE, ids[LONG] = { 1, 2, 3, 4 };
-    assert_int_equal(kv_radix_init(&t, MANY, LONG, 4, 0), ST_OK);
+    assert_int_equal(kv_radix_init(&t, MANY, 0, LONG, 4, 0), ST_OK);
     for (uint32_t i = 0; i < MANY; i++) {
         ids[4] = 100 + i;
         ids[5] = 7;

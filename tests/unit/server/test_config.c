@@ -430,6 +430,7 @@ static void F31_wrong_kv_options_are_refused_before_anything_is_loaded(void **st
         assert_non_null(strstr(err, words));      \
     } while (0)
     SAYS("--kv-nvme needs --kv-host-gib", "--kv-nvme", "/kv:1");
+    SAYS("--kv-host-in-place on needs --kv-host-gib", "--kv-host-in-place", "on");
     SAYS("--kv-shared needs --kv-host-gib", "--kv-shared", "/kv:1", "--kv-mac-key-file", "k");
     SAYS("needs prefix caching", HOST, "--no-enable-prefix-caching");
     SAYS("need --kv-nvme or --kv-shared", HOST, "--kv-encrypt");

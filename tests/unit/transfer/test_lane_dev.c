@@ -82,7 +82,12 @@ static void fake_unpin(struct device *d, void *host)
     (void)host;
     n_pinned -= !pin_fails;
 }
-static const struct dev_copy_ops fake_copy = { fake_open, fake_begin, fake_done, fake_pin, fake_unpin };
+static bool fake_reaches(struct device *d, const void *host)
+{
+    (void)d;
+    return host != NULL;
+}
+static const struct dev_copy_ops fake_copy = { fake_open, fake_begin, fake_done, fake_pin, fake_unpin, fake_reaches };
 
 /* ---- the world: three pools and a slab with a gap before each slot */
 

@@ -1,0 +1,219 @@
+/* Blocks that the device reads where the host keeps them: leases, what ends them, damage, the bound, the hand-over. */
+#include "unit/kvcache/tier_world.h"
+#include "base/log.h"
+#include "kvcache/tier_hand.h"
+
+static uint32_t n_guest(const struct world *w)
+{
+    struct kv_stats s;
+    kv_stats(w->kv, &s);
+    return s.n_guest;
+}
+static uint32_t n_in_place(const struct world *w)
+{
+    struct kv_tiers_stats s;
+    kv_tiers_stats(w->t, &s);
+    return (uint32_t)s.n_in_place;
+}
+static void turns(struct world *w, uint32_t n)
+{
+    while (n-- > 0) turn(w, 100);
+}
+
+/* A prompt of 40 tokens, ten blocks, is on the host alone. */
+static void open_with_one(struct world *w)
+{
+    struct user u;
+    reads_in_place = true;
+    open_world(w, 1, false);
+    run_alone(w, 1, 41, &u);
+    kv_evict_all(w->kv);
+    assert_int_equal(w->t->host.n_ready, 10);
+}
+static void close_one(struct world *w)
+{
+    close_world(w, false);
+    reads_in_place = false;
+}
+
+static void a_hit_is_read_in_its_slot_and_takes_no_block_of_the_pool(void **state)
+{
+    (void)state;
+    struct world w;
+    struct user  u;
+    open_with_one(&w);
+    uint32_t moved = lane.n_moved;
+    ask_for(&u, 1, 45, 100);
+    admit(&w, &u);
+    assert_int_equal(u.n_hit, 40);
+    assert_int_equal(n_guest(&w), 10);
+    assert_int_equal(n_in_place(&w), 10);
+    for (uint32_t b = 0; b < 10; b++) assert_true(u.s.block[b] >= N_BLOCK);
+    assert_true(u.s.block[10] < N_BLOCK && u.s.block[11] < N_BLOCK);
+    assert_int_equal(kv_free_count(w.kv), N_BLOCK - 2);
+    assert_true(lane.n_moved > moved); /* checked, by the lane */
+    finish_user(&w, &u);
+    turns(&w, 20);
+    /* the block behind them keeps them, for the next turn of this talk */
+    assert_int_equal(n_guest(&w), 10);
+    kv_evict_all(w.kv);
+    turns(&w, 1);
+    assert_int_equal(n_guest(&w), 0);
+    assert_int_equal(w.t->host.n_lease, 0);
+    close_one(&w);
+}
+
+static void a_lease_lasts_until_the_steps_that_may_read_are_done(void **state)
+{
+    (void)state;
+    struct world w;
+    struct user  u;
+    open_with_one(&w);
+    ask_for(&u, 1, 41, 100);
+    kv_tiers_steps(w.t, 7, 6);
+    admit(&w, &u);
+    finish_user(&w, &u);
+    turns(&w, 5);
+    assert_int_equal(n_guest(&w), 0);
+    assert_int_equal(w.t->host.n_lease, 10); /* step 7 may still read */
+    struct user again;
+    ask_for(&again, 1, 41, 100);
+    for (int i = 0; i < 5; i++) { /* and nobody takes a lease of a slot that is on its way out */
+        assert_false(try_admit(&w, &again));
+        turn(&w, 10);
+    }
+    kv_tiers_steps(w.t, 7, 7);
+    turns(&w, 1);
+    admit(&w, &again);
+    assert_int_equal(again.n_hit, 40);
+    finish_user(&w, &again);
+    turns(&w, 5);
+    assert_int_equal(w.t->host.n_lease, 0);
+    close_one(&w);
+}
+
+static void slots_that_are_read_are_not_reused_and_half_of_them_is_the_most(void **state)
+{
+    (void)state;
+    struct world w;
+    struct user  held, u;
+    open_with_one(&w);
+    ask_for(&held, 1, 41, 100);
+    admit(&w, &held);
+    for (uint32_t family = 2; family < 8; family++) { /* many more than the host holds go down */
+        run_alone(&w, family, 37, &u);
+        kv_evict_all(w.kv);
+        for (uint32_t b = 0; b < 10; b++) assert_block(&w, &held.s, held.ids, b);
+    }
+    assert_int_equal(n_guest(&w), 10);
+    ask_for(&u, 7, 38, 100); /* 9 blocks: 19 of 24 slots would be leased */
+    admit(&w, &u);
+    assert_int_equal(u.n_hit, 36);
+    assert_int_equal(n_guest(&w), 10);
+    for (uint32_t b = 0; b < 9; b++) assert_true(u.s.block[b] < N_BLOCK);
+    finish_user(&w, &held);
+    finish_user(&w, &u);
+    close_one(&w);
+}
+
+static void a_slot_that_was_damaged_is_found_before_it_is_read(void **state)
+{
+    (void)state;
+    struct world w;
+    struct user  u;
+    open_with_one(&w);
+    for (uint32_t i = 0; i < HOST_SLOTS; i++)
+        if (w.t->host.slot[i].state == SLOT_READY) slot_page(&w.t->host, (int32_t)i)[KV_RECORD_HEAD + 17] ^= 4;
+    ask_for(&u, 1, 41, 100);
+    admit(&w, &u);
+    assert_int_equal(u.n_hit, 0);
+    assert_int_equal(n_guest(&w), 0);
+    struct kv_tiers_stats s;
+    kv_tiers_stats(w.t, &s);
+    assert_true(s.doubt[KV_DOUBT_PAYLOAD] > 0);
+    finish_user(&w, &u);
+    turns(&w, 5);
+    assert_int_equal(w.t->host.n_lease, 0);
+    close_one(&w);
+}
+
+static void whoever_goes_while_blocks_are_checked_leaves_no_lease(void **state)
+{
+    (void)state;
+    struct world w;
+    struct user  u;
+    open_with_one(&w);
+    lane.stall_us = 500;
+    ask_for(&u, 1, 41, 100);
+    assert_false(try_admit(&w, &u));
+    turn(&w, 10);
+    assert_int_equal(w.t->host.n_lease, 10);
+    kv_tiers_forget(w.t, &u.want);
+    turns(&w, 20);
+    assert_int_equal(w.t->host.n_lease, 0);
+    assert_int_equal(n_guest(&w), 0);
+    close_one(&w);
+}
+
+static void before_the_slab_is_handed_over_nobody_reads_it(void **state)
+{
+    (void)state;
+    struct world w;
+    struct user  u;
+    int          slab, index;
+    open_with_one(&w);
+    ask_for(&u, 1, 45, 100);
+    admit(&w, &u);
+    kv_tiers_hand(w.t, KV_FROZEN);
+    for (int i = 0; i < 50; i++) {
+        turn(&w, 100);
+        assert_int_equal(kv_tiers_hand_is(w.t, &slab, &index), KV_SERVES); /* it is still read */
+    }
+    assert_true(kv_tiers_purges(w.t));
+    struct user other;
+    ask_for(&other, 1, 41, 100);
+    assert_false(try_admit(&w, &other)); /* and nobody joins */
+    kv_tiers_forget(w.t, &other.want);
+    kv_seq_discard(w.kv, &u.s);
+    kv_seq_release(w.kv, &u.s);
+    kv_tiers_all_gave_way(w.t);
+    turns(&w, 3);
+    assert_int_equal(kv_tiers_hand_is(w.t, &slab, &index), KV_FROZEN);
+    assert_int_equal(w.t->host.n_lease, 0);
+    assert_false(kv_tiers_purges(w.t));
+    ask_for(&other, 1, 41, 100);
+    assert_true(try_admit(&w, &other)); /* computed: frozen */
+    assert_int_equal(other.n_hit, 0);
+    finish_user(&w, &other);
+    kv_tiers_hand(w.t, KV_SERVES);
+    turns(&w, 3);
+    ask_for(&u, 1, 41, 100);
+    kv_evict_all(w.kv);
+    admit(&w, &u);
+    assert_int_equal(n_guest(&w), 10);
+    finish_user(&w, &u);
+    close_one(&w);
+}
+
+static void storms_pass(void **state)
+{
+    (void)state;
+    reads_in_place = true;
+    for (uint64_t seed = 1; seed <= 60; seed++) storm(seed, false);
+    reads_in_place = false;
+}
+
+int main(void)
+{
+    log_init(LOG_LEVEL_ERROR, 2, false);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_hit_is_read_in_its_slot_and_takes_no_block_of_the_pool),
+        cmocka_unit_test(a_lease_lasts_until_the_steps_that_may_read_are_done),
+        cmocka_unit_test(slots_that_are_read_are_not_reused_and_half_of_them_is_the_most),
+        cmocka_unit_test(a_slot_that_was_damaged_is_found_before_it_is_read),
+        cmocka_unit_test(whoever_goes_while_blocks_are_checked_leaves_no_lease),
+        cmocka_unit_test(before_the_slab_is_handed_over_nobody_reads_it),
+        cmocka_unit_test(storms_pass),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

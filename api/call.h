@@ -16,6 +16,7 @@
 #include "api/guard.h"
 #include "api/jinja/template.h"
 #include "api/token/tokenizer.h"
+#include "api/transfer.h"
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/json_scan.h"
@@ -41,14 +42,15 @@ struct api_model {
     uint32_t             top_k;
     int64_t              max_new_tokens; /* -1: the rest of the context */
     /* bounds */
-    uint32_t n_max;                    /* choices of one prompt: 16   */
-    uint32_t prompts_max;              /* 128 */
-    uint32_t messages_max;             /* 10,000 */
-    uint32_t logprobs_max;             /* 20 */
-    uint32_t stop_max, stop_bytes_max; /* 16, 256 */
-    uint32_t bias_max;                 /* 1024 */
-    bool     clamp_max_tokens;         /* --clamp-max-tokens: cut max_tokens instead of a 400 */
-    bool     priority;                 /* --enable-priority: a priority other than 0 is allowed */
+    uint32_t                  n_max;                    /* choices of one prompt: 16   */
+    uint32_t                  prompts_max;              /* 128 */
+    uint32_t                  messages_max;             /* 10,000 */
+    uint32_t                  logprobs_max;             /* 20 */
+    uint32_t                  stop_max, stop_bytes_max; /* 16, 256 */
+    uint32_t                  bias_max;                 /* 1024 */
+    bool                      clamp_max_tokens;         /* --clamp-max-tokens: cut max_tokens instead of a 400 */
+    bool                      priority;                 /* --enable-priority: a priority other than 0 is allowed */
+    const struct api_peering *peering;                  /* NULL: there are no peers */
 };
 
 /* The dialects for the route table. The struct is private to api/ (dialect.h). */
@@ -141,6 +143,7 @@ struct call {
     struct guard              guard;         /* chat: control tokens spelled in users' text */
     struct buf                rendered;      /* chat: the prompt as text, kept for return_prompt_text */
     size_t                    prompt_bytes;  /* bytes of text to tokenise; large ones go to a text worker */
+    struct call_transfer      transfer;
 };
 
 /* Bounds of a body: members of its objects, and memory of its tree. */

@@ -48,3 +48,4 @@ param_check check_model, check_n, check_logprobs_n, check_logprobs_count, check_
     check_request_id, check_stream_options, check_format, check_tools, check_tool_choice, check_modalities,
     check_effort, check_side, check_template, check_kwargs, check_documents, check_ignored_object, check_one,
     check_best_of, check_budget, check_false;
+param_check check_transfer; /* transfer.c */

@@ -152,6 +152,7 @@ static bool admit(struct sched *s, struct seq *q)
     }
     sched_unwait(s, q);
     if (s->tiers) kv_tiers_forget(s->tiers, &q->want);
+    sched_unclaim(s, q, hit, KV_CLAIM_ENDS);
     q->n_cached = q->n_computed = hit;
     if (!q->resumed) {
         r->n_cached = hit;

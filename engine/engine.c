@@ -326,6 +326,7 @@ void eng_stop(struct engine *e)
     }
     step_settle(e);
     step_fail_all(e, e->dead ? ENG_ERROR : ENG_CANCELED, e->dead ? ST_DEVICE : ST_OK);
+    req_unpublish_all(e);
     for (uint64_t end = clock_us() + STOP_WAIT_US; !req_retry_outbox(e) && e->started && clock_us() < end;)
         nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
     if (!list_empty(&e->retry))

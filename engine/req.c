@@ -12,10 +12,13 @@ void req_notify(struct engine *e, struct req *q)
     if (list_empty(&q->retry)) list_add_tail(&e->retry, &q->retry);
 }
 
-/* The last thing that is done with a request. false: the outbox is full. */
+static bool is_making(const struct req *q) { return q->r->parcel && q->r->parcel->state == KV_PARCEL_MAKING; }
+
+/* The last thing that is done with a request. false: the outbox is full, or its prompt is not kept yet. */
 static bool deliver_final(struct engine *e, struct req *q)
 {
     uint32_t n_choice = q->r->n_choice;
+    if (is_making(q)) return false;
     if (!ring_push(q->r->outbox, (void *)((uintptr_t)q->r | 1u))) return false;
     list_del(&q->retry);
     pool_put(&e->reqs, q);
@@ -34,6 +37,14 @@ bool req_retry_outbox(struct engine *e)
         }
     }
     return list_empty(&e->retry);
+}
+
+void req_unpublish_all(struct engine *e)
+{
+    LIST_EACH(it, &e->retry) {
+        struct req *q = LIST_ENTRY(it, struct req, retry);
+        if (q->final && is_making(q)) kv_tiers_unpublish(e->tiers, q->r->parcel);
+    }
 }
 
 /* ---- ends */
@@ -77,6 +88,9 @@ struct seq *req_spawn(struct engine *e, struct req *q)
 static void end_seq(struct engine *e, struct seq *s, enum eng_finish finish, bool discard)
 {
     struct req *q = s->q;
+    bool        whole = finish == ENG_STOP || finish == ENG_LENGTH;
+    if (finish == ENG_CANCELED) whole = !atomic_load(&q->r->canceled); /* a stop string has ended the choice */
+    if (whole && !discard) sched_keep(&e->sched, s);
     sched_remove(&e->sched, s, discard);
     list_del(&s->of_req);
     req_finish_choice(e, q, s->c, finish);
@@ -109,6 +123,15 @@ void req_finish(struct engine *e, struct req *q, enum eng_finish finish, enum st
 
 /* ---- a beginning */
 
+/* Prompt logprobs want every row computed here. */
+static void claim(struct engine *e, struct seq *lead)
+{
+    struct eng_request *r = lead->r;
+    lead->want.claim = r->claim;
+    kv_tiers_claim(e->tiers, r->claim, r->salt, r->prompt, r->n_prompt);
+    if (r->s.prompt_logprobs) sched_unclaim(&e->sched, lead, 0, KV_CLAIM_UNUSED);
+}
+
 void req_accept(struct engine *e, struct eng_request *r)
 {
     struct req *q = pool_get(&e->reqs);
@@ -132,5 +155,6 @@ void req_accept(struct engine *e, struct eng_request *r)
     if (r->deadline_us && r->deadline_us < e->next_deadline_us) e->next_deadline_us = r->deadline_us;
     struct seq *lead = req_spawn(e, q);
     lead->lead = true;
+    if (r->claim && e->tiers) claim(e, lead);
     sched_enqueue(&e->sched, lead, e->now_us);
 }

@@ -21,3 +21,5 @@ void req_finish_seq(struct engine *e, struct seq *s, enum eng_finish finish);
 void req_finish(struct engine *e, struct req *q, enum eng_finish finish, enum status why, bool discard);
 /* Sends messages again that an outbox did not take. True: none is left. */
 bool req_retry_outbox(struct engine *e);
+/* No step is run any more: requests whose prompt is not kept yet (kv_tiers_publish) end without that. */
+void req_unpublish_all(struct engine *e);

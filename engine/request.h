@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "engine/guide.h"
 #include "kvcache/device/kv.h"
+#include "kvcache/parcel.h"
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -82,9 +83,11 @@ struct eng_request {
     uint64_t            tenant;   /* fairness is between tenants           */
     struct kv_salt      salt;
     struct kv_keep keep; /* how its prefix is kept; pin_s: for the prompt, counted from the first token of the answer */
-    uint64_t       deadline_us; /* clock_us() time; 0: none            */
-    struct ring   *outbox;      /* of the submitting io thread            */
-    void          *user;
+    struct kv_parcel *parcel; /* or NULL: its prompt is kept for another server; MADE or NONE with the final message */
+    struct kv_claim  *claim;  /* or NULL: its prompt was computed by another server */
+    uint64_t          deadline_us; /* clock_us() time; 0: none            */
+    struct ring      *outbox;      /* of the submitting io thread            */
+    void             *user;
     /* prompt_logprobs: index i is the logprob of prompt[i] given those before; [0] unused */
     float          *prompt_logprob;
     uint32_t       *prompt_rank;

@@ -106,11 +106,28 @@ static void offer(struct sched *s, struct seq *q)
     if (s->tiers) kv_tiers_offer(s->tiers, &q->kv, q->n_computed);
 }
 
+void sched_keep(struct sched *s, struct seq *q)
+{
+    struct kv_parcel *p = q->r->parcel;
+    if (!s->tiers || !p || p->state != KV_PARCEL_NONE || q->state != SEQ_RUNNING || q->n_computed < q->n_prompt) return;
+    kv_seq_keep(s->kv, &q->kv, &q->r->keep);
+    q->kv.mark = q->q->mark;
+    kv_tiers_publish(s->tiers, &q->kv, q->n_prompt, p);
+}
+
+void sched_unclaim(struct sched *s, struct seq *q, uint32_t n_hit, enum kv_claim_end why)
+{
+    if (!q->want.claim) return;
+    kv_tiers_claim_end(s->tiers, &q->want, q->n_prompt, n_hit, why);
+    q->want.claim = NULL;
+}
+
 void sched_remove(struct sched *s, struct seq *q, bool discard)
 {
     if (q->state == SEQ_WAITING) {
         sched_unwait(s, q);
         if (s->tiers) kv_tiers_forget(s->tiers, &q->want);
+        sched_unclaim(s, q, 0, KV_CLAIM_UNUSED);
     } else if (q->state == SEQ_RUNNING) {
         running_remove(s, q);
         if (!discard) offer(s, q);

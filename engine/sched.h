@@ -71,6 +71,10 @@ void        sched_resume(struct sched *s, struct seq *q);                   /* w
 /* The KV of all running sequences is in doubt: they wait again and are computed anew, and none of their blocks goes to
  * a lower tier. No step may be in flight. */
 void sched_recompute(struct sched *s);
+/* Its prompt is kept for another server, where the request asks for that and it is computed; before sched_remove. */
+void sched_keep(struct sched *s, struct seq *q);
+/* Its claim of another server's parcel ends, if it has one: as kv_tiers_claim_end. */
+void sched_unclaim(struct sched *s, struct seq *q, uint32_t n_hit, enum kv_claim_end why);
 void sched_remove(struct sched *s, struct seq *q,
                   bool discard); /* from any list, with its blocks; afterwards it is DONE */
 /* Fills plan[]: each sequence has n_step rows and blocks for them, and `samples` is set if its last token is among

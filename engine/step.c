@@ -307,7 +307,10 @@ enum status step_run(struct engine *e, uint64_t now_us, bool *did_work_out)
         atomic_store_explicit(&e->a.last_progress_us, now_us, memory_order_relaxed);
         st = turn(e, did_work_out);
     }
-    if (st) step_fail_all(e, ENG_ERROR, ST_DEVICE);
+    if (st) {
+        step_fail_all(e, ENG_ERROR, ST_DEVICE);
+        req_unpublish_all(e);
+    }
     step_publish(e);
     ends(e, PHASE_PUBLISH);
     phase_turn(&e->phases, *did_work_out);

@@ -6,6 +6,7 @@
  * row. A lost block costs its recomputation and nothing else. A row may therefore forget any block, and every block that
  * it returns is checked before use. */
 #pragma once
+#include "kvcache/parcel.h"
 #include "kvcache/record.h"
 #include "transfer/xfer.h"
 
@@ -91,6 +92,7 @@ struct kv_below_stats {
     const char
         *degraded; /* reason for reduced service, without the place's name; NULL: none. Valid until the next turn */
     struct kv_below_counts counts;
+    struct kv_parcel_stats parcels;
 };
 
 /* For rows that find blocks which another process computed. */
@@ -101,6 +103,19 @@ struct kv_below_proof {
     void (*believe)(struct kv_below *b);          /* the canary was right: unhides all blocks */
     bool (*hopeless)(const struct kv_below *b);   /* everything is listed, and nothing can be proven */
     uint64_t (*forget_found)(struct kv_below *b); /* drops the found blocks; returns their number */
+};
+
+/* For rows that keep parcels for peers, and pull those of peers. */
+struct kv_below_parcels {
+    /* Keeps the n READY slots in their places as one parcel, for KV_PARCEL_US or as long as a peer claims it. first: the
+     * key of its first block. May keep fewer slots, the first ones; returns how many, 0: none, and there is no parcel. */
+    uint32_t (*keep)(struct kv_below *b, const struct kv_key *first, const int32_t *slot, uint32_t n,
+                     unsigned char id_out[KV_PARCEL_ID]);
+    /* Claims a peer's parcel now and again until claim_end, which tells the peer that n blocks of it were taken. false:
+     * too many claims; the parcel then ends at its time limit. c stays the caller's until claim_end. */
+    bool (*claim)(struct kv_below *b, struct kv_claim *c, const struct kv_key *first);
+    void (*claim_end)(struct kv_below *b, struct kv_claim *c, uint32_t n);
+    bool (*knows)(const struct kv_below *b, const struct kv_claim *c); /* the engine that has it is connected */
 };
 
 struct kv_below_row {
@@ -117,9 +132,11 @@ struct kv_below_row {
     /* True if the block can be read from there now. Counts as a use of the block. */
     bool (*find)(struct kv_below *b, const struct kv_key *key, struct kv_place *place_out);
     /* For rows that must ask other machines for their content; NULL, like sought and seeking, if find needs no
-     * question. seek: asks for the n blocks that a waiting prompt lacks, in this order. false: there is nobody to ask.
-     * Once sought is true for the ticket, find knows the answers for a while. */
-    bool (*seek)(struct kv_below *b, const struct kv_key *key, uint32_t n, uint64_t *ticket_out);
+     * question. seek: asks for the n blocks that a waiting prompt lacks, in this order; with a claim only the engine
+     * that it names. false: there is nobody to ask. Once sought is true for the ticket, find knows the answers for a
+     * while. */
+    bool (*seek)(struct kv_below *b, const struct kv_claim *claim, const struct kv_key *key, uint32_t n,
+                 uint64_t *ticket_out);
     bool (*sought)(const struct kv_below *b, uint64_t ticket); /* all answers have arrived or timed out */
     bool (*seeking)(const struct kv_below *b);                 /* an answer is outstanding */
     /* True if the block is there or being written, hidden or not: it need not be written again. */
@@ -142,5 +159,6 @@ struct kv_below_row {
     enum status (*check)(
         const struct kv_below *b);         /* verifies every link and count; ST_INVALID after logging the first fault */
     uint64_t (*purge)(struct kv_below *b); /* drops all blocks, with nothing in flight; returns their number */
-    const struct kv_below_proof *proof;    /* NULL: all its blocks were written by this process */
+    const struct kv_below_proof   *proof;  /* NULL: all its blocks were written by this process */
+    const struct kv_below_parcels *parcels; /* or NULL */
 };

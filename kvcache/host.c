@@ -281,7 +281,7 @@ bool kv_host_check(const struct kv_host *h)
     if (ordered) count_all(h, &c);
     bool lists = c.free == h->n_free && c.ready == h->n_ready && c.ordered == c.ready && c.linked == c.used &&
                  c.away == h->n_away;
-    if (ordered && lists && c.readers == c.flights + h->n_lent + h->n_lease && c.leases == h->n_lease &&
+    if (ordered && lists && c.readers == c.flights + h->n_lent + h->n_kept + h->n_lease && c.leases == h->n_lease &&
         c.free + c.used + c.away == h->n_slot && slots_are_sound(h))
         return true;
     LOG_ERROR(

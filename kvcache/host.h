@@ -82,6 +82,7 @@ struct kv_host {
     uint64_t            n_stir;  /* how often a slot became READY or lost a reader */
     uint32_t            n_lent;  /* readers of slots that are leases of peers (peer/lend.c) */
     uint32_t            n_lease; /* slots with a lease */
+    uint32_t            n_kept;  /* readers of slots that are parcels (peer/parcel.c) */
     bool                stirred; /* slots have changed since the last look for blocks to write below */
     bool keep; /* the tiers or the places below are about to close: blocks that only the host holds are not evicted */
     uint64_t n_evicted, evicted_why[KV_EVICT_WHYS];

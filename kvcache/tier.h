@@ -26,10 +26,10 @@ struct kv_tiers;
 enum {
     KV_STORES_MAX = 4,
     KV_LOADS_MAX = 16,
-    KV_OFFERS_MAX = 16,
+    KV_OFFERS_MAX = 32,
     KV_ASK_MAX = 2048,
     KV_AUDITS = 1
-}; /* KV_ASK_MAX: most blocks of one load */
+}; /* KV_ASK_MAX: most blocks of one load; half of the offers are for parcels */
 
 /* Descriptors from the previous process (tier_hand.h). kv_tiers_open takes ownership: it closes what it cannot use and then takes
  * a new slab. */
@@ -87,6 +87,11 @@ void kv_tiers_close(struct kv_tiers *t, uint64_t flush_us);
 
 /* Call before s is released or dropped: its first n_computed tokens are in its blocks, and its path may go down. */
 void kv_tiers_offer(struct kv_tiers *t, const struct kv_seq *s, uint32_t n_computed);
+/* The same for the first n_token tokens, all computed, whose blocks another server will pull: all of them go to the host
+ * and are kept there (kvcache/parcel.h). out is MAKING until they are, then MADE; it stays the caller's, who calls
+ * kv_tiers_unpublish before freeing it while it is MAKING. */
+void kv_tiers_publish(struct kv_tiers *t, const struct kv_seq *s, uint32_t n_token, struct kv_parcel *out);
+void kv_tiers_unpublish(struct kv_tiers *t, struct kv_parcel *out);
 /* A running sequence lacks n device blocks. Offers that wait to be copied down give up the ends of their paths until n
  * blocks are free, and finished loads are released. false: no block was gained. */
 bool kv_tiers_yield(struct kv_tiers *t, uint32_t n);
@@ -97,20 +102,26 @@ struct kv_want {
     uint64_t gen, until_us;
     uint32_t n_need,
         n_margin; /* n_need: free device blocks that a load needs; n_margin: those of them that running without it would not need */
-    uint64_t wait_us;                      /* longest wait for those blocks */
-    uint64_t canary_us;                    /* end of its wait for a proof of hidden blocks; 0: has not begun */
-    uint64_t seek[KV_STORES_MAX], seek_us; /* tickets of questions to places below, and the end of the wait for
+    uint64_t         wait_us;                      /* longest wait for those blocks */
+    uint64_t         canary_us;                    /* end of its wait for a proof of hidden blocks; 0: has not begun */
+    uint64_t         seek[KV_STORES_MAX], seek_us; /* tickets of questions to places below, and the end of the wait for
                                               answers; 0: not asked yet */
-    bool     sought;                       /* its wait for answers is over */
-    uint32_t n_hit;                        /* tokens that the device held when kv_tiers_ask returned true */
-    bool     asked;           /* kv_tiers_ask returned true; no new question while the device holds n_hit tokens */
-    bool     late;            /* its load missed the deadline; blocks that arrive before it is admitted still count */
-    uint32_t n_host, n_store; /* tokens loaded for it, by origin */
+    bool             sought;                       /* its wait for answers is over */
+    uint32_t         n_hit;                        /* tokens that the device held when kv_tiers_ask returned true */
+    bool             asked; /* kv_tiers_ask returned true; no new question while the device holds n_hit tokens */
+    bool             late;  /* its load missed the deadline; blocks that arrive before it is admitted still count */
+    uint32_t         n_host, n_store; /* tokens loaded for it, by origin */
+    struct kv_claim *claim;           /* the parcel that it pulls whatever that costs, or NULL; the caller sets it */
 };
 /* True if the prompt ids[0..n) may be admitted now. false: blocks beyond hit, the end of its path in the device's tree,
  * are on their way or awaited; ask again after a turn. us_per_token: current cost of computing. */
 bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, const uint32_t *ids, uint32_t n,
                   const struct kv_cursor *hit, double us_per_token);
+/* A prompt with a claim has come, and has not asked yet. */
+void kv_tiers_claim(struct kv_tiers *t, struct kv_claim *c, struct kv_salt salt, const uint32_t *ids, uint32_t n);
+/* It was admitted with n_hit tokens cached, or (why is KV_CLAIM_UNUSED) needs them no more: the peer is told. Counts how
+ * the claim ended; KV_CLAIM_ENDS: that is found out. n: the prompt's tokens. */
+void kv_tiers_claim_end(struct kv_tiers *t, const struct kv_want *w, uint32_t n, uint32_t n_hit, enum kv_claim_end why);
 /* The prompt was admitted (and holds the loaded blocks) or has ended. */
 void kv_tiers_forget(struct kv_tiers *t, struct kv_want *w);
 
@@ -170,6 +181,8 @@ struct kv_tiers_stats {
     uint32_t               n_degraded;              /* places that cannot be used or written at the moment */
     char                   degraded[200];           /* reason of the first of them, without its name */
     double                 regret_us;               /* time that loads took beyond the cost of computing */
+    uint64_t               claim[KV_CLAIM_ENDS];
+    struct kv_parcel_stats parcels;
 };
 void kv_tiers_stats(const struct kv_tiers *t, struct kv_tiers_stats *out);
 /* Verifies every slot, link and count; ST_INVALID after logging the first fault. */

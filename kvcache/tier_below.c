@@ -170,6 +170,7 @@ void below_stats(const struct kv_tiers *t, struct kv_tiers_stats *out)
         const struct kv_below_counts *c = &s.counts;
         t->below[i]->row->stats(t->below[i], &s);
         struct kv_tier_stats *tier = &out->tier[below_tier(t, i)];
+        if (t->below[i]->row->parcels) out->parcels = s.parcels;
         tier->reserved_bytes += s.cap_bytes;
         tier->used_bytes += s.used_bytes;
         tier->n_block += s.n_block;

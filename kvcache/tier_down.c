@@ -7,39 +7,43 @@ enum {
     WRITES_MAX = 16,
     OFFERED_MAX = 512, /* blocks looked at in a turn */
     SHORT_US = 20000,  /* so long may a path hold what a prompt in the queue could use */
+    PARCEL_OFFERS = 16 /* the last ones are for parcels */
 };
 
 /* ---- offers */
 
 static void offer_end(struct kv_tiers *t, struct offer *o)
 {
+    if (o->parcel) parcel_made(t, o);
     kv_seq_release(t->cfg.kv, &o->kv);
     o->used = false;
 }
 
 /* Does it go down? What is asked for again and again does; what is new does when the device will soon need its
  * place. */
-static bool is_worth(struct kv_tiers *t, const struct kv_key *key)
+static bool is_worth(struct kv_tiers *t, const struct kv_key *key, bool parcel)
 {
     uint32_t seen = sketch_add(&t->host, key);
-    if (t->closing || t->hand.flushing) return true;
+    if (t->closing || t->hand.flushing || parcel) return true;
     if (t->cfg.keep_hits) return seen >= t->cfg.keep_hits;
     struct kv_stats s;
     kv_stats(t->cfg.kv, &s);
     return seen >= 2 || s.n_free < t->cfg.n_block / 2;
 }
 
-void kv_tiers_offer(struct kv_tiers *t, const struct kv_seq *s, uint32_t n_computed)
+static void offer(struct kv_tiers *t, const struct kv_seq *s, uint32_t n_computed, struct kv_parcel *parcel)
 {
     uint32_t      n = n_computed / t->cfg.block_tokens;
-    struct offer *o = t->offer;
+    struct offer *o = t->offer, *end = t->offer + (parcel ? KV_OFFERS_MAX : KV_OFFERS_MAX - PARCEL_OFFERS);
     if (n > s->n_shared) n = s->n_shared; /* what is in the tree: full, computed and never written again */
     if (n == 0 || (t->frozen && !t->hand.flushing) || t->audit.purge) return;
-    while (o < t->offer + KV_OFFERS_MAX && o->used) o++;
-    if (o == t->offer + KV_OFFERS_MAX || kv_seq_open(t->cfg.kv, s->salt, &o->kv)) {
+    while (o < end && o->used) o++;
+    if (o == end || kv_seq_open(t->cfg.kv, s->salt, &o->kv)) {
         t->stats.n_dropped += n;
         return;
     }
+    o->parcel = parcel;
+    if (parcel) parcel->state = KV_PARCEL_MAKING;
     enum status st = kv_seq_fork(t->cfg.kv, s, &o->kv, n * t->cfg.block_tokens);
     CHECK(st == ST_OK);
     o->used = true;
@@ -49,6 +53,22 @@ void kv_tiers_offer(struct kv_tiers *t, const struct kv_seq *s, uint32_t n_compu
     o->n_flight = 0;
     o->mark = s->mark;
     o->short_us = 0;
+}
+
+void kv_tiers_offer(struct kv_tiers *t, const struct kv_seq *s, uint32_t n_computed) { offer(t, s, n_computed, NULL); }
+
+void kv_tiers_publish(struct kv_tiers *t, const struct kv_seq *s, uint32_t n_token, struct kv_parcel *out)
+{
+    out->n_block = 0;
+    offer(t, s, n_token, out);
+    if (out->state != KV_PARCEL_MAKING) out->state = KV_PARCEL_MADE;
+}
+
+void kv_tiers_unpublish(struct kv_tiers *t, struct kv_parcel *out)
+{
+    for (uint32_t i = 0; i < KV_OFFERS_MAX; i++)
+        if (t->offer[i].used && t->offer[i].parcel == out) t->offer[i].parcel = NULL;
+    out->state = KV_PARCEL_NONE;
 }
 
 bool kv_tiers_yield(struct kv_tiers *t, uint32_t n)
@@ -76,12 +96,14 @@ static bool offer_step(struct kv_tiers *t, struct offer *o)
     uint32_t      block = o->kv.block[o->next];
     struct kv_key key = tier_key(t, o->kv.salt, block);
     int32_t       slot = slot_find(&t->host, &key);
-    bool          goes = is_worth(t, &key) && !(tiers_keep(t) && kv_block_hold(t->cfg.kv, block).memory_only);
+    bool goes = is_worth(t, &key, o->parcel != NULL) && !(tiers_keep(t) && kv_block_hold(t->cfg.kv, block).memory_only);
+    if (slot != SLOT_NONE && o->parcel && t->host.slot[slot].state == SLOT_FILLING)
+        return false; /* another path or a load brings it */
     if (slot != SLOT_NONE) {
         slot_touch(&t->host, slot);
         slot_hold(&t->host, slot, kv_block_hold(t->cfg.kv, block));
         if (o->next < o->mark.n_block) slot_pin(&t->host, slot, &o->mark);
-    } else if (goes && below_has(t, &key) < 0) {
+    } else if (goes && (o->parcel || below_has(t, &key) < 0)) {
         struct host_flight *f = flight_new(&t->host, FLIGHT_OFFER);
         if (!f) return false;
         f->slot = slot_take(&t->host, &key);

@@ -11,11 +11,12 @@ enum { TIER_COPIES = 512, TIER_WRITES = 128, TIER_FLIGHTS = 4096 };
 
 /* A path that is being copied down. Its own sequence keeps the device's blocks locked meanwhile. */
 struct offer {
-    bool           used, giving_up;
-    struct kv_seq  kv;
-    struct kv_mark mark;
-    uint32_t       n_block, next, n_flight;
-    uint64_t       short_us; /* start of the device's current shortage of blocks; 0: no shortage */
+    bool              used, giving_up;
+    struct kv_seq     kv;
+    struct kv_mark    mark;
+    uint32_t          n_block, next, n_flight;
+    uint64_t          short_us; /* start of the device's current shortage of blocks; 0: no shortage */
+    struct kv_parcel *parcel;   /* what is to be kept of it when it is down, or NULL */
 };
 
 /* The cached key of a block in the device's tree. Making a key costs 0.3 us, and a prompt of 100k tokens has 6,250 keys. */
@@ -138,7 +139,7 @@ struct kv_tiers {
 };
 
 /* Calls run in one direction: tier.c calls all files below; tier_hand.c calls drain, down, up, tier_place.c and audit;
- * tier_drain.c calls down; tier_down.c and tier_purge.c call up; tier_up.c calls audit, tier_place.c, tier_price.c and
+ * tier_drain.c calls down; tier_down.c calls tier_parcel.c; tier_down.c and tier_purge.c call up; tier_up.c calls audit, tier_place.c, tier_price.c and
  * tier_seek.c; and all of them call host.c, tier_below.c, tier_key.c
  * and tier_state.c. */
 
@@ -191,6 +192,8 @@ bool        below_hides(const struct kv_tiers *t, const struct kv_key *key);   /
 uint64_t    below_purge(struct kv_tiers *t);                                   /* returns the number of blocks */
 void        below_stats(const struct kv_tiers *t, struct kv_tiers_stats *out); /* adds to *out */
 enum status below_check(const struct kv_tiers *t);
+/* tier_parcel.c */
+void parcel_made(struct kv_tiers *t, struct offer *o); /* all that goes down of a path with a parcel is down */
 /* tier_seek.c */
 /* Asks the places that need a question (kv_below_row.seek) for the blocks of ids[0..n_block * block_tokens), behind the
  * key `at`, that no tier here holds. true: answers are outstanding and worth waiting for. compute_us: cost of computing

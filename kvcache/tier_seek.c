@@ -27,15 +27,26 @@ static uint32_t keys_missing(struct kv_tiers *t, struct kv_key at, const uint32_
 }
 
 /* Asks all rows that ask. false: nobody is to be asked. */
-static bool ask_all(struct kv_tiers *t, struct kv_want *w, const struct kv_key *key, uint32_t n)
+static bool ask_rows(struct kv_tiers *t, struct kv_want *w, const struct kv_claim *claim, const struct kv_key *key,
+                     uint32_t n)
 {
     bool any = false;
     for (uint32_t i = 0; i < t->n_below; i++) {
         const struct kv_below_row *row = t->below[i]->row;
         w->seek[i] = 0;
-        if (row->seek && row->seek(t->below[i], key, n, &w->seek[i])) any = true;
+        if (row->seek && row->seek(t->below[i], claim, key, n, &w->seek[i])) any = true;
     }
     return any;
+}
+
+/* The engine that has the parcel, or everybody. */
+static bool ask_all(struct kv_tiers *t, struct kv_want *w, const struct kv_key *key, uint32_t n)
+{
+    if (!w->claim) return ask_rows(t, w, NULL, key, n);
+    if (n == 0) return false;
+    w->claim->asked = ask_rows(t, w, w->claim, key, n);
+    w->claim->unknown = !w->claim->asked;
+    return w->claim->asked || ask_rows(t, w, NULL, key, n);
 }
 
 static bool all_answered(const struct kv_tiers *t, const struct kv_want *w)
@@ -56,8 +67,9 @@ bool seek_wait(struct kv_tiers *t, struct kv_want *w, const struct kv_key *at, c
         bool          any = false;
         for (uint32_t i = 0; i < t->n_below; i++) any |= t->below[i]->row->seek != NULL;
         uint32_t n = any ? keys_missing(t, *at, ids, n_block, key) : 0;
-        w->seek_us = now + patience_us(compute_us);
-        w->sought = n * t->cfg.block_tokens < t->cfg.load_min_tokens || !ask_all(t, w, key, n);
+        uint32_t min = w->claim ? 1 : t->cfg.load_min_tokens;
+        w->seek_us = now + (w->claim ? SEEK_MAX_US : patience_us(compute_us));
+        w->sought = n * t->cfg.block_tokens < min || !ask_all(t, w, key, n);
     }
     if (!w->sought) w->sought = now >= w->seek_us || all_answered(t, w);
     return !w->sought;

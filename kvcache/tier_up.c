@@ -385,7 +385,8 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
     uint64_t now = t->cfg.clock();
     if (w->asked && hit->n >= w->n_hit) return true;
     if (w->asked) kv_tiers_forget(t, w);
-    if (w->asked) *w = (struct kv_want){ 0 }; /* it has waited so long that the device let go of its beginning */
+    if (w->asked)
+        *w = (struct kv_want){ .claim = w->claim }; /* it has waited so long that the device let go of its beginning */
     if (w->load) {
         struct load *l = load_of(t, w);
         if (!l || l->settled) return go_on(t, w, hit->n, false);
@@ -413,6 +414,7 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
         n_host += host && n_host == n_more;
         n_ready += host;
     }
+    if (w->claim) w->claim->n_found = first + n_more;
     t->stats.n_ask++;
     t->stats.tier[KV_TIER_HOST].miss_blocks += end - first - n_ready;
     count_misses_below(t, end - first, n_in);
@@ -425,7 +427,9 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
         w->gen = l->gen;
         us = price_us(t, l->n_block, l->n_block, l->below);
     } else {
-        uint32_t n_load = price_decide(t, n_more, n_host, below, us_per_token, &us);
+        /* What another server has computed is not weighed again. */
+        uint32_t n_load = w->claim ? n_more : price_decide(t, n_more, n_host, below, us_per_token, &us);
+        if (w->claim) us = price_us(t, n_more, n_more > n_host ? n_more - n_host : 0, below);
         if (n_load < n_more) load_try(t, salt, ids, hit->n, n_more, n_host, below, key);
         bool in_place = place_room(t, n_load); /* else it is copied */
         w->n_need = n_load && !in_place ? blocks_needed(t, n_load) : 0;
@@ -450,6 +454,8 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
      * 50. */
     double late = 3 * us + SLACK_US + compute_us / 8, until = us > 0 && late < compute_us ? late : compute_us;
     w->until_us = now + (us_per_token > 0 ? (uint64_t)until + SLACK_US : HOLD_US);
+    if (w->claim && w->until_us < now + HOLD_US) w->until_us = now + HOLD_US;
+    if (w->claim && w->until_us < now + (uint64_t)compute_us) w->until_us = now + (uint64_t)compute_us;
     return false;
 }
 

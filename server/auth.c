@@ -177,7 +177,8 @@ enum status auth_create(const struct config *c, struct auth **a_out, char *err, 
     pthread_rwlock_init(&a->lock, NULL);
     if (getrandom(a->secret, sizeof a->secret, 0) != sizeof a->secret) st = ST_IO;
     if (st == ST_OK && c->kv_nvme.n) keep_secret(a, c->kv_nvme.s[0]);
-    bool shared = (c->kv_shared && *c->kv_shared) || (c->kv_object && *c->kv_object);
+    bool peers = c->kv_peer.n || (c->kv_peer_listen && *c->kv_peer_listen);
+    bool shared = peers || (c->kv_shared && *c->kv_shared) || (c->kv_object && *c->kv_object);
     if (st == ST_OK && shared && c->kv_mac_key_file.n) st = share_secret(a, c->kv_mac_key_file.s[0], err, n_err);
     for (uint32_t i = 0; st == ST_OK && i < c->api_key.n; i++)
         st = add(&a->keys, &a->n_key, c->api_key.s[i], strlen(c->api_key.s[i]));

@@ -22,6 +22,7 @@ struct boot {
     struct tmpl         *tmpl;
     struct family        family;
     struct api_model     model;
+    struct api_peering   peering; /* model.peering, if there is a lane to peers */
     const char          *name[1]; /* default of --served-model-name */
     char                 fingerprint[80], own_name[256];
     struct cluster       cluster;  /* this and the next two: set by the caller before boot_text */

@@ -70,6 +70,7 @@ struct config {
     struct str_list kv_peer;                           /* HOST:PORT */
     const char     *kv_peer_listen, *kv_peer_key_file; /* "": none */
     unsigned        kv_peer_transport;                 /* enum peer_transport */
+    unsigned        role;                              /* enum server_role */
     struct str_list kv_nvme;                           /* DIR:GIB, for config_dir_gib */
     const char     *packed_cache;                      /* DIR[:GIB], as config_shared reads it */
     const char     *kv_shared_name;                    /* "": made of host and port */

@@ -1,4 +1,5 @@
 #include "server/config_kv.h"
+#include "api/transfer.h"
 #include "base/status.h"
 #include "kvcache/folder/store_file.h"
 #include "kvcache/tier.h"
@@ -132,6 +133,15 @@ static int check_peers(const struct config *c, char *err, size_t n_err)
     return 0;
 }
 
+static int check_role(const struct config *c, char *err, size_t n_err)
+{
+    if (c->role == ROLE_PREFILL && !*c->kv_peer_listen)
+        return usage_error(err, n_err, "--role prefill needs --kv-peer-listen: others pull its prompts there");
+    if (c->role == ROLE_DECODE && !c->kv_peer.n)
+        return usage_error(err, n_err, "--role decode needs --kv-peer: the servers whose prompts it pulls");
+    return 0;
+}
+
 int config_kv_check(const struct config *c, char *err, size_t n_err)
 {
     if (check_keys("kv-mac-key-file", &c->kv_mac_key_file, err, n_err)) return EXIT_USAGE;
@@ -143,6 +153,7 @@ int config_kv_check(const struct config *c, char *err, size_t n_err)
         return usage_error(err, n_err, "--kv-shared-name: found '%.60s', allowed are letters, digits and -, at most %d",
                            name, NAME_BYTES);
     if ((c->kv_peer.n || *c->kv_peer_listen) && check_peers(c, err, n_err)) return EXIT_USAGE;
+    if (check_role(c, err, n_err)) return EXIT_USAGE;
     if (*c->kv_peer_key_file && !c->kv_peer.n && !*c->kv_peer_listen)
         return usage_error(err, n_err, "--kv-peer-key-file needs --kv-peer or --kv-peer-listen");
     if (c->kv_in_place == IN_PLACE_ON && c->kv_host_gib <= 0)

@@ -343,7 +343,8 @@ static bool gen_feed(struct gen *g, uint32_t p, uint64_t now)
         gen_fail(g, &e, ENG_ERROR);
         return false;
     }
-    if (g->n_ended < c->n_choice) {
+    bool kept = !c->transfer.keeps || !g->n_live; /* with the last message the blocks are where the answer says */
+    if (g->n_ended < c->n_choice || !kept) {
         gen_flush(g);
         return true;
     }
@@ -431,6 +432,7 @@ static void fill_request(struct gen *g, uint32_t p, uint64_t seed)
     if (auth_enabled(s->auth) && !s->cfg->share_prefix)
         auth_salt(s->auth, g->tenant, c->salt.lo, c->salt.hi, &r->salt.lo, &r->salt.hi);
     if (s->cfg->request_timeout_s) r->deadline_us = g->t_start_us + (uint64_t)s->cfg->request_timeout_s * 1000000u;
+    if (p == 0) transfer_request(c, r);
     r->outbox = &g->io->outbox;
     r->user = g;
     r->prompt_logprob = c->prompt[p].lp;

@@ -118,6 +118,10 @@ static const char *const l_folder[] = { "event=\"pause\"", "event=\"segment_remo
                                         "event=\"segment_claimed\"", NULL };
 static const char *const l_segment[] = { "state=\"locked\"", "state=\"damaged\"", "state=\"unread\"",
                                          "state=\"foreign\"", NULL };
+#define L_CLAIM(id, name) "result=\"" name "\"",
+static const char *const l_claim[] = { KV_CLAIM_LIST(L_CLAIM) NULL };
+static const char *const l_parcel[] = { "event=\"made\"", "event=\"taken\"", "event=\"lapsed\"", "event=\"refused\"",
+                                        NULL };
 static const char *const l_decision[] = { "decision=\"load\"", "decision=\"compute\"", NULL };
 
 static const struct family_def {

@@ -102,6 +102,9 @@ enum family_kind { BARE, COMMON, OLD, OLDER, GPU };
     X(FOLDER_SEGS,   GAUGE,     0, l_segment, NULL,     "spillway:kv_folder_segments", "Segments that lie in folders and are of another key, damaged, not readable so far, of another server.") \
     X(FOLDER_PAUSED, GAUGE,     0, l_one,    NULL,      "spillway:kv_folders_paused", "Folders that are not written to just now.")                  \
     X(FOLDER_FOUND,  COUNTER,   0, l_one,    NULL,      "spillway:kv_folder_recovered_blocks_total", "Blocks found in folders, of this model.")     \
+    X(PD_PULLS,      COUNTER,   0, l_claim,  NULL,      "spillway:pd_pulls_total", "Requests with do_remote_prefill, by how the pull of their prompt ended; all but pulled and here computed it.") \
+    X(PD_PARCELS,    COUNTER,   0, l_parcel, NULL,      "spillway:pd_parcels_total", "Prompts kept for another server: made, taken (it said so), lapsed (nobody claimed them in time), refused (no block could be kept).") \
+    X(PD_KEPT,       GAUGE,     0, l_one,    NULL,      "spillway:pd_kept_blocks", "Blocks of the host that are kept for other servers.")     \
     X(AUDITS,        COUNTER,   0, l_one,    NULL,      "spillway:kv_audits_total", "Blocks from below that were computed again and compared.")    \
     X(AUDIT_WRONG,   COUNTER,   0, l_one,    NULL,      "spillway:kv_audit_mismatch_total", "Of them with other bytes: all blocks were dropped then.") \
     X(TIER_ERRORS,   COUNTER,   0, l_one,    NULL,      "spillway:kv_transfer_errors_total", "Copies, reads and writes of blocks that failed.")     \

@@ -88,6 +88,10 @@ static void sample_tiers(struct metrics *m, const struct server *s)
         metric_set(&m->fam[F_FOLDER_SEGS].metric[i], (double)segments[i]);
     metric_set(one(m, F_FOLDER_PAUSED), (double)t.store.n_paused);
     count_to(m, F_FOLDER_FOUND, 0, t.store.n_recovered);
+    for (uint32_t i = 0; i < KV_CLAIM_ENDS; i++) count_to(m, F_PD_PULLS, i, t.claim[i]);
+    const uint64_t parcels[] = { t.parcels.n_made, t.parcels.n_taken, t.parcels.n_lapsed, t.parcels.n_refused };
+    for (uint32_t i = 0; i < sizeof parcels / sizeof *parcels; i++) count_to(m, F_PD_PARCELS, i, parcels[i]);
+    metric_set(one(m, F_PD_KEPT), t.parcels.n_block);
     count_to(m, F_AUDITS, 0, t.n_audit);
     count_to(m, F_AUDIT_WRONG, 0, t.n_audit_mismatch);
     metric_set(one(m, F_TIER_REGRET), t.regret_us / 1e6);

@@ -1,4 +1,5 @@
 #include "server/options.h"
+#include "api/transfer.h"
 #include "base/check.h"
 #include "base/log.h"
 #include "server/config.h"
@@ -37,6 +38,7 @@ static const struct opt_word lmi_forms[] = { { "jsonlines", LMI_LINES }, { "sse"
 static const struct opt_word sagemaker_modes[] = { { "auto", SAGEMAKER_AUTO }, { "on", SAGEMAKER_ON }, { "off", SAGEMAKER_OFF } };
 static const struct opt_word in_place_words[] = { { "auto", IN_PLACE_AUTO }, { "on", IN_PLACE_ON }, { "off", IN_PLACE_OFF } };
 static const struct opt_word peer_transports[] = { { "tcp", PEER_TCP }, { "shm", PEER_SHM }, { "rdma", PEER_RDMA } };
+static const struct opt_word roles[] = { { "prefill", ROLE_PREFILL }, { "decode", ROLE_DECODE }, { "both", ROLE_BOTH } };
 static const struct opt_word half_close[] = { { "cancel", HALF_CLOSE_CANCEL }, { "serve", HALF_CLOSE_SERVE } };
 static const struct opt_word empty_key_files[] = { { "keep", KEY_FILE_KEEP }, { "deny", KEY_FILE_DENY } };
 static const struct opt_word old_metrics[] = { { "auto", OLD_METRICS_AUTO }, { "all", OLD_METRICS_ALL }, { "none", OLD_METRICS_NONE } };
@@ -105,6 +107,7 @@ static const struct opt options[] = {
     { STR("kv-peer-listen", kv_peer_listen, "ADDRESS:PORT", "let peers read this server's host KV, on that address alone; beyond loopback with --kv-peer-key-file and --kv-mac-key-file") },
     { STR("kv-peer-key-file", kv_peer_key_file, "FILE", "secret of 16 bytes or more that all peers share: each proves to the other that it knows it") },
     { ENUM("kv-peer-transport", kv_peer_transport, "tcp", peer_transports, "how UCX moves blocks between peers, and nothing else instead; shm: on one machine") },
+    { ENUM("role", role, "both", roles, "what of \"kv_transfer_params\" it takes: prefill: keeps prompts for others (needs --kv-peer-listen); decode: pulls theirs (needs --kv-peer)") },
     { BOOL("kv-encrypt", kv_encrypt, "false", "encrypt blocks in folders (AES-256-GCM) under a key of this start: by design none survives a restart") },
     { LIST("kv-encrypt-key-file", kv_encrypt_key_file, "FILE", "the same under the key in FILE, 32 bytes or 64 hex digits: blocks survive restarts with that key; given twice: written with the first, read with both") },
     { LIST("kv-mac-key-file", kv_mac_key_file, "FILE", "secret of 16 bytes or more: blocks outside the device carry a MAC, not a checksum; given twice: written with the first, read with both") },

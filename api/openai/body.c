@@ -105,4 +105,5 @@ void openai_body_close(const struct call *c, struct buf *out)
     else
         buf_puts(out, "null");
     buf_puts(out, ",\"service_tier\":null");
+    transfer_put(c, out);
 }

@@ -102,6 +102,7 @@ static const struct param rows[] = {
     { "prompt_cache_retention", ON_BOTH, PARAM_STRING, 0, 0, 0, 0, 0, check_retention },
     INT("kv_priority", ON_BOTH, ask.kv_priority, 0, KV_PRIORITY_MAX - KV_PRIORITY_MIN, check_kv_priority),
     { "kv_pin", ON_BOTH, PARAM_ANY, 0, 0, 0, 0, 0, check_kv_pin },
+    { "kv_transfer_params", ON_BOTH, PARAM_OBJECT, 0, 0, 0, 0, 0, check_transfer },
     /* tools and reasoning */
     JSON("tools", ON_CHAT, PARAM_ARRAY, ask.tools, NULL),
     JSON("tool_choice", ON_CHAT, PARAM_ANY, ask.tool_choice, NULL),
@@ -118,7 +119,6 @@ static const struct param rows[] = {
     LATER("modalities", ON_BOTH, check_modalities),
     LATER("audio", ON_BOTH, NULL),
     LATER("web_search_options", ON_BOTH, NULL),
-    LATER("kv_transfer_params", ON_BOTH, NULL),
     LATER("ec_transfer_params", ON_BOTH, NULL),
     LATER("repetition_detection", ON_BOTH, NULL),
     LATER("thinking_token_budget", ON_BOTH, check_budget),

@@ -129,14 +129,14 @@ static bool ask_one(struct peers *p, uint32_t peer, const struct kv_key *key, ui
     return true;
 }
 
-bool ask_all(struct peers *p, const struct kv_key *key, uint32_t n, uint64_t *ticket_out)
+bool ask_all(struct peers *p, uint32_t peer, const struct kv_key *key, uint32_t n, uint64_t *ticket_out)
 {
     struct seek *s = p->seek;
     while (s < p->seek + SEEKS_MAX && s->n_open) s++;
     if (s == p->seek + SEEKS_MAX) return false;
     uint64_t ticket = p->n_ticket + 1;
     for (uint32_t i = 0; i < PEERS_MAX; i++) {
-        if (!p->other[i].up || !p->other[i].seg) continue;
+        if (!p->other[i].up || !p->other[i].seg || (peer != PEERS_MAX && peer != i)) continue;
         for (uint32_t at = 0; at < n; at += PWIRE_KEYS_MAX) {
             uint32_t more = n - at < PWIRE_KEYS_MAX ? n - at : PWIRE_KEYS_MAX;
             s->n_open += ask_one(p, i, key + at, more, ticket);
@@ -183,6 +183,7 @@ static void come(struct peers *p, const struct peer_note *n)
     o->bytes = n->bytes;
     o->n_bad = 0;
     snprintf(o->name, sizeof o->name, "%s", n->name);
+    memcpy(o->id, n->id, sizeof o->id);
     if (o->seg && !o->n_read) {
         xfer_seg_drop(p->cfg.xfer, o->seg);
         o->seg = 0;

@@ -28,7 +28,7 @@ static uint32_t lent_to(const struct peers *p, uint32_t guest)
 
 /* Blocks with a retention rule of their users (memory only, or an end) are not lent, because a peer does not learn the
  * rule. Blocks that another process left are not lent either, because they are not proven. */
-static bool may_be_lent(const struct host_slot *s)
+bool lend_may(const struct host_slot *s)
 {
     return s->state == SLOT_READY && !s->doomed && !s->found && !s->hold.memory_only && !kv_hold_ends(&s->hold);
 }
@@ -58,7 +58,7 @@ static void lend(struct peers *p, const struct peer_note *n)
         struct kv_key key;
         memcpy(key.b, n->key[i].b, sizeof key.b);
         int32_t s = n_lent < room ? slot_find(h, &key) : SLOT_NONE;
-        a->where[i] = (struct pwire_where){ .found = s != SLOT_NONE && may_be_lent(&h->slot[s]) };
+        a->where[i] = (struct pwire_where){ .found = s != SLOT_NONE && lend_may(&h->slot[s]) };
         if (!a->where[i].found) continue;
         a->where[i].slot = (uint32_t)s;
         a->where[i].payload = h->slot[s].payload;

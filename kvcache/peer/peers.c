@@ -15,9 +15,11 @@ static void close_peers(struct kv_below *b)
 {
     struct peers *p = of(b);
     lend_end_all(p);
+    parcel_end_all(p);
     for (uint32_t i = 0; i < PEERS_MAX; i++)
         if (p->other[i].seg) xfer_seg_drop(p->cfg.xfer, p->other[i].seg);
     chain_free(&p->by_key);
+    free(p->cell);
     free(p);
 }
 
@@ -35,6 +37,12 @@ static enum status open_peers(const struct kv_below_cfg *c, struct kv_below **b_
     p->host = c->host;
     p->net = c->peers;
     p->record_bytes = kv_record_bytes(c->payload_bytes);
+    if (parcel_open(p)) {
+        chain_free(&p->by_key);
+        free(p);
+        snprintf(err, err_bytes, "no memory for what is kept for peers");
+        return ST_NOMEM;
+    }
     p->free = NONE_KNOWN;
     for (int32_t k = KNOWN_MAX; k-- > 0;) {
         p->known[k].next = p->free;
@@ -55,9 +63,11 @@ static bool find(struct kv_below *b, const struct kv_key *key, struct kv_place *
     return true;
 }
 
-static bool seek(struct kv_below *b, const struct kv_key *key, uint32_t n, uint64_t *ticket_out)
+static bool seek(struct kv_below *b, const struct kv_claim *claim, const struct kv_key *key, uint32_t n,
+                 uint64_t *ticket_out)
 {
-    return ask_all(of(b), key, n, ticket_out);
+    uint32_t peer = claim ? claim_peer(of(b), claim->engine) : PEERS_MAX;
+    return (!claim || peer != PEERS_MAX) && ask_all(of(b), peer, key, n, ticket_out);
 }
 
 static bool sought(const struct kv_below *b, uint64_t ticket) { return !ask_open(in(b), ticket); }
@@ -120,13 +130,17 @@ static void turn(struct kv_below *b)
     }
     for (int i = 0; i < NOTES_A_TURN && p->net->ops->recv(p->net, &p->in); i++) {
         enum peer_note_type t = p->in.type;
-        if (t == PEER_ASKED || t == PEER_GAVE_BACK || t == PEER_GONE)
+        if (t == PEER_CLAIMED)
+            parcel_hear(p, &p->in);
+        else if (t == PEER_ASKED || t == PEER_GAVE_BACK || t == PEER_GONE)
             lend_hear(p, &p->in);
         else
             ask_hear(p, &p->in);
     }
     uint64_t now = p->cfg.clock();
     lend_turn(p, now);
+    parcel_turn(p, now);
+    claim_turn(p, now);
     ask_turn(p, now);
 }
 
@@ -138,12 +152,13 @@ static bool busy(const struct kv_below *b)
 
 static void stats(const struct kv_below *b, struct kv_below_stats *out)
 {
-    *out = (struct kv_below_stats){ .n_block = in(b)->n_known };
+    *out = (struct kv_below_stats){ .n_block = in(b)->n_known, .parcels = in(b)->parcels };
+    out->parcels.n_block = in(b)->host->n_kept;
 }
 
 static enum status check(const struct kv_below *b)
 {
-    if (ask_check(in(b)) && lend_check(in(b))) return ST_OK;
+    if (ask_check(in(b)) && lend_check(in(b)) && parcel_check(in(b))) return ST_OK;
     LOG_ERROR("peer: what is known of peers' blocks is not what it says");
     return ST_INVALID;
 }
@@ -151,8 +166,29 @@ static enum status check(const struct kv_below *b)
 static uint64_t purge(struct kv_below *b)
 {
     lend_end_all(of(b));
+    parcel_end_all(of(b));
     return ask_forget_all(of(b));
 }
+
+static uint32_t keep(struct kv_below *b, const struct kv_key *first, const int32_t *slot, uint32_t n,
+                     unsigned char id_out[KV_PARCEL_ID])
+{
+    return parcel_keep(of(b), first, slot, n, id_out);
+}
+
+static bool claim(struct kv_below *b, struct kv_claim *c, const struct kv_key *first)
+{
+    return claim_begin(of(b), c, first);
+}
+
+static void end_claim(struct kv_below *b, struct kv_claim *c, uint32_t n) { claim_end(of(b), c, n); }
+
+static bool knows(const struct kv_below *b, const struct kv_claim *c)
+{
+    return claim_peer(in(b), c->engine) != PEERS_MAX;
+}
+
+static const struct kv_below_parcels parcels = { keep, claim, end_claim, knows };
 
 const struct kv_below_row kv_peers = { .name = "a peer",
                                        .tier = KV_TIER_PEER,
@@ -170,4 +206,5 @@ const struct kv_below_row kv_peers = { .name = "a peer",
                                        .busy = busy,
                                        .stats = stats,
                                        .check = check,
-                                       .purge = purge };
+                                       .purge = purge,
+                                       .parcels = &parcels };

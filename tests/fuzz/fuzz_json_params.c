@@ -12,7 +12,15 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     (void)argc;
     (void)argv;
-    return world_open(NULL);
+    static const struct api_peering peering = { .keeps = true,
+                                                .host = "h",
+                                                .engine = "00112233445566778899aabbccddeeff",
+                                                .port = 1,
+                                                .block_tokens = 4,
+                                                .tp_size = 1 };
+    int                             failed = world_open(NULL);
+    world.m.peering = &peering;
+    return failed;
 }
 
 static void must_be_error(const struct api_error *e)
@@ -55,6 +63,10 @@ static void answer(struct call *c, const uint8_t *data, size_t n)
 {
     struct buf out;
     buf_init(&out, 64 << 20);
+    struct eng_request r = { .n_prompt = c->n_prompt ? c->prompt[0].n_id : 0 };
+    transfer_request(c, &r);
+    if (r.parcel) r.parcel->n_block = r.parcel->n_block_max;
+    for (uint32_t i = 0; r.parcel && i < r.parcel->n_block; i++) r.parcel->slot[i] = (int32_t)i;
     for (uint32_t p = 0; p < c->n_prompt && c->s.prompt_logprobs; p++)
         for (uint32_t k = 0; k < c->prompt[p].n_id * c->s.n_prompt_top; k++)
             c->prompt[p].lp_top[k].id = 1 + k % (VOCAB - 1);

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -276,9 +277,10 @@ static void done(struct ucx_lane *l, const struct room_done *d)
 
 static bool note_is_sound(const struct peer_note *n)
 {
-    bool guest = n->type == PEER_ASKED || n->type == PEER_GAVE_BACK || n->type == PEER_GONE;
-    return n->type >= PEER_UP && n->peer < (guest ? (uint32_t)PEER_GUESTS_MAX : (uint32_t)PEERS_MAX) &&
-           (n->type == PEER_GAVE_BACK || n->n <= PWIRE_KEYS_MAX);
+    bool guest = n->type >= PEER_ASKED;
+    bool lists = n->type == PEER_ASKED || n->type == PEER_ANSWERED;
+    return n->type >= PEER_UP && n->type <= PEER_GONE &&
+           n->peer < (guest ? (uint32_t)PEER_GUESTS_MAX : (uint32_t)PEERS_MAX) && (!lists || n->n <= PWIRE_KEYS_MAX);
 }
 
 /* Handles the room's packets, as long as a free note is there for each. */
@@ -565,6 +567,7 @@ enum status lane_ucx_create(const struct lane_ucx_cfg *cfg, struct xfer_lane **l
     l->setup.listens = cfg->listen != NULL;
     memcpy(l->setup.secret, cfg->secret, sizeof cfg->secret);
     enum status st = make_notes(l);
+    CHECK(getrandom(l->setup.id, sizeof l->setup.id, 0) == sizeof l->setup.id);
     if (st) snprintf(err, err_bytes, "no memory for the lane to peers");
     if (!st) st = copy_names(l, cfg, err, err_bytes);
     if (!st && cfg->listen) st = listen_at(l, cfg->listen, device, err, err_bytes);
@@ -577,6 +580,12 @@ enum status lane_ucx_create(const struct lane_ucx_cfg *cfg, struct xfer_lane **l
     *lane_out = &l->lane;
     *net_out = &l->net;
     return ST_OK;
+}
+
+void lane_ucx_id(const struct peer_net *net, unsigned char out[PWIRE_ID])
+{
+    const struct ucx_lane *l = (const void *)((const char *)net - offsetof(struct ucx_lane, net));
+    memcpy(out, l->setup.id, PWIRE_ID);
 }
 
 uint32_t lane_ucx_port(const struct peer_net *net)

@@ -26,4 +26,6 @@ struct lane_ucx_cfg {
  * allocated. */
 enum status lane_ucx_create(const struct lane_ucx_cfg *cfg, struct xfer_lane **lane_out, struct peer_net **net_out,
                             char *err, size_t err_bytes);
-uint32_t    lane_ucx_port(const struct peer_net *net); /* the port that the lane listens on; 0: none. Any thread */
+/* The engine's id, by which peers tell this server from others: random, new at each start. Any thread. */
+void     lane_ucx_id(const struct peer_net *net, unsigned char out[PWIRE_ID]);
+uint32_t lane_ucx_port(const struct peer_net *net); /* the port that the lane listens on; 0: none. Any thread */

@@ -16,12 +16,14 @@ enum peer_note_type {
     PEER_GIVE_BACK, /* peer, epoch, lease, n: returns a lease; n: how many of its blocks were taken */
     PEER_ANSWER,    /* peer (a guest), epoch, lease, n, where, lease_ms: answers PEER_ASKED */
     PEER_DROP,      /* peer, epoch, wait_ms: ends the connection; the lane connects again after wait_ms */
+    PEER_CLAIM,     /* peer, epoch, id (a parcel's), first, done, n: wants the parcel, or is done with it */
     /* from the lane */
-    PEER_UP,        /* peer, epoch, bytes: its slab can be read, as a segment XFER_REMOTE of this peer and epoch */
+    PEER_UP, /* peer, epoch, bytes, id (its engine's): its slab can be read, as a segment XFER_REMOTE of this peer and epoch */
     PEER_DOWN,      /* peer, epoch: the connection has ended */
     PEER_ANSWERED,  /* peer, epoch, lease, n, where, lease_ms: the peer's answer to PEER_ASK */
     PEER_ASKED,     /* peer (a guest), epoch, lease, n, key: the guest asks which of these keys we have */
     PEER_GAVE_BACK, /* peer (a guest), epoch, lease, n: the guest returns a lease, of which it took n blocks */
+    PEER_CLAIMED,   /* peer (a guest), epoch, id, first, done, n: a guest's PEER_CLAIM */
     PEER_GONE       /* peer (a guest), epoch: the guest's connection has ended, and all its leases end */
 };
 struct peer_note {
@@ -30,6 +32,9 @@ struct peer_note {
     uint64_t             epoch; /* of the connection: a note of an earlier connection is dropped */
     uint64_t             lease, bytes, record_bytes;
     uint32_t             n, lease_ms, wait_ms;
+    unsigned char        id[PWIRE_ID];
+    uint32_t             done; /* 0 or not */
+    struct pwire_bytes32 first;
     struct pwire_bytes32 fingerprint;
     char                 name[64]; /* from the lane: the other end's address, for logs */
     union {

@@ -98,6 +98,7 @@ uint32_t pwire_body_max(uint32_t type)
     case PWIRE_RELEASE: return 8 + 4;
     case PWIRE_PING:
     case PWIRE_PONG: return 8;
+    case PWIRE_CLAIM: return PWIRE_ID + 32 + 4 + 1;
     default: return 0;
     }
 }
@@ -200,12 +201,19 @@ static void put_body(struct out *o, const struct pwire_msg *m)
         break;
     case PWIRE_PING:
     case PWIRE_PONG: put(o, m->lease, 8); break;
+    case PWIRE_CLAIM:
+        put_bytes(o, m->id, PWIRE_ID);
+        put_bytes(o, m->key, 32);
+        put(o, m->n, 4);
+        put(o, m->done, 1);
+        break;
     }
 }
 
 /* false: not exactly a body of this type. */
 static bool get_body(struct in *in, struct pwire_msg *m)
 {
+    uint64_t done;
     switch (m->type) {
     case PWIRE_HELLO:
     case PWIRE_CHALLENGE:
@@ -234,6 +242,14 @@ static bool get_body(struct in *in, struct pwire_msg *m)
         break;
     case PWIRE_PING:
     case PWIRE_PONG: m->lease = get(in, 8); break;
+    case PWIRE_CLAIM:
+        get_bytes(in, m->id, PWIRE_ID);
+        get_bytes(in, m->key, 32);
+        m->n = (uint32_t)get(in, 4);
+        done = get(in, 1);
+        if (done > 1) return false;
+        m->done = done == 1;
+        break;
     }
     return !in->short_of && in->at == in->n;
 }
@@ -244,7 +260,7 @@ uint32_t pwire_put(unsigned char *out, const struct pwire_msg *m, struct pwire_s
 {
     struct out o = { .p = out };
     CHECK(is_sealed(m->type) == seal->on);
-    CHECK(m->type == PWIRE_RELEASE || m->n <= PWIRE_KEYS_MAX);
+    CHECK(m->type == PWIRE_RELEASE || m->type == PWIRE_CLAIM || m->n <= PWIRE_KEYS_MAX);
     put(&o, MAGIC, 4);
     put(&o, PWIRE_VERSION, 2);
     put(&o, m->type, 2);

@@ -9,6 +9,7 @@
  *   client  LOOKUP     keys
  *   server  FOUND      which of the keys it has, in which slots, with which digests; all of them are lent as one lease
  *   client  RELEASE    returns a lease, and says how many of its blocks were taken
+ *   client  CLAIM      a parcel (kvcache/parcel.h) is still wanted, or it is done with
  *   both    PING, PONG
  *
  * All frames from PROOF on are sealed. The MAC of a sealed frame is HMAC-SHA-256, cut to PWIRE_FRAME_MAC bytes, over
@@ -23,7 +24,7 @@
 enum {
     PWIRE_FRAME_HEAD = 12,
     PWIRE_FRAME_MAC = 16,
-    PWIRE_VERSION = 1,
+    PWIRE_VERSION = 2,
     PWIRE_RANDOM = 32,
     PWIRE_ID = 16,
     PWIRE_SECRET = 32,
@@ -39,7 +40,8 @@ enum pwire_type {
     PWIRE_FOUND,
     PWIRE_RELEASE,
     PWIRE_PING,
-    PWIRE_PONG
+    PWIRE_PONG,
+    PWIRE_CLAIM
 };
 enum pwire_verdict { PWIRE_MAY, PWIRE_OTHER_BLOCKS, PWIRE_NOT_NOW, PWIRE_OTHER_TRANSPORT, PWIRE_VERDICTS };
 
@@ -54,7 +56,7 @@ struct pwire_where { /* of one key */
 /* A message of any type. Each field names the types that use it; the others neither write nor read it. */
 struct pwire_msg {
     enum pwire_type      type;
-    unsigned char        random[PWIRE_RANDOM], id[PWIRE_ID]; /* HELLO, CHALLENGE */
+    unsigned char        random[PWIRE_RANDOM], id[PWIRE_ID]; /* HELLO, CHALLENGE; CLAIM: id of the parcel */
     struct pwire_bytes32 fingerprint;                        /* PROOF */
     uint64_t             record_bytes;                       /* PROOF */
     uint32_t             transport;                          /* PROOF: enum peer_transport */
@@ -63,8 +65,9 @@ struct pwire_msg {
     uint32_t             n_address, n_rkey;
     unsigned char        address[PWIRE_ADDRESS_MAX], rkey[PWIRE_ADDRESS_MAX];
     uint64_t             lease;               /* LOOKUP, FOUND, RELEASE: number chosen by the client; PING, PONG: any */
-    uint32_t             n;                   /* LOOKUP, FOUND: number of keys; RELEASE: of blocks taken */
-    struct pwire_bytes32 key[PWIRE_KEYS_MAX]; /* LOOKUP */
+    uint32_t             n;                   /* LOOKUP, FOUND: number of keys; RELEASE, CLAIM: of blocks taken */
+    bool                 done;                /* CLAIM: the client needs the parcel no more */
+    struct pwire_bytes32 key[PWIRE_KEYS_MAX]; /* LOOKUP; CLAIM: key[0] is that of the parcel's first block */
     uint32_t             lease_ms;            /* FOUND: how long the blocks stay in their slots */
     struct pwire_where   where[PWIRE_KEYS_MAX]; /* FOUND */
 };

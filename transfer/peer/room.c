@@ -90,11 +90,19 @@ static void take_note(struct room *l, const struct peer_note *n)
         return;
     }
     struct pwire_msg *m = &l->reply;
-    m->type = n->type == PEER_ASK ? PWIRE_LOOKUP : n->type == PEER_ANSWER ? PWIRE_FOUND : PWIRE_RELEASE;
+    switch (n->type) {
+    case PEER_ASK: m->type = PWIRE_LOOKUP; break;
+    case PEER_ANSWER: m->type = PWIRE_FOUND; break;
+    case PEER_CLAIM: m->type = PWIRE_CLAIM; break;
+    default: m->type = PWIRE_RELEASE;
+    }
+    memcpy(m->id, n->id, sizeof m->id);
+    m->done = n->done != 0;
     m->lease = n->lease;
     m->lease_ms = n->lease_ms;
     m->n = n->n;
     if (n->type == PEER_ASK) memcpy(m->key, n->key, n->n * sizeof *m->key);
+    if (n->type == PEER_CLAIM) m->key[0] = n->first;
     if (n->type == PEER_ANSWER) memcpy(m->where, n->where, n->n * sizeof *m->where);
     talk_say(l, s, m);
 }
@@ -246,8 +254,7 @@ static int run(int fd)
     for (uint32_t i = 0; i < PEERS_MAX; i++) l->peer[i] = (struct speaker){ .index = i, .c.fd = -1 };
     for (uint32_t i = 0; i < PEER_GUESTS_MAX; i++)
         l->guest[i] = (struct speaker){ .index = i, .c.fd = -1, .guest = true };
-    if (pipe2(l->wake, O_CLOEXEC | O_NONBLOCK) || getrandom(l->id, sizeof l->id, 0) != sizeof l->id)
-        return EXIT_SOFTWARE;
+    if (pipe2(l->wake, O_CLOEXEC | O_NONBLOCK)) return EXIT_SOFTWARE;
     if (!set_up(l)) return EXIT_CONFIG;
     while (hear_lane(l)) {
         turn(l);

@@ -23,8 +23,8 @@ enum room_type {
 };
 struct room_setup { /* if `listens`, the listener's file descriptor comes with it */
     enum peer_transport transport;
-    unsigned char       secret[PWIRE_SECRET];
-    char                device[64]; /* network interface for UCX; "": all */
+    unsigned char       secret[PWIRE_SECRET], id[PWIRE_ID]; /* id: of the engine */
+    char                device[64];                         /* network interface for UCX; "": all */
     uint32_t            n_peer, names_ms;
     bool                listens;
     char                peer[PEERS_MAX][ROOM_NAME_BYTES];

@@ -17,6 +17,7 @@ struct speaker {
     bool               guest;
     uint32_t           index;
     unsigned char      random[PWIRE_RANDOM]; /* our random number of this connection */
+    unsigned char      id[PWIRE_ID];         /* the other engine's, as its greeting says */
     uint64_t           epoch, begin_us, heard_us, pinged_us;
     struct names_found at;
     /* only of a peer */
@@ -47,7 +48,6 @@ struct room {
     uint64_t           names_round;
     int                listener, wake[2]; /* wake: a pipe into which the thread of names writes */
     uint64_t           epoch;             /* of the newest connection */
-    unsigned char      id[PWIRE_ID];      /* of this process */
     bool               identified, lent;
     struct peer_note   ident;
     unsigned char     *slab;

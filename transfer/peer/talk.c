@@ -60,7 +60,7 @@ static void greet(struct room *l, struct speaker *s, enum pwire_type type)
     CHECK(getrandom(s->random, sizeof s->random, 0) == sizeof s->random);
     l->reply.type = type;
     memcpy(l->reply.random, s->random, sizeof s->random);
-    memcpy(l->reply.id, l->id, sizeof l->id);
+    memcpy(l->reply.id, l->setup.id, sizeof l->setup.id);
     talk_say(l, s, &l->reply);
 }
 
@@ -170,12 +170,23 @@ static void hear_release(struct room *l, struct speaker *s)
     n->n = l->msg.n;
 }
 
+static void hear_claim(struct room *l, struct speaker *s)
+{
+    struct peer_note *n = note_new(l, false, PEER_CLAIMED, s);
+    if (!n) return; /* the parcel ends at its time limit */
+    memcpy(n->id, l->msg.id, sizeof n->id);
+    n->first = l->msg.key[0];
+    n->done = l->msg.done;
+    n->n = l->msg.n;
+}
+
 /* ---- as client */
 
 static void hear_challenge(struct room *l, struct speaker *s)
 {
     unsigned char key[PWIRE_SECRET];
-    if (!memcmp(l->msg.id, l->id, sizeof l->id)) { /* a name of all servers resolves to this one too */
+    memcpy(s->id, l->msg.id, sizeof s->id);
+    if (!memcmp(s->id, l->setup.id, sizeof s->id)) { /* a name of all servers resolves to this one too */
         s->myself = s->said = true;
         pconn_close(&s->c);
         s->state = SPEAKER_OFF;
@@ -219,6 +230,7 @@ static void hear_welcome(struct room *l, struct speaker *s)
     struct peer_note *n = note_new(l, true, PEER_UP, s);
     CHECK(n);
     n->bytes = s->bytes;
+    memcpy(n->id, s->id, sizeof n->id);
 }
 
 static void hear_found(struct room *l, struct speaker *s)
@@ -253,7 +265,7 @@ static bool hear(struct room *l, struct speaker *s)
         { true, SPEAKER_GREETED, PWIRE_HELLO, hear_hello }, { false, SPEAKER_GREETED, PWIRE_CHALLENGE, hear_challenge },
         { true, SPEAKER_PROVING, PWIRE_PROOF, hear_proof }, { false, SPEAKER_PROVING, PWIRE_WELCOME, hear_welcome },
         { true, SPEAKER_UP, PWIRE_LOOKUP, hear_lookup },    { false, SPEAKER_UP, PWIRE_FOUND, hear_found },
-        { true, SPEAKER_UP, PWIRE_RELEASE, hear_release },
+        { true, SPEAKER_UP, PWIRE_RELEASE, hear_release },  { true, SPEAKER_UP, PWIRE_CLAIM, hear_claim },
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         if (row[i].guest == s->guest && row[i].state == s->state && row[i].type == t) {

@@ -126,7 +126,6 @@ static void unsupported_fields_are_refused_by_name(void **state)
         { "\"audio\":{}", "audio" },
         { "\"modalities\":[\"audio\"]", "modalities" },
         { "\"repetition_detection\":{}", "repetition_detection" },
-        { "\"kv_transfer_params\":{}", "kv_transfer_params" },
         { "\"stream_interval\":4", "stream_interval" },
         { "\"response_format\":{\"type\":\"structural_tag\"}", "response_format" },
         { "\"thinking_token_budget\":5", "thinking_token_budget" },

@@ -142,8 +142,10 @@ static bool asker_find(struct kv_below *b, const struct kv_key *key, struct kv_p
     return (!asker.asks || asker.answered) && memory_find(b, key, place_out);
 }
 
-static bool asker_seek(struct kv_below *b, const struct kv_key *key, uint32_t n, uint64_t *ticket_out)
+static bool asker_seek(struct kv_below *b, const struct kv_claim *claim, const struct kv_key *key, uint32_t n,
+                       uint64_t *ticket_out)
 {
+    (void)claim;
     (void)b;
     (void)key;
     if (!asker.asks) return false;

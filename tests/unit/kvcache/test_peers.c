@@ -30,6 +30,8 @@ static struct {
     uint32_t             n_to, n_ask, n_give_back, n_taken, n_drop;
     enum lie             lie;
     struct peer_note     last_answer; /* of the tiers, to a guest */
+    struct peer_note     last_claim;
+    uint32_t             n_claim, n_done, asked_peer;
     bool                 identified;
     struct pwire_bytes32 fingerprint;
     uint64_t             epoch;
@@ -94,8 +96,14 @@ static bool fake_send(struct peer_net *net, const struct peer_note *n)
         fake.fingerprint = n->fingerprint;
         assert_int_equal(n->record_bytes, RECORD);
         break;
+    case PEER_CLAIM:
+        fake.last_claim = *n;
+        fake.n_claim++;
+        fake.n_done += n->done;
+        break;
     case PEER_ASK:
         fake.n_ask++;
+        fake.asked_peer = n->peer;
         assert_int_equal(n->epoch, fake.epoch);
         if (fake.lie != SILENT) answer(n);
         break;
@@ -420,6 +428,236 @@ static void a_lease_keeps_blocks_where_they_are_until_it_ends(void **state)
     close_peers_world(&w);
 }
 
+/* ---- parcels (kvcache/parcel.h) */
+
+static const unsigned char engine_of_peer[KV_PARCEL_ID] = "the peer's own";
+
+/* A prompt runs here, and ends with its blocks kept for another server. */
+static void publish(struct world *w, uint32_t family, struct kv_parcel *p, struct user *u)
+{
+    ask_for(u, family, 18, 100);
+    for (int i = 0; !try_admit(w, u); i++) {
+        assert_true(i < 10000);
+        turn(w, 100);
+    }
+    kv_tiers_publish(w->t, &u->s, u->n, p);
+    finish_user(w, u);
+    for (int i = 0; p->state == KV_PARCEL_MAKING; i++) {
+        assert_true(i < 1000);
+        turn(w, 100);
+    }
+    assert_int_equal(p->state, KV_PARCEL_MADE);
+}
+
+/* A guest says that it wants a parcel, or is done with it. The salt is that of its own client. */
+static void guest_claims(struct world *w, const struct kv_parcel *p, const struct user *u, uint64_t salt, bool done)
+{
+    struct kv_key     k = kv_key_root(&w->t->fingerprint, (struct kv_salt){ salt, u->salt.hi });
+    struct peer_note *n = note_to(PEER_CLAIMED, 3);
+    k = kv_key_next(&k, u->ids, BT);
+    memcpy(n->id, p->id, sizeof n->id);
+    memcpy(&n->first, &k, sizeof k);
+    n->done = done;
+    turn(w, 100);
+}
+
+static void a_parcel_stays_in_its_slots_until_its_taker_is_done(void **state)
+{
+    (void)state;
+    struct world     w;
+    struct user      u, more;
+    int32_t          slot[8];
+    struct kv_parcel p = { .n_block_max = 8, .slot = slot };
+    open_peers_world(&w);
+    fake.lie = SILENT;
+    struct kv_host *h = &w.t->host;
+    publish(&w, 1, &p, &u);
+    assert_int_equal(p.n_block, 18 / BT);
+    assert_int_equal(h->n_kept, 18 / BT);
+    for (uint32_t b = 0; b < p.n_block; b++)
+        assert_int_equal(kv_record_check(slot_page(h, slot[b]), &w.t->cfg.key, &w.t->fingerprint, NULL, u.ids + b * BT,
+                                         BT, BLOCK, KV_SEQ_ANY),
+                         KV_SURE);
+    for (uint32_t f = 2; f < 14; f++) { /* far more than the host holds */
+        asked_by = &more;
+        run_alone(&w, f, 17, &more);
+        guest_claims(&w, &p, &u, u.salt.lo, false);
+    }
+    assert_int_equal(h->n_kept, 18 / BT);
+    turn(&w, KV_PARCEL_US - 10000);
+    guest_claims(&w, &p, &u, u.salt.lo, false); /* it still waits in a queue */
+    turn(&w, KV_PARCEL_US - 10000);
+    assert_int_equal(h->n_kept, 18 / BT);
+    guest_claims(&w, &p, &u, u.salt.lo + 1, true); /* another tenant, who has seen the parcel's id */
+    assert_int_equal(h->n_kept, 18 / BT);
+    guest_claims(&w, &p, &u, u.salt.lo, true);
+    assert_int_equal(h->n_kept, 0);
+    guest_claims(&w, &p, &u, u.salt.lo, true); /* a repetition */
+    struct kv_tiers_stats st;
+    kv_tiers_stats(w.t, &st);
+    assert_true(st.parcels.n_made == 1 && st.parcels.n_taken == 1 && st.parcels.n_lapsed == 0);
+    close_peers_world(&w);
+}
+
+static void G10_a_parcel_that_nobody_claims_ends_by_itself(void **state)
+{
+    (void)state;
+    struct world          w;
+    struct user           u;
+    int32_t               slot[8];
+    struct kv_parcel      p = { .n_block_max = 8, .slot = slot };
+    struct kv_tiers_stats st;
+    open_peers_world(&w);
+    fake.lie = SILENT;
+    asked_by = &u;
+    publish(&w, 1, &p, &u);
+    guest_claims(&w, &p, &u, u.salt.lo + 1, false); /* not its taker */
+    turn(&w, KV_PARCEL_US);
+    assert_int_equal(w.t->host.n_kept, 0);
+    kv_tiers_stats(w.t, &st);
+    assert_true(st.parcels.n_lapsed == 1 && st.parcels.n_now == 0 && st.parcels.n_block == 0);
+    close_peers_world(&w);
+}
+
+/* The host holds no more of them than half of it: what has no room is kept in part, or not at all. */
+static void parcels_leave_half_of_the_host_to_others(void **state)
+{
+    (void)state;
+    struct world     w;
+    struct user      u;
+    int32_t          slot[8];
+    struct kv_parcel p = { .n_block_max = 8, .slot = slot };
+    uint32_t         n_kept = 0, n_none = 0;
+    open_peers_world(&w);
+    fake.lie = SILENT;
+    asked_by = &u;
+    for (uint32_t f = 1; f < 9; f++) {
+        p.state = KV_PARCEL_NONE;
+        publish(&w, f, &p, &u);
+        n_kept += p.n_block;
+        n_none += p.n_block == 0;
+        assert_int_equal(w.t->host.n_kept, n_kept);
+        assert_true(n_kept <= HOST_SLOTS / 2);
+    }
+    assert_true(n_kept == HOST_SLOTS / 2 && n_none > 0);
+    struct kv_parcel gone = { .n_block_max = 8, .slot = slot };
+    ask_for(&u, 20, 18, 100);
+    while (!try_admit(&w, &u)) turn(&w, 100);
+    kv_tiers_publish(w.t, &u.s, u.n, &gone);
+    kv_tiers_unpublish(w.t, &gone); /* the engine stops */
+    memset(&gone, 0xee, sizeof gone);
+    finish_user(&w, &u);
+    for (int i = 0; i < 50; i++) turn(&w, 100);
+    assert_int_equal(w.t->host.n_kept, n_kept);
+    close_peers_world(&w);
+}
+
+/* A prompt that a peer computed comes, with a claim. Returns how the claim ended. */
+static enum kv_claim_end come_with(struct world *w, uint32_t family, enum lie lie, struct kv_claim *c, struct user *u)
+{
+    struct kv_tiers_stats before, after;
+    kv_tiers_stats(w->t, &before);
+    ask_for(u, family, TOKENS, 1); /* computing would be quicker than any load */
+    asked_by = u;
+    fake.lie = lie;
+    fill_slab(w, u, lie);
+    u->want.claim = c;
+    kv_tiers_claim(w->t, c, u->salt, u->ids, u->n);
+    for (int i = 0; !try_admit(w, u); i++) {
+        assert_true(i < 50000);
+        turn(w, 100);
+    }
+    kv_tiers_claim_end(w->t, &u->want, u->n, u->n_hit, KV_CLAIM_ENDS);
+    kv_tiers_stats(w->t, &after);
+    for (int i = 0; i < KV_CLAIM_ENDS; i++)
+        if (after.claim[i] != before.claim[i]) return (enum kv_claim_end)i;
+    return KV_CLAIM_ENDS;
+}
+
+static struct kv_claim claim_of(const unsigned char engine[KV_PARCEL_ID], uint32_t n_block)
+{
+    struct kv_claim c = { .id = "its number", .n_block = n_block };
+    memcpy(c.engine, engine, sizeof c.engine);
+    return c;
+}
+
+static void meet_peer(struct world *w, uint32_t peer, const unsigned char engine[KV_PARCEL_ID])
+{
+    struct peer_note *n = note_to(PEER_UP, peer);
+    n->bytes = sizeof slab;
+    memcpy(n->id, engine, sizeof n->id);
+    turn(w, 100);
+}
+
+static void what_is_claimed_is_pulled_from_the_engine_that_is_named(void **state)
+{
+    (void)state;
+    struct world w;
+    struct user  u;
+    open_peers_world(&w);
+    meet_peer(&w, 5, engine_of_peer); /* beside another one */
+    struct kv_claim c = claim_of(engine_of_peer, BLOCKS);
+    assert_int_equal(come_with(&w, 1, HONEST, &c, &u), KV_CLAIM_PULLED); /* whatever that costs */
+    assert_true(fake.n_ask == 1 && fake.asked_peer == 5);
+    assert_int_equal(u.n_hit, BLOCKS * BT);
+    assert_true(fake.n_done == 1 && fake.last_claim.done && fake.last_claim.n == BLOCKS);
+    assert_memory_equal(fake.last_claim.id, c.id, sizeof c.id);
+    assert_int_equal(fake.last_claim.peer, 5);
+    finish_user(&w, &u);
+    c = claim_of(engine_of_peer, BLOCKS);
+    assert_int_equal(come_with(&w, 1, HONEST, &c, &u), KV_CLAIM_HERE); /* replayed */
+    finish_user(&w, &u);
+    close_peers_world(&w);
+}
+
+static void a_claim_that_cannot_be_met_is_computed_and_counted(void **state)
+{
+    (void)state;
+    struct world        w;
+    struct user         u;
+    const unsigned char stranger[KV_PARCEL_ID] = "nobody";
+    const struct {
+        enum lie          lie;
+        uint32_t          n_block;
+        bool              known;
+        uint32_t          n_done; /* the peer is told, unless it was dropped for its lies */
+        enum kv_claim_end end;
+    } row[] = { { SILENT, BLOCKS, false, 0, KV_CLAIM_NO_PEER }, { SILENT, BLOCKS, true, 1, KV_CLAIM_MISSING },
+                { FLIPPED, BLOCKS, true, 0, KV_CLAIM_LOST },    { OTHER_TENANT, BLOCKS, true, 0, KV_CLAIM_LOST },
+                { HONEST, 10000, true, 1, KV_CLAIM_MISMATCH },  { SILENT, 0, true, 0, KV_CLAIM_HERE } };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        open_peers_world(&w);
+        meet_peer(&w, 5, engine_of_peer);
+        struct kv_claim c = claim_of(row[i].known ? engine_of_peer : stranger, row[i].n_block);
+        assert_int_equal(come_with(&w, (uint32_t)i + 1, row[i].lie, &c, &u), row[i].end);
+        assert_true(fake.n_done == row[i].n_done || (row[i].end == KV_CLAIM_LOST && fake.n_drop == 0));
+        finish_user(&w, &u);
+        close_peers_world(&w);
+    }
+}
+
+static void a_claim_is_repeated_while_its_prompt_waits(void **state)
+{
+    (void)state;
+    struct world w;
+    struct user  u;
+    open_peers_world(&w);
+    meet_peer(&w, 5, engine_of_peer);
+    struct kv_claim c = claim_of(engine_of_peer, BLOCKS);
+    ask_for(&u, 1, TOKENS, 1000);
+    kv_tiers_claim(w.t, &c, u.salt, u.ids, u.n);
+    assert_true(fake.n_claim == 1 && !fake.last_claim.done);
+    for (int i = 0; i < 50; i++) turn(&w, 100000); /* 5 s in a queue */
+    assert_true(fake.n_claim >= 5 && fake.n_done == 0);
+    uint32_t n = fake.n_claim;
+    u.want.claim = &c;
+    kv_tiers_claim_end(w.t, &u.want, u.n, 0, KV_CLAIM_UNUSED); /* its client went */
+    assert_true(fake.n_claim == n + 1 && fake.n_done == 1);
+    for (int i = 0; i < 30; i++) turn(&w, 100000);
+    assert_int_equal(fake.n_claim, n + 1);
+    close_peers_world(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -432,6 +670,12 @@ int main(void)
         cmocka_unit_test(G14_a_peer_that_is_slower_than_computing_is_not_waited_for),
         cmocka_unit_test(a_peer_that_goes_takes_what_is_known_of_it_along),
         cmocka_unit_test(a_lease_keeps_blocks_where_they_are_until_it_ends),
+        cmocka_unit_test(a_parcel_stays_in_its_slots_until_its_taker_is_done),
+        cmocka_unit_test(G10_a_parcel_that_nobody_claims_ends_by_itself),
+        cmocka_unit_test(parcels_leave_half_of_the_host_to_others),
+        cmocka_unit_test(what_is_claimed_is_pulled_from_the_engine_that_is_named),
+        cmocka_unit_test(a_claim_that_cannot_be_met_is_computed_and_counted),
+        cmocka_unit_test(a_claim_is_repeated_while_its_prompt_waits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

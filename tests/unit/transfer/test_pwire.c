@@ -33,8 +33,9 @@ static void make(struct pwire_msg *m, enum pwire_type type)
     m->address[PWIRE_ADDRESS_MAX - 1] = 5;
     m->rkey[9] = 6;
     m->lease = 42;
-    m->n = type == PWIRE_RELEASE ? 100000 : PWIRE_KEYS_MAX;
+    m->n = type == PWIRE_RELEASE || type == PWIRE_CLAIM ? 100000 : PWIRE_KEYS_MAX;
     m->lease_ms = 9000;
+    m->done = true;
     for (uint32_t i = 0; i < PWIRE_KEYS_MAX; i++) {
         m->key[i].b[31] = (unsigned char)i;
         if (i % 3) m->where[i] = (struct pwire_where){ .found = true, .slot = i * 5, .payload = { i, ~(uint64_t)i } };
@@ -76,6 +77,11 @@ static void assert_same(const struct pwire_msg *a, const struct pwire_msg *b)
             assert_true(digest_equal(a->where[i].payload, b->where[i].payload));
         }
         break;
+    case PWIRE_CLAIM:
+        assert_memory_equal(a->id, b->id, sizeof a->id);
+        assert_memory_equal(a->key, b->key, sizeof *a->key);
+        assert_true(a->n == b->n && a->done == b->done);
+        break;
     case PWIRE_RELEASE: assert_int_equal(a->n, b->n); /* fallthrough */
     case PWIRE_PING:
     case PWIRE_PONG: assert_true(a->lease == b->lease); break;
@@ -90,7 +96,7 @@ static bool is_open(enum pwire_type t) { return t == PWIRE_HELLO || t == PWIRE_C
 static void what_is_written_is_read_and_no_prefix_of_it(void **state)
 {
     (void)state;
-    for (enum pwire_type type = PWIRE_HELLO; type <= PWIRE_PONG; type++) {
+    for (enum pwire_type type = PWIRE_HELLO; type <= PWIRE_CLAIM; type++) {
         struct pwire_seal a = { 0 }, b = { 0 };
         uint32_t          used = 0;
         if (!is_open(type)) a = b = sealed(true);
@@ -147,7 +153,7 @@ static void G11_lengths_counts_types_and_versions_are_bounded(void **state)
     assert_int_equal(pwire_get((const unsigned char *)"GET / HTTP/1.1\r\n", 16, &none, &got, &used), ST_INVALID);
     assert_int_equal(pwire_get((const unsigned char *)"G", 1, &none, &got, &used), ST_INVALID);
     memcpy(wrong, frame, n);
-    wrong[4] = 2; /* version */
+    wrong[4] = PWIRE_VERSION + 1;
     assert_int_equal(pwire_get(wrong, n, &none, &got, &used), ST_CONFIG);
     memcpy(wrong, frame, n);
     wrong[6] = 99; /* type */
@@ -196,7 +202,7 @@ static void bodies_of_any_bytes_are_survived(void **state)
         free(exact);
         unsigned char *body = malloc(1 + r.x[2] % 200);
         for (uint32_t k = 0; k < 1 + r.x[2] % 200; k++) body[k] = (unsigned char)hash_u64(round * 256 + k);
-        body[0] = (unsigned char)(PWIRE_HELLO + r.x[3] % 9);
+        body[0] = (unsigned char)(PWIRE_HELLO + r.x[3] % PWIRE_CLAIM);
         if (r.x[2] % 200 > 12) memset(body + 1 + r.x[0] % 12, 0, 12 - r.x[0] % 12);
         if (pwire_get_body(body, 1 + r.x[2] % 200, &got))
             assert_true(got.type == PWIRE_RELEASE || got.n <= PWIRE_KEYS_MAX);

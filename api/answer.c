@@ -148,10 +148,10 @@ struct answer_why answer_why(const struct call *c, uint32_t i)
         bool known = d->stop_index >= 0 && (uint32_t)d->stop_index < c->detok.n_stop;
         return (struct answer_why){ .finish = ENG_STOP,
                                     .string = known ? &c->detok.stop[d->stop_index] : NULL,
-                                    .called = ch->n_call > 0 };
+                                    .called = ch->n_call > 0 && c->tools_mode != TOOLS_NAMED };
     }
     bool by_token = ch->finish == ENG_STOP && !ch->eng.stop_is_eos;
-    bool called = ch->finish == ENG_STOP && ch->n_call > 0;
+    bool called = ch->finish == ENG_STOP && ch->n_call > 0 && c->tools_mode != TOOLS_NAMED;
     return (struct answer_why){
         .finish = ch->finish, .by_token = by_token, .id = by_token ? ch->eng.stop_id : 0, .called = called
     };

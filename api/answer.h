@@ -45,7 +45,8 @@ struct answer_why {
     const struct detok_stop *string;   /* the stop string; NULL: none */
     bool                     by_token; /* a stop token of the request: id */
     uint32_t                 id;
-    bool                     called; /* at least one tool call was opened, and the end was the model's */
+    /* at least one tool call was opened, the end was the model's, and the request did not name the tool */
+    bool called;
 };
 
 /* New tokens of choice i, eng.id[n_fed .. n_out). Streaming: bytes are appended to out. True: a stop string ended the

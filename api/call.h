@@ -88,6 +88,13 @@ struct call_prompt {
     uint32_t        n_cached, n_cached_host, n_cached_store, n_pinned;
 };
 
+/* What tool_choice demands. */
+enum tools_mode {
+    TOOLS_FREE,     /* the model decides */
+    TOOLS_REQUIRED, /* at least one call */
+    TOOLS_NAMED,    /* one call of the tool that is allowed */
+};
+
 /* Values of the body as given, used by call_parse and call_prepare only. */
 struct call_ask {
     const json_t *model, *messages, *prompt, *stop, *bias, *stop_ids, *allowed_ids, *bad_words, *documents,
@@ -135,7 +142,8 @@ struct call {
     void                     *map;            /* large arrays of choices and prompt logprobs */
     size_t                    map_bytes;
     bool                      return_prompt_text;
-    const struct calls_tools *tools;         /* what may be called, in the arena; NULL: calls are not looked for */
+    const struct calls_tools *tools; /* what may be called, in the arena; NULL: calls are not looked for */
+    enum tools_mode           tools_mode;
     bool                      one_call;      /* parallel_tool_calls false: the answer ends behind the first call */
     bool                      ask_reasoning; /* include_reasoning */
     bool                      reasons;       /* the prompt leaves reasoning open */

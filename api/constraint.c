@@ -1,7 +1,9 @@
 #include "api/constraint.h"
+#include "api/callform.h"
 #include "api/family.h"
 #include "api/markup.h"
 #include "api/schema/grammars.h"
+#include <stdio.h>
 #include <string.h>
 
 enum { CHOICES_MAX = 8192 };
@@ -131,36 +133,81 @@ static enum status read_all(const struct call *c, struct constraint *k, struct a
 
 /* ---------------------------------------------------------------- as a grammar */
 
-static bool is_gated(const struct call *c) { return c->reasons || c->may_reason; }
+static enum markup_start start_of(const struct call *c)
+{
+    if (c->reasons) return MARKUP_INSIDE;
+    return c->may_reason ? MARKUP_BEFORE : MARKUP_PLAIN;
+}
 
-/* Behind reasoning. */
-static enum status compile_behind(const struct call *c, const struct form *f, struct grammar **g_out,
-                                  char err[FORM_ERR])
+/* A call is demanded, and then the answer is nothing else. */
+static bool calls_alone(const struct call *c) { return c->tools && c->tools_mode != TOOLS_FREE; }
+
+static enum status rules_of_calls(const struct call *c, struct gr_rules *r, uint32_t *symbol_out, struct api_error *e)
+{
+    const struct callform f = { .calls = &c->model->family->calls,
+                                .tmpl = c->model->tmpl,
+                                .tools = c->tools,
+                                .shown = c->ask.tools,
+                                .one = c->one_call || c->tools_mode == TOOLS_NAMED,
+                                .lenient = !calls_alone(c) };
+    char                  why[CALLFORM_ERR] = "", field[80] = "tools";
+    uint32_t              tool;
+    enum status           st = callform_rules(r, &f, symbol_out, &tool, why);
+    if (st != ST_INVALID) return st;
+    if (tool != UINT32_MAX) snprintf(field, sizeof field, "tools[%u].function.parameters", tool);
+    return api_fail(e, 400, field, "'%s' cannot be enforced: %s", field, why);
+}
+
+/* The answer as a whole: reasoning, then the form or calls. */
+static enum status rules_of_answer(const struct call *c, const struct constraint *k, struct gr_rules *r,
+                                   uint32_t *symbol_out, struct api_error *e)
+{
+    char        why[FORM_ERR] = "";
+    uint32_t    text = MARKUP_NONE, calls = MARKUP_NONE;
+    enum status st = ST_OK;
+    if (!calls_alone(c)) st = grammars_rules(c->model->grammars, &k->form, r, &text, why);
+    if (st == ST_INVALID || st == ST_TOO_LARGE)
+        return api_fail(e, 400, k->param, "'%s' cannot be served: %s", k->param, why);
+    if (!st && c->tools) st = rules_of_calls(c, r, &calls, e);
+    if (!st) *symbol_out = markup_answer(r, &c->model->family->calls, text, calls, start_of(c));
+    return st;
+}
+
+static enum status compile_answer(const struct call *c, const struct constraint *k, const char *param,
+                                  struct grammar **g_out, struct api_error *e)
 {
     struct gr_rules *r = gr_rules_create(&gr_limits_default);
     uint32_t         symbol = 0;
+    char             why[GR_ERR] = "";
     if (!r) return ST_NOMEM;
-    enum status st = grammars_rules(c->model->grammars, f, r, &symbol, err);
+    enum status st = rules_of_answer(c, k, r, &symbol, e);
     if (st) {
         gr_rules_free(r);
         return st;
     }
-    return gr_build(r, markup_answer(r, &c->model->family->calls, symbol, c->may_reason), g_out, err);
+    st = gr_build(r, symbol, g_out, why);
+    return st && st != ST_NOMEM ? api_fail(e, 400, param, "'%s' cannot be served: %s", param, why) : st;
 }
 
-static enum status compile(const struct call *c, const struct constraint *k, struct grammar **g_out,
+static enum status compile(const struct call *c, const struct constraint *k, const char *param, struct grammar **g_out,
                            struct api_error *e)
 {
     char        why[FORM_ERR] = "";
-    enum status st = is_gated(c) ? compile_behind(c, &k->form, g_out, why)
-                                 : grammars_compile(c->model->grammars, &k->form, g_out, why);
-    if (st == ST_NOMEM) return api_fail(e, 503, "", "out of memory");
-    return st ? api_fail(e, 400, k->param, "'%s' cannot be served: %s", k->param, why) : ST_OK;
+    enum status st;
+    if (c->tools || start_of(c) != MARKUP_PLAIN) {
+        st = compile_answer(c, k, param, g_out, e);
+    } else {
+        st = grammars_compile(c->model->grammars, &k->form, g_out, why);
+        if (st && st != ST_NOMEM) api_fail(e, 400, param, "'%s' cannot be served: %s", param, why);
+    }
+    return st == ST_NOMEM ? api_fail(e, 503, "", "out of memory") : st;
 }
 
 static enum status make_guides(struct call *c, const char *param, struct api_error *e)
 {
-    const struct grammars_text text = { .gated = is_gated(c), .reasoning = c->reasons, .tools = c->tools };
+    const struct grammars_text text = { .gated = start_of(c) != MARKUP_PLAIN,
+                                        .reasoning = c->reasons,
+                                        .tools = c->tools };
     struct guide              *first = NULL;
     enum status                st = grammars_guide(c->model->grammars, c->grammar, &text, &first);
     if (st == ST_NOMEM) return api_fail(e, 503, "", "out of memory");
@@ -179,11 +226,11 @@ enum status constraint_prepare(struct call *c, struct api_error *e)
 {
     struct constraint k = { .param = NULL };
     enum status       st = read_all(c, &k, e);
-    if (!st && k.form.kind && c->tools)
-        st = api_fail(e, 400, k.param, "'%s' is not supported together with 'tools'", k.param);
-    if (!st && k.form.kind) st = compile(c, &k, &c->grammar, e);
-    if (!st && k.form.kind) st = make_guides(c, k.param, e);
-    if (!st && k.form.kind) { /* the grammar says where the text may end */
+    bool              bound = k.form.kind || calls_alone(c);
+    const char       *param = calls_alone(c) ? "tool_choice" : k.param;
+    if (!st && bound) st = compile(c, &k, param, &c->grammar, e);
+    if (!st && bound) st = make_guides(c, param, e);
+    if (!st && bound) { /* the grammar says where the text may end */
         c->s.min_tokens = 0;
         c->s.ignore_eos = false;
     }

@@ -46,15 +46,27 @@ static uint32_t thought(struct gr_rules *r, const char *stop)
     return gr_terminal(r, rx_not(x, end));
 }
 
-static uint32_t think_answer(struct gr_rules *r, const struct calls_model *m, uint32_t text, bool begins)
+static uint32_t either(struct gr_rules *r, uint32_t text, uint32_t calls)
 {
     uint32_t rule = gr_rule(r);
-    uint32_t behind[] = { markup_mark(r, m, m->think->stop, true), newlines(r), text };
+    if (text != MARKUP_NONE) gr_alt(r, rule, &text, 1);
+    if (calls != MARKUP_NONE) gr_alt(r, rule, &calls, 1);
+    return rule;
+}
+
+static uint32_t think_answer(struct gr_rules *r, const struct calls_model *m, uint32_t text, uint32_t calls,
+                             bool begins)
+{
+    uint32_t rule = gr_rule(r), answer = either(r, text, calls);
+    uint32_t behind[] = { markup_mark(r, m, m->think->stop, true), newlines(r), answer };
     gr_alt(r, rule, behind, 3);
-    if (!begins) return rule;
-    uint32_t before[] = { markup_mark(r, m, m->think->start, true), thought(r, m->think->stop) };
-    gr_alt(r, rule, before, 2);
-    gr_alt(r, rule, &text, 1);
+    if (begins) {
+        uint32_t before[] = { markup_mark(r, m, m->think->start, true), thought(r, m->think->stop) };
+        gr_alt(r, rule, before, 2);
+        gr_alt(r, rule, &answer, 1);
+    } else if (calls != MARKUP_NONE) {
+        gr_alt(r, rule, &calls, 1);
+    }
     return rule;
 }
 
@@ -76,11 +88,15 @@ static void add_sequence(struct gr_rules *r, const struct calls_model *m, uint32
     add_sequence(r, m, rule, (const char *const[]){ __VA_ARGS__ }, \
                  sizeof((const char *const[]){ __VA_ARGS__ }) / sizeof(char *), last)
 
-static uint32_t harmony_answer(struct gr_rules *r, const struct calls_model *m, uint32_t text, bool begins)
+static uint32_t harmony_answer(struct gr_rules *r, const struct calls_model *m, uint32_t text, uint32_t calls,
+                               bool begins)
 {
     uint32_t rule = gr_rule(r), message = gr_rule(r);
-    SEQUENCE(message, &text, "<|channel|>", "final", "<|message|>");
-    SEQUENCE(message, &text, "<|channel|>", "final ", "<|constrain|>", "json", "<|message|>");
+    if (text != MARKUP_NONE) {
+        SEQUENCE(message, &text, "<|channel|>", "final", "<|message|>");
+        SEQUENCE(message, &text, "<|channel|>", "final ", "<|constrain|>", "json", "<|message|>");
+    }
+    if (calls != MARKUP_NONE) gr_alt(r, message, &calls, 1);
     SEQUENCE(rule, &message, "<|end|>", "<|start|>", "assistant");
     if (!begins) return rule;
     gr_alt(r, rule, &message, 1);
@@ -88,7 +104,10 @@ static uint32_t harmony_answer(struct gr_rules *r, const struct calls_model *m, 
     return rule;
 }
 
-uint32_t markup_answer(struct gr_rules *r, const struct calls_model *m, uint32_t text, bool begins)
+uint32_t markup_answer(struct gr_rules *r, const struct calls_model *m, uint32_t text, uint32_t calls,
+                       enum markup_start start)
 {
-    return m->think ? think_answer(r, m, text, begins) : harmony_answer(r, m, text, begins);
+    bool begins = start == MARKUP_BEFORE;
+    if (start == MARKUP_PLAIN) return either(r, text, calls);
+    return m->think ? think_answer(r, m, text, calls, begins) : harmony_answer(r, m, text, calls, begins);
 }

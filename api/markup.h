@@ -9,7 +9,14 @@
 uint32_t markup_mark(struct gr_rules *r, const struct calls_model *m, const char *text, bool spelled);
 /* These bytes, n > 0. */
 uint32_t markup_text(struct gr_rules *r, const char *text, size_t n);
-/* All answers whose text is `text` (and that hold no call), beginning with the marker that ends reasoning or, if
- * `begins`, at the beginning of an answer that may start with reasoning. Only the beginning of that reasoning is
- * described: a gate (api/gate.h) takes it from there. */
-uint32_t markup_answer(struct gr_rules *r, const struct calls_model *m, uint32_t text, bool begins);
+/* Where an answer begins. */
+enum markup_start {
+    MARKUP_PLAIN,  /* reasoning can come no more */
+    MARKUP_BEFORE, /* it may begin with reasoning */
+    MARKUP_INSIDE, /* it begins inside of reasoning, and the grammar with the marker that ends it */
+};
+#define MARKUP_NONE UINT32_MAX
+/* All answers that are `text` or `calls` (MARKUP_NONE: no such answers). Of reasoning only the beginning is described: a
+ * gate (api/gate.h) takes it from there. A call may end reasoning without its marker. */
+uint32_t markup_answer(struct gr_rules *r, const struct calls_model *m, uint32_t text, uint32_t calls,
+                       enum markup_start start);

@@ -3,15 +3,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Answers are not constrained: what only a constraint can promise is refused by name. */
-
 enum { TOOLS_MAX = 128, TOOLS_BYTES_MAX = 1 << 20, NAME_MAX_BYTES = 64, FIELD_BYTES = 64 };
 
 static bool absent(const json_t *v) { return !v || json_is_null(v); }
 
 static enum status unbound(const char *field, const char *what, struct api_error *e)
 {
-    return api_fail(e, 400, field, "%s is not supported: answers are not bound to a schema or a grammar", what);
+    return api_fail(e, 400, field, "%s is not supported: calls are not bound to it", what);
 }
 
 /* ---------------------------------------------------------------- one tool */
@@ -32,7 +30,7 @@ static enum status check_parameters(const json_t *f, const char *at, struct api_
     if (absent(strict) || json_is_false(strict)) return ST_OK;
     snprintf(field, sizeof field, "%s.strict", at);
     if (!json_is_true(strict)) return api_fail(e, 400, field, "'%s' must be true or false", field);
-    return unbound(field, "'strict': true", e);
+    return ST_OK;
 }
 
 static enum status check_name(const struct calls_tools *t, const json_t *f, const char *at, struct api_error *e)
@@ -89,6 +87,7 @@ static enum status read_tool(struct call *c, struct calls_tools *t, json_t *tool
     struct calls_tool *x = &t->tool[t->n];
     const json_t      *name = json_object_get(copy, "name");
     *x = (struct calls_tool){ .n = json_string_length(name), .custom = custom, .allowed = true };
+    x->strict = json_is_true(json_object_get(f, "strict"));
     x->name = arena_strndup(&c->arena, json_string_value(name), x->n);
     st = x->name ? calls_tool_props(x, json_object_get(copy, "parameters"), &c->arena) : ST_NOMEM;
     t->n++;
@@ -109,7 +108,8 @@ static struct calls_tool *tool_of(struct calls_tools *t, const json_t *ref)
     return NULL;
 }
 
-static enum status limit_tools(struct calls_tools *t, const json_t *choice, struct api_error *e)
+static enum status limit_tools(struct calls_tools *t, const json_t *choice, enum tools_mode *mode_out,
+                               struct api_error *e)
 {
     const char   *field = "tool_choice.allowed_tools";
     const json_t *a = json_object_get(choice, "allowed_tools"), *mode, *list;
@@ -124,30 +124,39 @@ static enum status limit_tools(struct calls_tools *t, const json_t *choice, stru
         if (!x) return api_fail(e, 400, field, "'%s.tools[%zu]' names none of 'tools'", field, i);
         x->allowed = true;
     }
-    if (json_str_is(mode, "required")) return unbound("tool_choice", "the mode \"required\"", e);
-    if (!absent(mode) && !json_str_is(mode, "auto"))
+    bool required = json_str_is(mode, "required");
+    if (!absent(mode) && !required && !json_str_is(mode, "auto"))
         return api_fail(e, 400, field, "'%s.mode' must be \"auto\" or \"required\"", field);
     t->limited = true;
+    if (required) *mode_out = TOOLS_REQUIRED;
     return ST_OK;
 }
 
 /* *none_out: nothing is looked for in the answer. */
-static enum status read_choice(struct calls_tools *t, const json_t *choice, bool *none_out, struct api_error *e)
+static enum status read_choice(struct calls_tools *t, const json_t *choice, bool *none_out, enum tools_mode *mode_out,
+                               struct api_error *e)
 {
     const char *field = "tool_choice";
     *none_out = json_str_is(choice, "none");
     if (absent(choice) || *none_out || json_str_is(choice, "auto")) return ST_OK;
-    if (json_str_is(choice, "required")) return unbound(field, "\"required\"", e);
+    if (json_str_is(choice, "required")) {
+        *mode_out = TOOLS_REQUIRED;
+        return ST_OK;
+    }
     const json_t *type = json_object_get(choice, "type");
-    if (json_str_is(type, "allowed_tools")) return limit_tools(t, choice, e);
+    if (json_str_is(type, "allowed_tools")) return limit_tools(t, choice, mode_out, e);
     if (!json_str_is(type, "function") && !json_str_is(type, "custom"))
         return api_fail(
             e, 400, field,
             "'%s' must be \"none\", \"auto\", \"required\", or an object of the type \"function\", \"custom\" or "
             "\"allowed_tools\"",
             field);
-    if (!tool_of(t, choice)) return api_fail(e, 400, field, "'%s' names none of 'tools'", field);
-    return unbound(field, "a named tool", e);
+    struct calls_tool *named = tool_of(t, choice);
+    if (!named) return api_fail(e, 400, field, "'%s' names none of 'tools'", field);
+    for (uint32_t i = 0; i < t->n; i++) t->tool[i].allowed = &t->tool[i] == named;
+    t->limited = true;
+    *mode_out = TOOLS_NAMED;
+    return ST_OK;
 }
 
 static enum status without_tools(const struct call *c, const json_t *choice, struct api_error *e)
@@ -155,6 +164,14 @@ static enum status without_tools(const struct call *c, const json_t *choice, str
     bool given = json_is_array(json_object_get(c->body, "tools")); /* an empty list */
     if (absent(choice) || json_str_is(choice, "none") || (given && json_str_is(choice, "auto"))) return ST_OK;
     return api_fail(e, 400, "tool_choice", "'tool_choice' needs 'tools'");
+}
+
+/* A schema that must hold wherever the model calls: not yet. */
+static enum status strict_alone(uint32_t i, struct api_error *e)
+{
+    char field[2 * FIELD_BYTES];
+    snprintf(field, sizeof field, "tools[%u].function.strict", i);
+    return unbound(field, "'strict': true where 'tool_choice' is \"auto\"", e);
 }
 
 enum status tools_read(struct call *c, struct api_error *e)
@@ -175,7 +192,7 @@ enum status tools_read(struct call *c, struct api_error *e)
     if (t) t->tool = arena_calloc(&c->arena, n, sizeof *t->tool);
     if (!t || !t->tool || !shown) st = ST_NOMEM;
     for (size_t i = 0; i < n && !st; i++) st = read_tool(c, t, json_array_get(list, i), i, shown, e);
-    if (!st) st = read_choice(t, choice, &none, e);
+    if (!st) st = read_choice(t, choice, &none, &c->tools_mode, e);
     if (!st && !none && !(family && family->calls.row))
         st = api_fail(e, 400, "tools",
                       "how this model writes tool calls is not known: start the server with --tool-call-parser");
@@ -188,6 +205,9 @@ enum status tools_read(struct call *c, struct api_error *e)
     json_decref(shown);
     c->ask.tools = shown;
     c->one_call = !c->ask.parallel;
+    if (c->tools_mode == TOOLS_NAMED) c->one_call = true;
+    for (uint32_t i = 0; !none && c->tools_mode == TOOLS_FREE && i < t->n; i++)
+        if (t->tool[i].strict && !c->ask.response_format) return strict_alone(i, e);
     if (!none) c->tools = t;
     return ST_OK;
 }

@@ -90,7 +90,7 @@ static enum guide_state free_mask(struct guide *u)
     struct gate_mark mark[GATE_MARKS];
     uint32_t         n = u->gate->ops->marks(u->gate, mark), n_begun = 0;
     for (uint32_t i = 0; i < n; i++) n_begun += mark[i].begun > 0;
-    u->plain = !n_begun && !u->n_refused && !u->gate->n_odd;
+    u->plain = !n_begun && !u->gate->n_odd;
     if (u->plain) return GUIDE_READY;
     memset(u->mask, 0xff, u->n_words * sizeof *u->mask);
     for (uint32_t i = 0; i < u->n_eos; i++) forbid(u, u->eos_id[i]);
@@ -225,6 +225,12 @@ const uint32_t *guide_mask(const struct guide *u, uint32_t *n_words_out)
 {
     *n_words_out = guide_state(u) == GUIDE_READY && u->plain ? 0 : u->n_words;
     return u->mask;
+}
+
+const uint32_t *guide_refused(const struct guide *u, uint32_t *n_out)
+{
+    *n_out = u->n_refused;
+    return u->refused;
 }
 
 uint32_t guide_words(const struct guide *u) { return u->n_words; }

@@ -37,6 +37,8 @@ void guide_drop(struct guide *guide);
 enum guide_state guide_state(const struct guide *guide);
 /* [n_words] of 32 bits, while it is ready. n_words 0: the choice writes freely, and any token may come but an end. */
 const uint32_t *guide_mask(const struct guide *guide, uint32_t *n_words_out);
+/* Tokens that may not come either while there is no mask: [n] at most GATE_MARKS. */
+const uint32_t *guide_refused(const struct guide *guide, uint32_t *n_out);
 /* Words of its masks. */
 uint32_t guide_words(const struct guide *guide);
 

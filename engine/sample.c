@@ -14,7 +14,7 @@ struct sample_need sample_need(const struct seq *s, uint32_t n_eos)
     struct sample_need         n = { .allow = p->n_allowed, .bias = p->n_bias, .ban = p->n_bad_word };
     if (s->c->guide) {
         guide_mask(s->c->guide, &n.mask);
-        n.ban += n_eos; /* for a text that is free for now */
+        n.ban += n_eos + GATE_MARKS; /* for a text that is free for now */
     }
     if (wants_hist(p)) n.hist = wants_prompt(p) ? seq_n_ahead(s) : seq_n_out_ahead(s);
     if (seq_n_out_ahead(s) < p->min_tokens) n.ban += p->n_stop_id + n_eos;
@@ -47,10 +47,12 @@ void sample_unuse(struct sample_need *used, struct sample_need n)
 bool sample_possible(const struct batch *b, const struct eng_request *r, uint32_t n_eos)
 {
     const struct eng_sampling *p = &r->s;
-    uint64_t                   ban = (uint64_t)p->n_bad_word + p->n_stop_id + 2ull * n_eos;
+    uint64_t                   ban = (uint64_t)p->n_bad_word + p->n_stop_id + n_eos;
     uint64_t                   hist = wants_hist(p) ? (uint64_t)r->n_prompt + p->max_tokens : 0;
     for (uint32_t i = 0; i < r->n_choice; i++) {
-        if (r->choice[i].guide && guide_words(r->choice[i].guide) > b->max.mask_max) return false;
+        if (!r->choice[i].guide) continue;
+        if (guide_words(r->choice[i].guide) > b->max.mask_max || ban + n_eos + GATE_MARKS > b->max.ban_max)
+            return false;
     }
     return hist <= b->max.hist_max && ban <= b->max.ban_max && p->n_allowed <= b->max.allow_max &&
            p->n_bias <= b->max.bias_max;
@@ -82,12 +84,15 @@ static void ban_words(struct batch *b, const struct eng_sampling *p, const uint3
     }
 }
 
-/* While a choice with a grammar writes freely it may not end. */
+/* While a choice with a grammar writes freely it may not end, nor begin what the grammar does not allow. */
 static void ban_ends(struct batch *b, const struct guide *guide, const struct seq_limits *lim, uint32_t vocab)
 {
-    uint32_t n_mask;
+    uint32_t        n_mask, n_refused;
+    const uint32_t *refused = guide_refused(guide, &n_refused);
     guide_mask(guide, &n_mask);
-    for (uint32_t i = 0; !n_mask && i < lim->n_eos; i++) ban(b, lim->eos_id[i], vocab);
+    if (n_mask) return;
+    for (uint32_t i = 0; i < lim->n_eos; i++) ban(b, lim->eos_id[i], vocab);
+    for (uint32_t i = 0; i < n_refused; i++) ban(b, refused[i], vocab);
 }
 
 void sample_add(struct batch *b, const struct seq *s, const uint32_t *ids, uint32_t row, const struct seq_limits *lim,

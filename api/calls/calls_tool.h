@@ -30,6 +30,7 @@ struct calls_tool {
     size_t             n;
     bool               custom;  /* its only argument is free text */
     bool               allowed; /* it may be called */
+    bool               strict;  /* its arguments are bound to their schema wherever it is called */
     struct calls_prop *prop;    /* [n_prop], sorted */
     uint32_t           n_prop;
 };

@@ -1,6 +1,7 @@
 #include "api/schema/grammars.h"
 #include "api/gate.h"
 #include "api/token/detok.h"
+#include "base/check.h"
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -110,6 +111,7 @@ enum status grammars_guide(struct grammars *g, struct grammar *grammar, const st
                            struct guide **guide_out)
 {
     struct gate *gate = NULL;
+    CHECK(!text->gated || g->gate.calls);
     pthread_mutex_lock(&g->lock); /* who comes meanwhile needs it too */
     enum status st = g->vocab ? ST_OK : make_vocab(g);
     pthread_mutex_unlock(&g->lock);

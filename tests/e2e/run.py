@@ -648,8 +648,9 @@ def no_tools_are_no_tools(s):
     for more in ({}, {"tool_choice": "none"}):  # shown to the model, which answers with text
         r = s.post("/v1/chat/completions", dict(messages=MSG, tools=[tool], max_tokens=8, **more))
         assert r.status == 200 and r.json["choices"][0]["finish_reason"] in ("stop", "length", "tool_calls"), r
-    r = s.post("/v1/chat/completions", {"messages": MSG, "tools": [tool], "tool_choice": "required"})
-    assert r.status == 400 and r.json["error"]["param"] == "tool_choice", r
+    r = s.post("/v1/chat/completions", {"messages": MSG, "tools": [tool], "tool_choice": "required", "parallel_tool_calls": False})
+    call = r.json["choices"][0]["message"]["tool_calls"][0]["function"]
+    assert call["name"] == "f" and json.loads(call["arguments"]) == {} and r.json["choices"][0]["finish_reason"] == "tool_calls", r
 
 
 @test

@@ -114,6 +114,39 @@ def what_comes_is_what_the_schema_says(w):
     assert ended > N_SCHEMA, "%d of %d answers came to their end" % (ended, 3 * N_SCHEMA)
 
 
+PARSERS = [p for p in os.environ.get("PARSERS", "hermes,llama_json,deepseek_v31").split(",") if p]
+
+
+@test
+def calls_that_are_required_are_valid(w):
+    """Of any model, in the notation of any family: a random schema is what the arguments follow."""
+    import jsonschema
+    ended = 0
+    for parser in PARSERS:
+        s = w.start("--tool-call-parser", parser)
+        for seed in range(max(3, N_SCHEMA // 20)):
+            r = random.Random(seed)
+            names = ["find_it", "other-1"]
+            tools = [{"type": "function", "function": {"name": n, "parameters": {"type": "object", "properties": {"k%d" % i: schema(r, 2) for i in range(3)},
+                      "required": ["k0"], "additionalProperties": False}}} for n in names]
+            for choice in ("required", {"type": "function", "function": {"name": names[1]}}):
+                body = {"messages": [{"role": "user", "content": "Find it."}], "tools": tools, "tool_choice": choice, "max_tokens": 250, "temperature": 1.4,
+                        "seed": seed, "parallel_tool_calls": bool(seed % 2)}
+                c = s.post(CHAT, body)
+                assert c.status == 200, (parser, tools, c.json)
+                c = c.json["choices"][0]
+                if c["finish_reason"] == "length":
+                    continue
+                ended += 1
+                calls = c["message"]["tool_calls"]
+                assert calls and not c["message"]["content"], (parser, c)
+                for call in calls:
+                    f = next(t["function"] for t in tools if t["function"]["name"] == call["function"]["name"])
+                    assert choice == "required" or f["name"] == names[1], c
+                    jsonschema.Draft202012Validator(f["parameters"]).validate(json.loads(call["function"]["arguments"]))
+    assert ended > len(PARSERS), ended
+
+
 @test
 def regular_expressions_and_choices_hold(w):
     s = w.server()

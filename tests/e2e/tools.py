@@ -130,18 +130,88 @@ def usage_counts_reasoning_and_stop_strings_end_text(s, x):
 
 
 @test
-def what_needs_a_grammar_is_refused_by_name(s, x):
+def what_cannot_be_bound_is_refused_by_name(s, x):
     import openai
 
     strict = {"type": "function", "function": dict(WEATHER["function"], strict=True)}
-    for more, param in (({"tool_choice": "required"}, "tool_choice"), ({"tools": [strict]}, "tools[0].function.strict"),
-                        ({"tool_choice": {"type": "function", "function": {"name": "get_weather"}}}, "tool_choice")):
+    odd = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": {"not": {"type": "null"}}}}}}
+    for more, param, word in (({"tools": [strict]}, "tools[0].function.strict", "not bound"),
+                              ({"tools": [WEATHER, odd], "tool_choice": "required"}, "tools[1].function.parameters", "/properties/a/not")):
         try:
             ask(s, "@weather", **more)
         except openai.BadRequestError as e:
-            assert e.param == param and "not bound" in e.message, (more, e)
+            assert e.param == param and word in e.message, (more, e)
         else:
             raise AssertionError(more)
+
+
+def valid(choice, tools, n_max=1000):
+    """The calls of an answer that ended, checked against their tools' schemas."""
+    import jsonschema
+
+    calls = choice["message"]["tool_calls"]
+    assert 1 <= len(calls) <= n_max and choice["message"]["content"] is None, choice
+    for c in calls:
+        schema = next(t["function"]["parameters"] for t in tools if t["function"]["name"] == c["function"]["name"])
+        jsonschema.Draft202012Validator(schema).validate(json.loads(c["function"]["arguments"]))
+    return calls
+
+
+@test
+def a_call_that_is_required_comes(s, x):
+    """Whatever the model would say: here it says no call, or one of another tool."""
+    add = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {
+        "a": {"type": "integer", "minimum": 0, "maximum": 99}, "to": {"enum": ["x", "y"]}}, "required": ["a", "to"], "additionalProperties": False}}}
+    tools = [WEATHER, add]
+    base = {"tools": tools, "max_tokens": 250, "temperature": 1.3}
+    n_ended = 0
+    for text in ("@sunny", "@wrong"):
+        for seed in range(3):
+            for more, n_max in (({"tool_choice": "required"}, 128), ({"tool_choice": "required", "parallel_tool_calls": False}, 1),
+                                ({"tool_choice": {"type": "function", "function": {"name": "add"}}}, 1),
+                                ({"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [
+                                    {"type": "function", "function": {"name": "add"}}]}}}, 128)):
+                body = {"messages": [{"role": "user", "content": text}], "seed": seed, **base, **more}
+                c = s.post("/v1/chat/completions", body).json["choices"][0]
+                if c["finish_reason"] == "length":
+                    continue
+                n_ended += 1
+                named = more["tool_choice"] != "required"
+                calls = valid(c, [add] if named else tools, n_max)
+                assert c["finish_reason"] == ("stop" if more["tool_choice"] != "required" and "function" in more["tool_choice"] else "tool_calls"), c
+                assert not named or {k["function"]["name"] for k in calls} == {"add"}, calls
+    assert n_ended > 10, n_ended
+    call = ask(s, "@weather", tool_choice="required", temperature=0).choices[0].message
+    assert call.tool_calls[0].function.name == "get_weather" and json.loads(call.tool_calls[0].function.arguments)["city"], call
+    assert call.reasoning == "\nThe user asks for Rome.", call
+    with client(s).chat.completions.stream(model="", messages=[{"role": "user", "content": "@sunny"}], tools=[add], tool_choice="required", seed=1,
+                                           temperature=1.3, max_tokens=400) as events:
+        streamed = events.get_final_completion().choices[0].message
+    whole = ask(s, "@sunny", tools=[add], tool_choice="required", seed=1, temperature=1.3, max_tokens=400).choices[0].message
+    a, b = ([(t.function.name, t.function.arguments) for t in m.tool_calls or []] for m in (streamed, whole))
+    assert a == b and a, (a, b)
+
+
+@test
+def a_form_and_tools_are_text_of_the_form_or_calls(s, x):
+    """In `auto` the model may answer in the form, or call; where a call is required the form is none."""
+    kinds = set()
+    for text in ("@sunny", "@both"):
+        for seed in range(6):
+            body = {"messages": [{"role": "user", "content": text}], "seed": seed, "tools": [WEATHER], "response_format": FORM, "max_tokens": 250,
+                    "temperature": 1}
+            c = s.post("/v1/chat/completions", body).json["choices"][0]
+            if c["finish_reason"] == "length":
+                continue
+            kinds.add(c["finish_reason"])
+            if c["finish_reason"] == "tool_calls":
+                valid(c, [WEATHER])
+            else:
+                assert set(json.loads(c["message"]["content"])) == {"ok", "n"}, c
+    assert kinds, kinds
+    c = s.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "@weather"}], "tools": [WEATHER], "response_format": FORM,
+                                        "tool_choice": "required", "temperature": 0}).json["choices"][0]
+    valid(c, [WEATHER])
 
 
 FORM = {"type": "json_schema", "json_schema": {"name": "answer", "schema": {

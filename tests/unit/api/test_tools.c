@@ -20,6 +20,8 @@ static int tools_open(void **state)
     world.m.tmpl = world.tmpl = world_tmpl(tool_template);
     family_init(&family, world.tmpl, world.tok, "auto", "auto");
     world.m.family = &family;
+    grammars_free(world.m.grammars);
+    world.m.grammars = grammars_create(world.tok, &family.calls, &(uint32_t){ EOS }, 1);
     return 0;
 }
 
@@ -90,9 +92,10 @@ static void tools_of_a_wrong_shape_are_refused_by_name(void **state)
           "tools[0].function.strict" },
         { "\"tools\":[{\"type\":\"custom\",\"custom\":{\"name\":\"f\",\"format\":{\"type\":\"grammar\"}}}]",
           "tools[0].custom.format" },
-        { "\"tools\":[" W "],\"tool_choice\":\"required\"", "tool_choice" },
         { "\"tools\":[" W "],\"tool_choice\":\"sometimes\"", "tool_choice" },
-        { "\"tools\":[" W "],\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"w\"}}", "tool_choice" },
+        { "\"tool_choice\":\"required\",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{"
+          "\"properties\":{\"a\":{\"not\":{}}}}}}]",
+          "tools[0].function.parameters" },
         { "\"tools\":[" W "],\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"x\"}}", "tool_choice" },
         { "\"tools\":[" W
           "],\"tool_choice\":{\"type\":\"allowed_tools\",\"allowed_tools\":{\"mode\":\"auto\",\"tools\":[]}}",

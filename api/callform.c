@@ -1,0 +1,263 @@
+#include "api/callform.h"
+#include "api/calls/calls_row.h"
+#include "api/callform_row.h"
+#include "api/markup.h"
+#include "api/schema/schema.h"
+#include "base/check.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { SYMBOLS_MAX = 64, TEXT_MAX = 1 << 10, NUMBER_DIGITS_MAX = 4, REFS_MAX = 16 };
+
+/* One tool at a time. */
+struct build {
+    struct gr_rules           *r;
+    const struct callform     *f;
+    const struct callform_row *row;
+    const struct calls_tool   *tool;
+    const json_t              *schema; /* of its arguments; NULL: it has none */
+    char                      *err;
+};
+
+static enum status fail(struct build *b, const char *why)
+{
+    snprintf(b->err, CALLFORM_ERR, "%s", why);
+    return ST_INVALID;
+}
+
+/* ---------------------------------------------------------------- texts of a row */
+
+/* What is put into the places of a text. */
+struct fill {
+    const char *name;
+    size_t      n_name;
+    uint32_t    args, value;
+};
+
+/* A sequence in the making: text that is not a symbol yet stands in `text`. */
+struct sequence {
+    uint32_t symbol[SYMBOLS_MAX], n;
+    char     text[TEXT_MAX];
+    size_t   n_text;
+};
+
+static void put_symbol(struct sequence *s, uint32_t symbol)
+{
+    CHECK(s->n < SYMBOLS_MAX);
+    s->symbol[s->n++] = symbol;
+}
+
+static void end_text(struct build *b, struct sequence *s)
+{
+    if (s->n_text) put_symbol(s, markup_text(b->r, s->text, s->n_text));
+    s->n_text = 0;
+}
+
+static void put_text(struct sequence *s, const char *text, size_t n)
+{
+    CHECK(s->n_text + n <= TEXT_MAX);
+    memcpy(s->text + s->n_text, text, n);
+    s->n_text += n;
+}
+
+/* The longest marker that is a token and stands here; NULL: none. */
+static const char *token_at(const struct calls_model *m, const char *at)
+{
+    const char *found = NULL;
+    uint32_t    n = 0;
+    for (uint32_t i = 0; i < m->n_mark; i++) {
+        if (m->mark[i].id == UINT32_MAX || m->mark[i].n <= n || strncmp(at, m->mark[i].text, m->mark[i].n) != 0)
+            continue;
+        found = m->mark[i].text;
+        n = m->mark[i].n;
+    }
+    return found;
+}
+
+static uint32_t number_symbol(struct gr_rules *r)
+{
+    struct rx      *x = gr_rx(r);
+    struct rx_class first = { { 0 } }, any = { { 0 } };
+    rx_class_add(&first, '1', '9');
+    rx_class_add(&any, '0', '9');
+    uint32_t more = rx_repeat(x, rx_of_class(x, &any), 0, NUMBER_DIGITS_MAX - 1);
+    return gr_terminal(r, rx_or2(x, rx_of_byte(x, '0'), rx_cat(x, rx_of_class(x, &first), more)));
+}
+
+static uint32_t line_symbol(struct gr_rules *r)
+{
+    return gr_terminal(r, rx_repeat(gr_rx(r), rx_of_byte(gr_rx(r), '\n'), 0, 1));
+}
+
+/* Adds a text of the row, with its places filled in, to a rule as an alternative. */
+static void add_text(struct build *b, uint32_t rule, const char *text, const struct fill *fill)
+{
+    struct sequence s = { .n = 0 };
+    while (*text) {
+        const char *token = token_at(b->f->calls, text);
+        if (token) {
+            end_text(b, &s);
+            put_symbol(&s, markup_mark(b->r, b->f->calls, token, false));
+            text += strlen(token);
+            continue;
+        }
+        char c = *text++;
+        if (c == *CF_NAME || c == *CF_KEY) {
+            put_text(&s, fill->name, fill->n_name);
+        } else if (c == *CF_ARGS || c == *CF_VALUE) {
+            end_text(b, &s);
+            put_symbol(&s, c == *CF_ARGS ? fill->args : fill->value);
+        } else if (c == *CF_NUMBER || c == *CF_LINE) {
+            end_text(b, &s);
+            put_symbol(&s, c == *CF_NUMBER ? number_symbol(b->r) : line_symbol(b->r));
+        } else {
+            put_text(&s, &c, 1);
+        }
+    }
+    end_text(b, &s);
+    gr_alt(b->r, rule, s.symbol, s.n);
+}
+
+static uint32_t text_rule(struct build *b, const char *text)
+{
+    uint32_t rule = gr_rule(b->r);
+    add_text(b, rule, text, NULL);
+    return rule;
+}
+
+/* ---------------------------------------------------------------- arguments */
+
+static const json_t *inside(const json_t *root, const json_t *ref)
+{
+    const char *s = json_string_value(ref);
+    if (!s || *s++ != '#') return NULL;
+    while (root && *s == '/') {
+        char   key[200];
+        size_t n = strcspn(++s, "/");
+        if (n >= sizeof key) return NULL;
+        memcpy(key, s, n);
+        key[n] = 0;
+        root = json_object_get(root, key);
+        s += n;
+    }
+    return root;
+}
+
+/* Is every value that this schema accepts an object? */
+static bool is_of_objects(const json_t *root, const json_t *schema, int depth)
+{
+    static const char *const unions[] = { "anyOf", "oneOf" };
+    const json_t            *type = json_object_get(schema, "type");
+    if (depth > REFS_MAX) return false;
+    if (type) return json_str_is(type, "object");
+    if (json_object_get(schema, "$ref"))
+        return is_of_objects(root, inside(root, json_object_get(schema, "$ref")), depth + 1);
+    const json_t *all = json_object_get(schema, "allOf");
+    for (size_t i = 0; i < json_array_size(all); i++)
+        if (is_of_objects(root, json_array_get(all, i), depth + 1)) return true;
+    for (size_t u = 0; u < sizeof unions / sizeof *unions; u++) {
+        const json_t *list = json_object_get(schema, unions[u]);
+        size_t        n = json_array_size(list), good = 0;
+        while (good < n && is_of_objects(root, json_array_get(list, good), depth + 1)) good++;
+        if (n && good == n) return true;
+    }
+    return json_object_get(schema, "properties") || json_object_get(schema, "required");
+}
+
+/* No keyword says anything about the arguments. */
+static bool says_nothing(const json_t *schema)
+{
+    static const char *const said[] = {
+        "type",  "properties", "required", "additionalProperties", "$ref", "anyOf", "oneOf", "allOf", "enum",
+        "const", "not",        "if",       "patternProperties"
+    };
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++)
+        if (json_object_get(schema, said[i])) return false;
+    return true;
+}
+
+static enum status json_args(struct build *b, uint32_t *symbol_out)
+{
+    struct schema_form form = { .compact = false };
+    if (!b->schema) {
+        if (b->tool->strict)
+            *symbol_out = markup_text(b->r, "{}", 2);
+        else
+            *symbol_out = schema_any_object(b->r, form);
+        return ST_OK;
+    }
+    if (says_nothing(b->schema)) {
+        *symbol_out = schema_any_object(b->r, form);
+        return ST_OK;
+    }
+    enum status st = is_of_objects(b->schema, b->schema, 0) ? schema_rules(b->r, b->schema, form, symbol_out, b->err)
+                                                            : fail(b, "a schema of objects alone is needed");
+    if (st != ST_INVALID || !b->f->lenient || b->tool->strict) return st;
+    *symbol_out = schema_any_object(b->r, form);
+    return ST_OK;
+}
+
+/* ---------------------------------------------------------------- calls */
+
+static enum status add_call(struct build *b, uint32_t rule)
+{
+    struct fill fill = { .name = b->tool->name, .n_name = b->tool->n };
+    enum status st = json_args(b, &fill.args);
+    if (!st) add_text(b, rule, b->row->call, &fill);
+    return st;
+}
+
+/* One call and up to as many more as the reader of answers takes. */
+static uint32_t several(struct build *b, uint32_t call)
+{
+    uint32_t between = text_rule(b, b->row->between), rest = gr_rule(b->r);
+    gr_alt(b->r, rest, NULL, 0);
+    for (int i = 2; i < CALLS_MAX; i++) {
+        uint32_t more = gr_rule(b->r);
+        gr_alt(b->r, more, NULL, 0);
+        gr_alt(b->r, more, (uint32_t[]){ between, call, rest }, 3);
+        rest = more;
+    }
+    uint32_t all = gr_rule(b->r);
+    gr_alt(b->r, all, (uint32_t[]){ call, rest }, 2);
+    return all;
+}
+
+static const struct callform_row *pick(const struct callform *f)
+{
+    const struct callform_row *row;
+    for (size_t i = 0; (row = callform_row_of(f->calls->row->name, i)); i++) {
+        bool there = !row->sign || (f->tmpl && tmpl_has_text(f->tmpl, row->sign));
+        for (uint32_t k = 0; row->sign && k < f->calls->n_mark; k++)
+            there = there || (f->calls->mark[k].id != UINT32_MAX && !strcmp(f->calls->mark[k].text, row->sign));
+        if (there) return row;
+    }
+    return NULL;
+}
+
+enum status callform_rules(struct gr_rules *r, const struct callform *f, uint32_t *symbol_out, uint32_t *tool_out,
+                           char err[CALLFORM_ERR])
+{
+    struct build b = { .r = r, .f = f, .row = pick(f), .err = err };
+    *tool_out = UINT32_MAX;
+    if (!b.row) {
+        snprintf(err, CALLFORM_ERR, "calls in the notation of %s cannot be enforced", f->calls->row->name);
+        return ST_INVALID;
+    }
+    uint32_t call = gr_rule(r);
+    for (uint32_t i = 0; i < f->tools->n; i++) {
+        b.tool = &f->tools->tool[i];
+        if (!b.tool->allowed) continue;
+        b.schema = json_object_get(json_object_get(json_array_get(f->shown, i), "function"), "parameters");
+        if (json_is_null(b.schema)) b.schema = NULL;
+        enum status st = add_call(&b, call);
+        if (st) {
+            *tool_out = i;
+            return st;
+        }
+    }
+    uint32_t all = f->one || b.row->one ? call : several(&b, call), rule = gr_rule(r);
+    gr_alt(r, rule, (uint32_t[]){ text_rule(&b, b.row->begin), all, text_rule(&b, b.row->end) }, 3);
+    *symbol_out = rule;
+    return ST_OK;
+}

@@ -1,0 +1,289 @@
+#include "test.h"
+#include "size.h"
+#include "api/callform.h"
+#include "api/callform_row.h"
+#include "api/calls/calls_row.h"
+#include "api/gate.h"
+#include "api/markup.h"
+#include "engine/guide.h"
+#include "tests/unit/api/schema_check.h"
+#include "tests/unit/api/tiny_model.h"
+
+/* Random answers under the grammar of calls, for each family, with its markers as tokens and as bytes: the reader of
+ * answers must find calls alone, of allowed tools, with arguments that their schemas accept. */
+
+enum { WALKS = 24, TOKENS_MAX = 1500, N_MORE = 24, BYTES = 256, END = BYTES, MARK_0 = BYTES + 1 };
+
+static const char tools_text[] =
+    "[{\"function\":{\"name\":\"w\",\"parameters\":{\"type\":\"object\",\"properties\":{\"city\":{\"type\":\"string\","
+    "\"minLength\":1,\"maxLength\":6},\"unit\":{\"enum\":[\"C\",\"F\"]},\"days\":{\"type\":\"integer\",\"minimum\":0,"
+    "\"maximum\":12}},\"required\":[\"city\"]}}},"
+    "{\"function\":{\"name\":\"now\",\"parameters\":{\"type\":\"object\",\"properties\":{}}}},"
+    "{\"function\":{\"name\":\"s-1\",\"parameters\":{\"type\":\"object\",\"properties\":{\"q\":{\"type\":\"string\"},"
+    "\"f\":{\"type\":[\"string\",\"null\"]},\"o\":{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},"
+    "\"b\":{\"type\":\"string\"}},\"required\":[\"a\"]},\"l\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/n\"},"
+    "\"maxItems\":3},\"b\":{\"type\":\"boolean\"},\"e\":{\"enum\":[1,\"x\",null,\"null\"]},\"u\":{\"anyOf\":[{\"type\":"
+    "\"integer\",\"minimum\":10},{\"type\":\"string\",\"maxLength\":4}]}},\"required\":[\"q\",\"u\"],\"$defs\":{\"n\":{"
+    "\"type\":\"number\"}}}}}]";
+
+struct family_under_test {
+    struct calls_model  calls;
+    struct tok         *tok; /* NULL: markers are bytes */
+    struct gr_vocab    *vocab;
+    struct gate_model   gate;
+    struct calls_tools *tools;
+    json_t             *shown;
+    struct arena        arena;
+    uint32_t            n_token;
+};
+
+/* A tokenizer of bytes, and of the markers as special tokens. */
+static struct tok *tok_of_marks(const struct calls_row *row, const struct calls_think *think)
+{
+    struct buf  b;
+    char        err[300];
+    unsigned    n_hidden = 0, n = 0;
+    struct tok *t;
+    const char *text[20] = { think ? think->start : "<s>", think ? think->stop : "</s>" };
+    for (n = 2; n - 2 < 16 && row->mark[n - 2]; n++) text[n] = row->mark[n - 2];
+    buf_init(&b, 1 << 20);
+    buf_puts(&b, "{\"version\":\"1.0\",\"added_tokens\":[{\"id\":256,\"content\":\"<|end of it|>\",\"special\":true}");
+    for (unsigned i = 0; i < n; i++) {
+        if (strlen(text[i]) < 4) continue; /* newlines and brackets are tokens of no family */
+        buf_printf(&b, ",{\"id\":%u,\"special\":true,\"content\":", MARK_0 + i);
+        json_put_str(&b, text[i], strlen(text[i]));
+        buf_putc(&b, '}');
+    }
+    buf_puts(&b, "],\"normalizer\":null,\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,"
+                 "\"trim_offsets\":true,\"use_regex\":true},\"decoder\":{\"type\":\"ByteLevel\",\"add_prefix_space\":"
+                 "false,\"trim_offsets\":true,\"use_regex\":true},\"model\":{\"type\":\"BPE\",\"vocab\":{");
+    for (unsigned i = 0; i < BYTES; i++) {
+        uint32_t cp = byte_char(i, &n_hidden);
+        char     utf8[3] = { (char)cp };
+        size_t   k = 1;
+        if (cp >= 0x80) {
+            utf8[0] = (char)(0xc0 | cp >> 6);
+            utf8[k++] = (char)(0x80 | (cp & 0x3f));
+        }
+        if (i) buf_putc(&b, ',');
+        json_put_str(&b, utf8, k);
+        buf_printf(&b, ":%u", i);
+    }
+    buf_puts(&b, "},\"merges\":[]}}");
+    if (tok_load(b.data, b.n, "{}", 2, &t, err, sizeof err)) die(err);
+    buf_free(&b);
+    return t;
+}
+
+static void tools_open(struct family_under_test *k)
+{
+    struct json_error je;
+    arena_init(&k->arena, 1 << 20);
+    k->shown = json_parse(tools_text, sizeof tools_text - 1, 0, &je);
+    if (!k->shown) die(je.text);
+    k->tools = arena_calloc(&k->arena, 1, sizeof *k->tools);
+    k->tools->n = (uint32_t)json_array_size(k->shown);
+    k->tools->tool = arena_calloc(&k->arena, k->tools->n, sizeof *k->tools->tool);
+    for (uint32_t i = 0; i < k->tools->n; i++) {
+        const json_t      *f = json_object_get(json_array_get(k->shown, i), "function");
+        struct calls_tool *t = &k->tools->tool[i];
+        t->name = json_string_value(json_object_get(f, "name"));
+        t->n = strlen(t->name);
+        t->allowed = true;
+        assert_int_equal(calls_tool_props(t, json_object_get(f, "parameters"), &k->arena), ST_OK);
+    }
+    k->tools->limited = true;
+}
+
+static void vocab_open(struct family_under_test *k)
+{
+    static char              one[BYTES];
+    static const char *const more[N_MORE] = { "\"}",   "\": ", "{\"",  "\", \"", "</",   "null", "true", "false",
+                                              "12",    "é",    "\n\n", "ame",    "<par", "ter>", "True", "None",
+                                              "\">\n", "0.5",  "}}",   "city",   "q\"",  " a",   "])",   "</x>\n" };
+    struct token_bytes       b[BYTES + 64] = { { 0 } };
+    uint32_t                 n = MARK_0 + 20;
+    for (uint32_t i = 0; i < BYTES; i++) {
+        one[i] = (char)i;
+        b[i] = (struct token_bytes){ (const unsigned char *)&one[i], 1 };
+    }
+    for (uint32_t i = 0; i < N_MORE; i++)
+        b[n++] = (struct token_bytes){ (const unsigned char *)more[i], (uint32_t)strlen(more[i]) };
+    k->n_token = n;
+    assert_int_equal(gr_vocab_create(b, n, &k->vocab), ST_OK);
+    k->gate = (struct gate_model){ .calls = &k->calls, .tok = k->tok ? k->tok : world.tok, .vocab = k->vocab };
+    assert_int_equal(gate_model_scan(&k->gate), ST_OK);
+}
+
+static void family_close(struct family_under_test *k)
+{
+    json_decref(k->shown);
+    arena_free(&k->arena);
+    gr_vocab_free(k->vocab);
+    free((void *)(uintptr_t)k->gate.odd);
+    tok_free(k->tok);
+}
+
+static void family_open(struct family_under_test *k, const struct calls_row *row, bool tokens)
+{
+    const struct calls_think *think = row->thinks ? NULL : calls_think_find("think");
+    *k = (struct family_under_test){ .tok = tokens ? tok_of_marks(row, think) : NULL };
+    calls_model_init(&k->calls, row, think, k->tok);
+    tools_open(k);
+    vocab_open(k);
+}
+
+/* ---------------------------------------------------------------- one answer */
+
+static struct guide *guide_of(struct family_under_test *k, bool one, enum markup_start start)
+{
+    const struct callform f = { .calls = &k->calls, .tools = k->tools, .shown = k->shown, .one = one };
+    struct gr_rules      *r = gr_rules_create(&gr_limits_default);
+    struct grammar       *g = NULL;
+    struct guide         *u = NULL;
+    struct gate          *gate = NULL;
+    char                  err[CALLFORM_ERR], why[GR_ERR];
+    uint32_t              calls, tool;
+    if (callform_rules(r, &f, &calls, &tool, err)) fail_msg("%s: %s", k->calls.row->name, err);
+    uint32_t all = markup_answer(r, &k->calls, MARKUP_NONE, calls, start);
+    if (gr_build(r, all, &g, why)) fail_msg("%s: %s", k->calls.row->name, why);
+    if (start != MARKUP_PLAIN) gate = gate_create(&k->gate, k->tools, start == MARKUP_INSIDE);
+    assert_int_equal(guide_create(g, k->vocab, (uint32_t[]){ END }, 1, gate, &u), ST_OK);
+    gr_free(g);
+    return u;
+}
+
+struct told {
+    struct buf text;
+    json_t    *calls; /* of [name, arguments as text] */
+    struct buf args;
+};
+
+static void tell(void *ctx, const struct calls_event *ev)
+{
+    struct told *t = ctx;
+    switch (ev->kind) {
+    case CALLS_TEXT: buf_put(&t->text, ev->text, ev->n); break;
+    case CALLS_OPEN:
+        json_array_append_new(t->calls, json_pack("[s%]", ev->text, ev->n));
+        buf_clear(&t->args);
+        break;
+    case CALLS_ARG: buf_put(&t->args, ev->text, ev->n); break;
+    case CALLS_CLOSE:
+        json_array_append_new(json_array_get(t->calls, json_array_size(t->calls) - 1),
+                              json_stringn_nocheck(t->args.data ? t->args.data : "", t->args.n));
+        break;
+    default: break;
+    }
+}
+
+static uint32_t next(uint32_t *seed)
+{
+    *seed = *seed * 1664525u + 1013904223u;
+    return *seed >> 8;
+}
+
+/* An allowed token: any, but mostly one that brings the answer nearer to its end. */
+static uint32_t draw(const struct family_under_test *k, const struct guide *u, uint32_t *seed)
+{
+    static const char likely[] = "\"}]),>\n</think>";
+    uint32_t          n_word, n_refused;
+    const uint32_t   *mask = guide_mask(u, &n_word), *refused = guide_refused(u, &n_refused);
+    for (;;) {
+        uint32_t t = next(seed) % k->n_token, how = next(seed) % 4;
+        if (how == 0) t = (unsigned char)likely[next(seed) % (sizeof likely - 1)];
+        if (how == 1) t = END + next(seed) % 20;
+        bool free = t != END;
+        for (uint32_t i = 0; i < n_refused; i++) free = free && t != refused[i];
+        if (n_word ? t / 32 < n_word && mask[t / 32] >> t % 32 & 1 : free) return t;
+    }
+}
+
+static void check_calls(const struct family_under_test *k, const struct told *t, uint32_t seed, bool one)
+{
+    const char *row = k->calls.row->name;
+    size_t      n = json_array_size(t->calls);
+    if (n == 0 || (one && n > 1)) fail_msg("%s, seed %u: %zu calls", row, seed, n);
+    for (size_t i = 0; i < t->text.n; i++)
+        if (!strchr(" \n", t->text.data[i]))
+            fail_msg("%s, seed %u: text '%.*s'", row, seed, (int)t->text.n, t->text.data);
+    for (size_t i = 0; i < n; i++) {
+        const json_t            *one_call = json_array_get(t->calls, i), *args = json_array_get(one_call, 1);
+        const char              *name = json_string_value(json_array_get(one_call, 0)), *text = json_string_value(args);
+        const struct calls_tool *tool = calls_tool_find(k->tools, name, strlen(name));
+        struct json_error        je;
+        json_t                  *v = text ? json_parse(text, json_string_length(args), 0, &je) : NULL;
+        if (!tool || !tool->allowed || !v) fail_msg("%s, seed %u: %s(%s)", row, seed, name, text);
+        const json_t *f = json_object_get(json_array_get(k->shown, (size_t)(tool - k->tools->tool)), "function");
+        const json_t *schema = json_object_get(f, "parameters");
+        if (!schema_check(schema, schema, v)) fail_msg("%s, seed %u: %s(%s)", row, seed, name, text);
+        json_decref(v);
+    }
+}
+
+/* true: the answer came to its end. */
+static bool walk(struct family_under_test *k, struct guides *g, uint32_t seed)
+{
+    enum markup_start start = (enum markup_start)(seed % 3);
+    bool              one = seed % 2, ended = false;
+    if (k->calls.row->thinks) start = MARKUP_BEFORE;
+    struct told            t = { .calls = json_array() };
+    const struct calls_cfg cfg = { .model = &k->calls, .tools = k->tools, .hidden = true, .sink = tell, .ctx = &t };
+    struct guide          *u = guide_of(k, one, start);
+    struct calls           p;
+    uint32_t               dice = seed;
+    buf_init(&t.text, 1 << 20);
+    buf_init(&t.args, 1 << 20);
+    calls_init(&p, &cfg, start == MARKUP_INSIDE);
+    for (int i = 0; i < TOKENS_MAX && !ended; i++) {
+        if (guide_state(u) != GUIDE_READY) fail_msg("%s, seed %u: no token", k->calls.row->name, seed);
+        uint32_t           token = draw(k, u, &dice);
+        struct token_bytes b = gr_vocab_token(k->vocab, token);
+        ended = token == END;
+        if (ended) break;
+        if (calls_mark_of(&k->calls, token) >= 0)
+            calls_mark(&p, calls_mark_of(&k->calls, token));
+        else
+            calls_text(&p, (const char *)b.p, b.n);
+        guide_post(g, u, token);
+    }
+    calls_end(&p);
+    if (ended) check_calls(k, &t, seed, one);
+    calls_free(&p);
+    guide_drop(u);
+    buf_free(&t.text);
+    buf_free(&t.args);
+    json_decref(t.calls);
+    return ended;
+}
+
+static void every_answer_of_every_family_is_calls_that_the_schemas_accept(void **state)
+{
+    (void)state;
+    struct guides *g = NULL;
+    struct ring    wake;
+    assert_int_equal(ring_init(&wake, 4), ST_OK);
+    assert_int_equal(guides_create(0, 4, &wake, &g), ST_OK);
+    uint32_t n_walk = (uint32_t)test_size(20 * WALKS, WALKS);
+    for (size_t i = 0; calls_row_at(i); i++) {
+        if (!callform_row_of(calls_row_at(i)->name, 0)) continue;
+        for (int tokens = calls_row_at(i)->thinks; tokens < 2; tokens++) { /* a header of bytes has too many tokens */
+            struct family_under_test k;
+            uint32_t                 n_ended = 0;
+            family_open(&k, calls_row_at(i), tokens);
+            for (uint32_t seed = 0; seed < n_walk; seed++) n_ended += walk(&k, g, seed);
+            if (n_ended < n_walk / 3) fail_msg("%s: %u of %u ended", k.calls.row->name, n_ended, n_walk);
+            family_close(&k);
+        }
+    }
+    guides_free(g);
+    ring_free(&wake);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_answer_of_every_family_is_calls_that_the_schemas_accept),
+    };
+    return cmocka_run_group_tests(tests, world_open, world_close);
+}

@@ -226,7 +226,8 @@ void family_init(struct family *f, const struct tmpl *t, const struct tok *tok, 
 {
     struct buf b;
     *f = (struct family){ .tools = false };
-    const struct calls_row   *r = !strcmp(row, "none") ? NULL : !strcmp(row, "auto") ? NULL : calls_row_find(row);
+    bool                      by_name = strcmp(row, "none") != 0 && strcmp(row, "auto") != 0;
+    const struct calls_row   *r = by_name ? calls_row_find(row) : NULL;
     const struct calls_think *k = calls_think_find(think);
     if (t && !strcmp(row, "auto")) r = pick_row(t, tok);
     if (t && !strcmp(think, "auto")) k = pick_think(t);

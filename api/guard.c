@@ -94,9 +94,8 @@ enum status guard_encode(const struct guard *g, const char *text, size_t n, unsi
         /* a token of one character cannot be broken: alone between marks it is the user's */
         bool lone = end > at && end - at == text_step(text + at) &&
                     tok_added_special(&g->tok->added, text + at, end - at, 0, &begin, &stop);
-        enum status st = end > at ? tok_encode(g->tok, text + at, end - at, flags | (lone ? TOK_NO_SPECIAL_PARSE : 0),
-                                               ids_max, a, out)
-                                  : ST_OK;
+        unsigned    how = flags | (lone ? TOK_NO_SPECIAL_PARSE : 0);
+        enum status st = end > at ? tok_encode(g->tok, text + at, end - at, how, ids_max, a, out) : ST_OK;
         if (st) return st;
         flags &= ~(unsigned)TOK_ADD_SPECIAL;
         at = end + MARK;

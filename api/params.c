@@ -224,7 +224,9 @@ enum status params_finish(struct call *c, struct api_error *e)
     enum status      st;
     c->n = (uint32_t)a->n;
     /* vLLM: below 1e-5 greedy; below 0.01 raised, so that logits / temperature stay finite */
-    c->s.temperature = a->temperature < 1e-5 ? 0 : a->temperature < 0.01 ? 0.01f : (float)a->temperature;
+    c->s.temperature = (float)a->temperature;
+    if (a->temperature < 0.01) c->s.temperature = 0.01f;
+    if (a->temperature < 1e-5) c->s.temperature = 0;
     if (c->n > 1 && c->s.temperature == 0)
         return api_fail(e, 400, "n", "'n' must be 1 when 'temperature' is 0: all choices would be the same");
     c->s.top_p = (float)a->top_p;

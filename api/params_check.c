@@ -116,7 +116,9 @@ enum status check_bias(struct call *c, const struct param *p, const json_t *v, s
         double b = json_number_value(x);
         if (!json_is_number(x) || !isfinite(b) || fabs(b) > SANE)
             return api_fail(e, 400, p->name, "a value of 'logit_bias' is not a number from -100 to 100");
-        bias[k++].bias = (float)(b < -CLAMP ? -CLAMP : b > CLAMP ? CLAMP : b);
+        if (b < -CLAMP) b = -CLAMP;
+        if (b > CLAMP) b = CLAMP;
+        bias[k++].bias = (float)b;
     }
     c->s.bias = bias;
     c->s.n_bias = (uint32_t)n;
@@ -231,7 +233,8 @@ enum status check_kv_pin(struct call *c, const struct param *p, const json_t *v,
     if (!json_is_boolean(v) && (!json_is_integer(v) || n < 0 || n > KV_TTL_MAX_S))
         return api_fail(e, 400, p->name, "'kv_pin' must be true, false or an integer from 0 to %d, in seconds",
                         KV_TTL_MAX_S);
-    c->keep.pin_s = json_is_boolean(v) ? (json_is_true(v) ? PIN_S : 0) : (uint32_t)n;
+    c->keep.pin_s = (uint32_t)n;
+    if (json_is_boolean(v)) c->keep.pin_s = json_is_true(v) ? PIN_S : 0;
     return ST_OK;
 }
 

@@ -102,7 +102,9 @@ static enum status read_tool(struct call *c, struct calls_tools *t, json_t *tool
 static struct calls_tool *tool_of(struct calls_tools *t, const json_t *ref)
 {
     const json_t *f = json_object_get(ref, "function"), *custom = json_object_get(ref, "custom");
-    const json_t *name = json_object_get(f ? f : custom ? custom : ref, "name");
+    const json_t *in = custom ? custom : ref;
+    if (f) in = f;
+    const json_t *name = json_object_get(in, "name");
     for (uint32_t i = 0; json_is_string(name) && i < t->n; i++)
         if (json_str_is(name, t->tool[i].name)) return &t->tool[i];
     return NULL;

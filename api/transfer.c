@@ -37,7 +37,11 @@ static enum status read_flag(const json_t *v, const char *name, bool *out, struc
     return ST_OK;
 }
 
-static int digit(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; }
+static int digit(char c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
 
 /* The ids that this server's like gives: 32 hex digits. */
 static enum status read_id(const json_t *v, const char *name, unsigned char out[KV_PARCEL_ID], struct api_error *e)

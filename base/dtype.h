@@ -11,7 +11,11 @@ typedef uint16_t f16;  /* IEEE binary16 */
 
 const char *dtype_name(enum dtype t);
 
-static inline size_t dtype_bytes(enum dtype t) { return t == DT_F32 ? 4 : (t == DT_BF16 || t == DT_F16) ? 2 : 1; }
+static inline size_t dtype_bytes(enum dtype t)
+{
+    if (t == DT_F32) return 4;
+    return t == DT_BF16 || t == DT_F16 ? 2 : 1;
+}
 
 static inline float bf16_to_f32(bf16 x)
 {

@@ -102,7 +102,8 @@ int file_read(int dir, const char *name, void *data_out, size_t bytes_max, size_
     char        byte;
     int         fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) return errno;
-    int error = fstat(fd, &st) ? errno : S_ISREG(st.st_mode) ? 0 : S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
+    int error = fstat(fd, &st) ? errno : 0;
+    if (!error && !S_ISREG(st.st_mode)) error = S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
     if (!error) error = file_read_fd(fd, data_out, bytes_max, &got);
     if (!error && got == bytes_max) error = file_read_fd(fd, &byte, 1, &more);
     if (!error && more) error = EFBIG;

@@ -88,6 +88,19 @@ bool json_str_is(const json_t *v, const char *s)
 /* May this byte stand for itself? All of 0x20..0x7e but quote and backslash; the rest takes the slow path. */
 static bool json_plain(unsigned char c) { return c >= 0x20 && c < 0x7f && c != '"' && c != '\\'; }
 
+/* The escape of two characters that JSON has for cp, or NULL. */
+static const char *short_escape(uint32_t cp)
+{
+    switch (cp) {
+    case '"': return "\\\"";
+    case '\\': return "\\\\";
+    case '\n': return "\\n";
+    case '\r': return "\\r";
+    case '\t': return "\\t";
+    default: return NULL;
+    }
+}
+
 void json_put_str_body(struct buf *b, const char *s, size_t n)
 {
     size_t run = 0; /* s[run..i) is copied as it is */
@@ -107,12 +120,7 @@ void json_put_str_body(struct buf *b, const char *s, size_t n)
             buf_put(b, "\xef\xbf\xbd", 3);
             len = utf8_bad(s + i, n - i);
         } else {
-            const char *two = cp == '"'    ? "\\\""
-                              : cp == '\\' ? "\\\\"
-                              : cp == '\n' ? "\\n"
-                              : cp == '\r' ? "\\r"
-                              : cp == '\t' ? "\\t"
-                                           : NULL;
+            const char *two = short_escape(cp);
             if (two)
                 buf_put(b, two, 2);
             else

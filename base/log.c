@@ -78,6 +78,17 @@ static bool log_hidden(uint32_t cp)
            (cp >= 0xfff0 && cp <= 0xfffb) || (cp & 0xfffe) == 0xfffe || (cp >= 0xe000 && cp < 0xf900) || cp >= 0xe0000;
 }
 
+/* The format that writes a code point which is not shown as it is. */
+static const char *escape_of(uint32_t cp)
+{
+    switch (cp) {
+    case '\n': return "\\n";
+    case '\r': return "\\r";
+    case '\t': return "\\t";
+    default: return cp < 0x80 ? "\\x%02x" : "\\u{%x}";
+    }
+}
+
 /* text -> printable UTF-8 of at most max bytes; a cut is marked by "..." */
 static size_t log_escape(char *out, size_t max, const char *text, size_t n)
 {
@@ -88,12 +99,7 @@ static size_t log_escape(char *out, size_t max, const char *text, size_t n)
         uint32_t    cp = 0, len = utf8_decode(text + i, n - i, &cp);
         size_t      n_put = len;
         if (!len || log_hidden(cp)) {
-            const char *fmt = !len         ? "\\x%02x"
-                              : cp == '\n' ? "\\n"
-                              : cp == '\r' ? "\\r"
-                              : cp == '\t' ? "\\t"
-                              : cp < 0x80  ? "\\x%02x"
-                                           : "\\u{%x}";
+            const char *fmt = len ? escape_of(cp) : "\\x%02x";
             n_put = (size_t)snprintf(one, sizeof one, fmt, len ? cp : (unsigned)(unsigned char)text[i]);
             put = one;
         } else if (log_json && (cp == '"' || cp == '\\')) {

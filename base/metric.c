@@ -41,7 +41,10 @@ void metric_observe(const struct metric_family *f, struct metric *m, double v)
 static void metric_put_num(struct buf *b, double v)
 {
     if (!isfinite(v)) {
-        buf_puts(b, isnan(v) ? "NaN" : v > 0 ? "+Inf" : "-Inf");
+        if (isnan(v))
+            buf_puts(b, "NaN");
+        else
+            buf_puts(b, v > 0 ? "+Inf" : "-Inf");
         return;
     }
     if (v == 0) {

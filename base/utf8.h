@@ -5,12 +5,47 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The length 1..4 of a sequence by its first byte; 0: none begins so. */
+static inline uint32_t utf8_length(uint32_t first)
+{
+    if (first < 0x80) return 1;
+    if (first < 0xc2) return 0;
+    if (first < 0xe0) return 2;
+    if (first < 0xf0) return 3;
+    return first < 0xf5 ? 4 : 0;
+}
+
+/* Writes the sequence of a code point up to 0x1fffff to out (4 bytes): its length, 1..4. Surrogates are written too. */
+static inline uint32_t utf8_encode(uint32_t cp, char *out)
+{
+    if (cp < 0x80) {
+        out[0] = (char)cp;
+        return 1;
+    }
+    if (cp < 0x800) {
+        out[0] = (char)(0xc0 | cp >> 6);
+        out[1] = (char)(0x80 | (cp & 0x3f));
+        return 2;
+    }
+    if (cp < 0x10000) {
+        out[0] = (char)(0xe0 | cp >> 12);
+        out[1] = (char)(0x80 | (cp >> 6 & 0x3f));
+        out[2] = (char)(0x80 | (cp & 0x3f));
+        return 3;
+    }
+    out[0] = (char)(0xf0 | cp >> 18);
+    out[1] = (char)(0x80 | (cp >> 12 & 0x3f));
+    out[2] = (char)(0x80 | (cp >> 6 & 0x3f));
+    out[3] = (char)(0x80 | (cp & 0x3f));
+    return 4;
+}
+
 /* The length 1..4 of the well-formed sequence at s (n bytes are there, at least 1) and its code point; 0: not
  * well-formed. */
 static inline uint32_t utf8_decode(const char *s, size_t n, uint32_t *cp_out)
 {
     const unsigned char *p = (const unsigned char *)s;
-    uint32_t             c = p[0], len = c < 0x80 ? 1 : c < 0xc2 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 0;
+    uint32_t             c = p[0], len = utf8_length(c);
     if (len <= 1) {
         *cp_out = c;
         return len;
@@ -32,9 +67,13 @@ static inline uint32_t utf8_decode(const char *s, size_t n, uint32_t *cp_out)
 static inline uint32_t utf8_bad(const char *s, size_t n)
 {
     const unsigned char *p = (const unsigned char *)s;
-    uint32_t             c = p[0], len = c < 0xc2 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 1;
-    if (len == 1 || n < 2) return 1;
-    unsigned lo = c == 0xe0 ? 0xa0 : c == 0xf0 ? 0x90 : 0x80, hi = c == 0xed ? 0x9f : c == 0xf4 ? 0x8f : 0xbf;
+    uint32_t             c = p[0], len = utf8_length(c);
+    if (len <= 1 || n < 2) return 1;
+    unsigned lo = 0x80, hi = 0xbf; /* of the second byte: no overlong form, no surrogate, nothing above U+10FFFF */
+    if (c == 0xe0) lo = 0xa0;
+    if (c == 0xed) hi = 0x9f;
+    if (c == 0xf0) lo = 0x90;
+    if (c == 0xf4) hi = 0x8f;
     if (p[1] < lo || p[1] > hi) return 1;
     uint32_t i = 2;
     while (i < len && i < n && (p[i] & 0xc0) == 0x80) i++;

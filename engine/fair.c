@@ -41,7 +41,8 @@ void fair_leave(struct fair *f, struct tenant *t)
 
 static int64_t clamp_priority(int32_t p)
 {
-    return p < -PRIORITY_MAX ? -PRIORITY_MAX : p > PRIORITY_MAX ? PRIORITY_MAX : p;
+    if (p < -PRIORITY_MAX) return -PRIORITY_MAX;
+    return p > PRIORITY_MAX ? PRIORITY_MAX : p;
 }
 
 void fair_push(struct fair *f, struct seq *s, uint64_t now_us)

@@ -205,10 +205,10 @@ static void hear(struct nodes *n, struct node_peer *p)
     enum status st = link_recv(p->fd, &p->of, first ? (void *)note : n->frame, first ? NOTE_MAX : n->frame_max, &h, 0);
     if (st == ST_AGAIN) return;
     if (st) {
-        lose(n, p,
-             st == ST_PEER_LOST  ? "it closed the connection"
-             : st == ST_CANCELED ? "it sent a message whose seal is wrong"
-                                 : "it sent bytes that are no message of ours");
+        const char *fault = "it sent bytes that are no message of ours";
+        if (st == ST_PEER_LOST) fault = "it closed the connection";
+        if (st == ST_CANCELED) fault = "it sent a message whose seal is wrong";
+        lose(n, p, fault);
         return;
     }
     p->heard_us = clock_us();

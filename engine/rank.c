@@ -168,8 +168,9 @@ static enum status team_plan(struct rank_team *t, char *err, size_t err_bytes)
     uint64_t               all = t->cfg.memory_bytes, kv = t->cfg.kv_bytes, left = 0;
     struct model_plan      plan;
     bool                   gpu = t->cfg.device == DEV_CUDA;
-    uint64_t               probe = all ? all : gpu ? 0 : PROBE_BYTES * (1 + (uint64_t)rank_threads(t));
-    enum status            st = team_probe(t, 0, probe, &left, &plan);
+    uint64_t               probe = gpu ? 0 : PROBE_BYTES * (1 + (uint64_t)rank_threads(t));
+    if (all) probe = all;
+    enum status st = team_probe(t, 0, probe, &left, &plan);
     for (uint32_t i = 1; gpu && !st && i < t->n_rank;
          i++) { /* the pools are equal: the GPU with the least left decides */
         uint64_t mine = 0;
@@ -308,7 +309,8 @@ static enum status team_wait(void *ctx, struct batch *b)
 
 static enum status team_start(struct rank_team *t)
 {
-    t->depth = t->cfg.depth ? t->cfg.depth : t->async ? 2 : 1;
+    t->depth = t->async ? 2 : 1;
+    if (t->cfg.depth) t->depth = t->cfg.depth;
     if (!threaded(t)) return t->rank[0].st = rank_load(&t->rank[0]);
     t->n_call = 1;
     for (uint32_t i = 0; i < t->n_rank; i++) {

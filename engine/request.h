@@ -115,7 +115,8 @@ enum eng_source { ENG_FROM_DEVICE, ENG_FROM_HOST, ENG_FROM_STORE, ENG_SOURCES };
 enum { ENG_ASKERS = 2, ENG_RANKS = 3, ENG_CLASSES = ENG_ASKERS * ENG_RANKS };
 static inline uint32_t eng_class_of(const struct eng_request *r)
 {
-    uint32_t rank = r->priority < 0 ? 0 : r->priority == 0 ? 1 : 2;
+    uint32_t rank = r->priority == 0 ? 1 : 2;
+    if (r->priority < 0) rank = 0;
     return (r->tenant == ENG_TENANT_ANY ? 0 : ENG_RANKS) + rank;
 }
 

@@ -302,7 +302,11 @@ enum status step_run(struct engine *e, uint64_t now_us, bool *did_work_out)
     phase_begin(&e->phases, now_us);
     req_retry_outbox(e);
     const char *why = atomic_load_explicit(&e->condemned, memory_order_relaxed);
-    enum status st = e->dead ? ST_DEVICE : why ? die(e, why) : ST_OK;
+    enum status st = ST_OK;
+    if (e->dead)
+        st = ST_DEVICE;
+    else if (why)
+        st = die(e, why);
     if (!st) {
         atomic_store_explicit(&e->a.last_progress_us, now_us, memory_order_relaxed);
         st = turn(e, did_work_out);

@@ -62,22 +62,29 @@ static float largest(const float *x, uint32_t n)
     return i < n ? x[i] : 0;
 }
 
+static int32_t within(int32_t v, int32_t low, int32_t high)
+{
+    if (v < low) return low;
+    return v > high ? high : v;
+}
+
 static void quant_group(enum dtype code, uint32_t n, const float *x, uint8_t *out, float *scale)
 {
     float top = largest(x, n), max = fabsf(top);
-    float s = code == DT_I4 ? f16_to_f32(f32_to_f16(top / -8.0f)) : max / (code == DT_I8 ? 127.0f : 448.0f);
+    float s = max / (code == DT_I8 ? 127.0f : 448.0f);
+    if (code == DT_I4) s = f16_to_f32(f32_to_f16(top / -8.0f));
     float r = s != 0 ? 1.0f / s : 0;
     if (!(fabsf(r) < 3e38f)) s = r = 0; /* so small that its inverse overflows: they are all 0 */
     *scale = s;
     if (code == DT_I8)
         for (uint32_t i = 0; i < n; i++) {
             int32_t v = round_even(x[i] * r);
-            out[i] = (uint8_t)(int8_t)(v > 127 ? 127 : v < -127 ? -127 : v);
+            out[i] = (uint8_t)(int8_t)within(v, -127, 127);
         }
     else if (code == DT_I4)
         for (uint32_t i = 0; i < n; i++) {
             int32_t v = round_even(x[i] * r) + 8;
-            out[i] = (uint8_t)(v > 15 ? 15 : v < 0 ? 0 : v);
+            out[i] = (uint8_t)within(v, 0, 15);
         }
     else
         for (uint32_t i = 0; i < n; i++) out[i] = to_f8(fmaxf(-448.0f, fminf(448.0f, x[i] * r)));

@@ -120,12 +120,10 @@ static int read_text(struct boot *b, const char *name, size_t max, bool needed, 
     *n_out = 0;
     enum status st = source_text(&b->src, name, max, text_out, n_out);
     if (st == ST_OK || (st == ST_NOT_FOUND && !needed)) return 0;
-    char path[4300];
-    snprintf(path, sizeof path, "%s/%s",
-             b->src.reader ? b->src.reader->shown
-             : b->src.dir  ? b->src.dir
-                           : "pebble",
-             name);
+    char        path[4300];
+    const char *from = b->src.dir ? b->src.dir : "pebble";
+    if (b->src.reader) from = b->src.reader->shown;
+    snprintf(path, sizeof path, "%s/%s", from, name);
     bool hidden = b->src.dir && access(path, R_OK) && errno == EACCES;
     if (!hidden && st == ST_NOT_FOUND && b->src.dir && !strcmp(name, "tokenizer.json")) {
         char found[512];
@@ -133,12 +131,20 @@ static int read_text(struct boot *b, const char *name, size_t max, bool needed, 
         snprintf(b->err, sizeof b->err, "%.400s: no such file; %s", path, found);
         return EXIT_CONFIG;
     }
-    snprintf(b->err, sizeof b->err, "%.700s: %s", path,
-             hidden               ? "permission denied"
-             : st == ST_NOT_FOUND ? "no such file, and the model cannot be served without it"
-             : st == ST_TOO_LARGE ? "larger than any such file should be"
-                                  : "cannot be read");
-    return hidden ? EXIT_PERM : st == ST_NOT_FOUND || st == ST_TOO_LARGE ? EXIT_CONFIG : boot_exit_of(st);
+    const char *why = "cannot be read";
+    int         code = boot_exit_of(st);
+    if (hidden) {
+        why = "permission denied";
+        code = EXIT_PERM;
+    } else if (st == ST_NOT_FOUND) {
+        why = "no such file, and the model cannot be served without it";
+        code = EXIT_CONFIG;
+    } else if (st == ST_TOO_LARGE) {
+        why = "larger than any such file should be";
+        code = EXIT_CONFIG;
+    }
+    snprintf(b->err, sizeof b->err, "%.700s: %s", path, why);
+    return code;
 }
 
 /* tokenizer_config.json: "chat_template" is a string, or a list of {name, template} of which "default" counts. */
@@ -250,10 +256,10 @@ static int load_text(struct boot *b)
 
 static void log_family(const struct family *f)
 {
+    const char *reasoning = calls_thinks(&f->calls) ? "part of it" : "text";
+    if (f->calls.think) reasoning = f->calls.think->name;
     LOG_INFO("boot: tool calls are read as %s, reasoning as %s%s", f->calls.row ? f->calls.row->name : "text",
-             f->calls.think            ? f->calls.think->name
-             : calls_thinks(&f->calls) ? "part of it"
-                                       : "text",
+             reasoning,
              f->calls.row && !f->tools ? "; the chat template shows no tools, so requests with tools are refused" : "");
 }
 

@@ -278,12 +278,12 @@ int boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out)
     t->cfg.xfer = t->xfer;
     boot_hand_ask(b, &t->cfg);
     *tiers_out = &t->cfg;
+    const char *sealed = "";
+    if (t->secret)
+        sealed = t->cfg.ephemeral ? ", encrypted under a key of this start" : ", encrypted under the key file";
     LOG_INFO("kv: host tier %.2f GiB%s, %u store%s, blocks of %" PRIu64 " KiB%s%s", c->kv_host_gib,
              t->cfg.in_place ? " that the device reads in place" : "", t->cfg.n_store, t->cfg.n_store == 1 ? "" : "s",
-             t->cfg.block_bytes >> 10, t->cfg.key.mac ? ", with a MAC" : "",
-             !t->secret         ? ""
-             : t->cfg.ephemeral ? ", encrypted under a key of this start"
-                                : ", encrypted under the key file");
+             t->cfg.block_bytes >> 10, t->cfg.key.mac ? ", with a MAC" : "", sealed);
     return 0;
 }
 

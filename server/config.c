@@ -148,9 +148,11 @@ static int read_environ(struct config *c, char *const *env, bool only_config, ch
         for (const char *p = eq + 1; *p;) { /* a list: commas between the values */
             size_t len = strcspn(p, ",");
             char  *one = arena_strndup(&c->arena, p, len);
-            int    code = !one  ? usage_error(err, n_err, "%s: too long", origin)
-                          : len ? config_set(c, o, one, origin, err, n_err)
-                                : 0;
+            int    code = 0;
+            if (!one)
+                code = usage_error(err, n_err, "%s: too long", origin);
+            else if (len)
+                code = config_set(c, o, one, origin, err, n_err);
             if (code) return code;
             p += len + (p[len] == ',');
         }

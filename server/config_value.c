@@ -92,7 +92,9 @@ static bool parse_in_unit(const struct opt *o, const char *v, double *out)
         *out *= *end == 'k' || *end == 'K' ? step : step * step;
         return true;
     }
-    double one = !strcmp(unit, "GIB") ? 1073741824.0 : !strcmp(unit, "MIB") ? 1048576.0 : 0;
+    double one = 0;
+    if (!strcmp(unit, "GIB")) one = 1073741824.0;
+    if (!strcmp(unit, "MIB")) one = 1048576.0;
     if (one == 0 || !parse_bytes(v, out)) return false;
     *out /= one;
     return true;

@@ -1,4 +1,5 @@
 #include "server/endpoint.h"
+#include "base/hex.h"
 #include "models/embed.h"
 #include "server/conn.h"
 #include "server/metrics.h"
@@ -65,11 +66,6 @@ void endpoint_metrics(struct conn *c)
     buf_free(&b);
 }
 
-static int hex(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10 : -1;
-}
-
 /* A model name may hold '/', sent raw or as %2F; nothing that is decoded here ever names a file. */
 static bool decode(char *s, size_t *n_out)
 {
@@ -77,7 +73,7 @@ static bool decode(char *s, size_t *n_out)
     for (const char *p = s; *p; p++) {
         char ch = *p;
         if (ch == '%') {
-            int a = hex(p[1]), b = a < 0 ? -1 : hex(p[2]);
+            int a = hex_value(p[1]), b = a < 0 ? -1 : hex_value(p[2]);
             if (b < 0) return false;
             ch = (char)(a << 4 | b);
             p += 2;

@@ -261,6 +261,16 @@ static void gen_complete(struct gen *g)
     gen_release(g);
 }
 
+static const char *failure_of(enum status st)
+{
+    switch (st) {
+    case ST_DEVICE: return "the engine has failed";
+    case ST_STEP: return "the device could not run this request";
+    case ST_TOO_LARGE: return "the form that was asked for came to a bound of this server";
+    default: return "the model gave no valid result";
+    }
+}
+
 static void gen_broken(struct gen *g, const struct eng_request *r, enum eng_finish finish)
 {
     struct api_error e;
@@ -269,11 +279,7 @@ static void gen_broken(struct gen *g, const struct eng_request *r, enum eng_fini
     else if (finish == ENG_CANCELED)
         api_fail(&e, 503, "", "the request was canceled by the server");
     else
-        api_fail(&e, r->status == ST_DEVICE ? 503 : 500, "", "%s",
-                 r->status == ST_DEVICE      ? "the engine has failed"
-                 : r->status == ST_STEP      ? "the device could not run this request"
-                 : r->status == ST_TOO_LARGE ? "the form that was asked for came to a bound of this server"
-                                             : "the model gave no valid result");
+        api_fail(&e, r->status == ST_DEVICE ? 503 : 500, "", "%s", failure_of(r->status));
     gen_fail(g, &e, finish);
 }
 

@@ -203,7 +203,8 @@ static int parse_target(struct http_head *d, struct slice host_field, struct api
     if (t.n > 7 && !strncasecmp(t.p, "http://", 7)) {
         const char *a = t.p + 7, *end = t.p + t.n, *slash = memchr(a, '/', (size_t)(end - a)),
                    *q = memchr(a, '?', (size_t)(end - a));
-        const char  *stop = slash && (!q || slash < q) ? slash : q ? q : end;
+        const char *stop = q ? q : end;
+        if (slash && slash < stop) stop = slash;
         struct slice authority = { a, (size_t)(stop - a) }, host;
         if (!parse_host(authority, &host)) {
             api_fail(e, 400, "", "the request target has a bad host");
@@ -342,10 +343,10 @@ static int read_fields(struct http *h, struct http_head *d, struct api_error *e)
 
 static int head_refused(int code, struct api_error *e)
 {
-    const char *text = code == 414   ? "the request line is longer than 2 KiB"
-                       : code == 431 ? "the header fields are too large: at most 16 KiB, 100 lines, 8 KiB a line"
-                       : code == 505 ? "only HTTP/1.0 and HTTP/1.1 are spoken here"
-                                     : "the request head is not HTTP";
+    const char *text = "the request head is not HTTP";
+    if (code == 414) text = "the request line is longer than 2 KiB";
+    if (code == 431) text = "the header fields are too large: at most 16 KiB, 100 lines, 8 KiB a line";
+    if (code == 505) text = "only HTTP/1.0 and HTTP/1.1 are spoken here";
     api_fail(e, code, "", "%s", text);
     return -1;
 }
@@ -410,10 +411,10 @@ bool http_has_body(const struct http *h) { return h->chunked || h->left > 0; }
 
 static int body_refused(int code, struct api_error *e)
 {
-    api_fail(e, code, "", "%s",
-             code == 413   ? "the body is too large"
-             : code == 431 ? "the trailers are larger than 8 KiB"
-                           : "the chunked body is not well-formed");
+    const char *text = "the chunked body is not well-formed";
+    if (code == 413) text = "the body is too large";
+    if (code == 431) text = "the trailers are larger than 8 KiB";
+    api_fail(e, code, "", "%s", text);
     return -1;
 }
 

@@ -73,12 +73,12 @@ static int bind_to(const struct config *cfg, struct server *s, char *err, size_t
     }
     freeaddrinfo(list);
     if (fd < 0) {
-        snprintf(err, n_err, "cannot listen on %.60s port %u: %s%s", cfg->host, cfg->port, strerror(saved),
-                 saved == EADDRINUSE && *cfg->takeover
-                     ? "; a server runs there without --takeover, or with another path"
-                 : saved == EADDRINUSE ? "; is another server running? choose another --port"
-                 : saved == EACCES     ? "; choose a --port above 1023"
-                                       : "");
+        const char *hint = "";
+        if (saved == EACCES) hint = "; choose a --port above 1023";
+        if (saved == EADDRINUSE) hint = "; is another server running? choose another --port";
+        if (saved == EADDRINUSE && *cfg->takeover)
+            hint = "; a server runs there without --takeover, or with another path";
+        snprintf(err, n_err, "cannot listen on %.60s port %u: %s%s", cfg->host, cfg->port, strerror(saved), hint);
         errno = saved;
         return -1;
     }

@@ -316,7 +316,8 @@ static int watch_engine(struct app *a, uint64_t now)
         server_drain(a->srv);
         server_fail_all(a->srv);
     }
-    return server_told(a->srv) || now - a->t_term_us > FAIL_US ? e.broken ? EXIT_HARDWARE : EXIT_SOFTWARE : 0;
+    if (!server_told(a->srv) && now - a->t_term_us <= FAIL_US) return 0;
+    return e.broken ? EXIT_HARDWARE : EXIT_SOFTWARE;
 }
 
 static void on_signal(struct app *a, int sig, uint64_t now)

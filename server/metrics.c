@@ -326,7 +326,8 @@ void metrics_http(struct metrics *m, const struct request *r, int status, uint64
 {
     if (r->route && r->route->flags & ROUTE_QUIET) return;
     uint32_t h = r->route ? m->handler_of[route_index(m->routes, r->route)] : 0;
-    uint32_t k = status < 400 ? 0 : status < 500 ? 1 : 2;
+    uint32_t k = status < 500 ? 1 : 2;
+    if (status < 400) k = 0;
     metric_add(&m->fam[F_HTTP].metric[h * N_CLASS + k], 1);
     metric_observe(&m->fam[F_HTTP_IN], &m->fam[F_HTTP_IN].metric[h], (double)r->body_bytes);
     metric_observe(&m->fam[F_HTTP_OUT], &m->fam[F_HTTP_OUT].metric[h], (double)answer_bytes);

@@ -1,4 +1,5 @@
 #include "server/scan.h"
+#include "base/hex.h"
 #include <string.h>
 
 /* RFC 9110, 5.6.2: tchar */
@@ -82,13 +83,6 @@ int scan_head(struct scan_head *s, const char *p, size_t n, size_t *n_out)
 
 /* ---- chunked bodies ---- */
 
-static int hex_value(char c)
-{
-    if (is_digit(c)) return c - '0';
-    char l = (char)(c | 0x20);
-    return l >= 'a' && l <= 'f' ? l - 'a' + 10 : -1;
-}
-
 /* One byte of framing. 0, or the http code. */
 static int scan_chunk_byte(struct scan_chunk *s, char c, uint64_t payload_max)
 {
@@ -116,7 +110,8 @@ static int scan_chunk_byte(struct scan_chunk *s, char c, uint64_t payload_max)
     case CHUNK_EXT_NAME:
         if (is_tchar(u)) break;
         if (c != '=' && c != ';' && c != '\r') return 400;
-        s->st = c == '=' ? CHUNK_EXT_VALUE0 : c == ';' ? CHUNK_EXT_NAME0 : CHUNK_SIZE_LF;
+        s->st = c == ';' ? CHUNK_EXT_NAME0 : CHUNK_SIZE_LF;
+        if (c == '=') s->st = CHUNK_EXT_VALUE0;
         break;
     case CHUNK_EXT_VALUE0:
         if (c != '"' && !is_tchar(u)) return 400;

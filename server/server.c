@@ -61,7 +61,8 @@ enum status server_create(const struct config *cfg, struct auth *auth, const str
     if (st == ST_OK && cfg->max_connections_address) st = crowd_create(cfg->max_connections_address, &s->crowd);
     if (st == ST_OK && cfg->stateful_sessions) st = sessions_create(cfg->max_sessions, cfg->session_s, &s->sessions);
     if (st == ST_OK) {
-        uint32_t n = cfg->text_threads ? cfg->text_threads : thread_cpu_count() >= 8 ? 2 : 1;
+        uint32_t n = thread_cpu_count() >= 8 ? 2 : 1;
+        if (cfg->text_threads) n = cfg->text_threads;
         st = text_create(n, 1024, &s->text);
     }
     if (st) {

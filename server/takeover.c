@@ -134,7 +134,8 @@ bool takeover_slab(struct takeover *t, const struct kv_hand_shape *shape, int *s
         return true;
     }
     take_close_fds(fd);
-    snprintf(why, n_why, "%.180s", st ? status_name(st) : m.kind == TAKE_NO ? m.text : "nonsense came");
+    const char *answer = m.kind == TAKE_NO ? m.text : "nonsense came";
+    snprintf(why, n_why, "%.180s", st ? status_name(st) : answer);
     return false;
 }
 

@@ -64,7 +64,8 @@ static enum status wait_readable(int fd, int stop_fd, int64_t limit_ms)
     for (;;) {
         struct pollfd p[2] = { { .fd = fd, .events = POLLIN }, { .fd = stop_fd, .events = POLLIN } };
         int64_t       left = end - take_now_ms();
-        int           n = left < 0 ? 0 : poll(p, 2, left > 1000000 ? 1000000 : (int)left);
+        int           wait_ms = left > 1000000 ? 1000000 : (int)left;
+        int           n = left < 0 ? 0 : poll(p, 2, wait_ms);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return ST_PEER_LOST;
         if (p[1].revents) return ST_CANCELED;

@@ -165,10 +165,9 @@ static enum said hear(struct follower *f, int64_t end_ms, struct take_msg *m, co
             enum status st = take_recv(f->fd, -1, 0, m, fd);
             if (!st) take_close_fds(fd);
             *why = st || m->kind == TAKE_BYE ? "it has gone" : "it made no sense";
-            return st || m->version != TAKE_VERSION ? SAID_NOTHING
-                   : m->kind == TAKE_READY          ? SAID_READY
-                   : m->kind == TAKE_ASK            ? SAID_ASK
-                                                    : SAID_NOTHING;
+            if (st || m->version != TAKE_VERSION) return SAID_NOTHING;
+            if (m->kind == TAKE_READY) return SAID_READY;
+            return m->kind == TAKE_ASK ? SAID_ASK : SAID_NOTHING;
         }
         *why = "its time has passed";
         if (take_now_ms() >= end_ms) return SAID_NOTHING;

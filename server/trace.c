@@ -40,7 +40,12 @@ struct trace {
 
 /* ---- trace context ---- */
 
-static int hex_of(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; }
+/* Of lower case alone, as the header's specification wants it. */
+static int hex_of(char c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
 
 /* Lower-case hex, not all of it zero. */
 static bool take_hex(const char *p, unsigned char *out, size_t n, bool may_be_zero)

@@ -221,7 +221,8 @@ static void fixed_open(struct lane_nvme *l)
 static int fixed_update(struct lane_nvme *l, int at, struct iovec *io)
 {
     int n = io_uring_register_buffers_update_tag(&l->ring, (unsigned)at, io, NULL, 1);
-    return n == 1 ? 0 : n < 0 ? n : -ENOMEM;
+    if (n == 1) return 0;
+    return n < 0 ? n : -ENOMEM;
 }
 
 /* One piece more, or one piece fewer: the lane is soon back where it is needed. */

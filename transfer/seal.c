@@ -1,4 +1,5 @@
 #include "transfer/seal.h"
+#include "base/hex.h"
 #include "base/check.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -43,14 +44,6 @@ void seal_key_make(const unsigned char secret[SEAL_SECRET], const void *header, 
     CHECK(n == sizeof key_out->b);
 }
 
-static int hex_digit(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
 enum status seal_secret_read(const char *path, unsigned char secret_out[SEAL_SECRET], char *err, size_t err_bytes)
 {
     char   text[4 * SEAL_SECRET];
@@ -65,7 +58,7 @@ enum status seal_secret_read(const char *path, unsigned char secret_out[SEAL_SEC
     if (!ok && file_without_line_end(text, n) == 2 * SEAL_SECRET) {
         ok = true;
         for (int i = 0; i < SEAL_SECRET; i++) {
-            int hi = hex_digit(text[2 * i]), lo = hex_digit(text[2 * i + 1]);
+            int hi = hex_value(text[2 * i]), lo = hex_value(text[2 * i + 1]);
             ok = ok && hi >= 0 && lo >= 0;
             secret_out[i] = (unsigned char)(ok ? 16 * hi + lo : 0);
         }

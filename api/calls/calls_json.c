@@ -1,4 +1,6 @@
 #include "api/calls/calls_impl.h"
+#include "base/utf8.h"
+#include "base/hex.h"
 #include <string.h>
 
 /* Machines for calls that are JSON: the object of the arguments alone, or an object with a name and arguments, or a
@@ -105,23 +107,10 @@ static enum calls_verdict begin_value(struct calls *p, char c)
     return strchr("}],:", c) ? CALLS_WRONG : CALLS_MORE;
 }
 
-static int hex_of(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    char low = (char)(c | 0x20);
-    return low >= 'a' && low <= 'f' ? low - 'a' + 10 : -1;
-}
-
 static bool put_code(struct calls *p, uint32_t cp)
 {
-    char     b[4];
-    unsigned n = cp < 0x80 ? 1 : cp < 0x800 ? 2 : cp < 0x10000 ? 3 : 4;
-    for (unsigned i = n - 1; i; i--) {
-        b[i] = (char)(0x80 | (cp & 0x3f));
-        cp >>= 6;
-    }
-    b[0] = (char)((n == 1 ? 0 : n == 2 ? 0xc0 : n == 3 ? 0xe0 : 0xf0) | cp);
-    return calls_arg(p, b, n);
+    char b[4];
+    return calls_arg(p, b, utf8_encode(cp, b));
 }
 
 /* A byte of arguments that are a JSON string: what the string holds goes out. */
@@ -156,8 +145,8 @@ static enum calls_verdict text_byte(struct calls *p, char c)
         if (at && c) c = to[at - from];
         return fits && calls_arg(p, &c, 1) ? CALLS_MORE : CALLS_WRONG;
     }
-    if (hex_of(c) < 0) return CALLS_WRONG;
-    m->cp = m->cp << 4 | (uint32_t)hex_of(c);
+    if (hex_value(c) < 0) return CALLS_WRONG;
+    m->cp = m->cp << 4 | (uint32_t)hex_value(c);
     if (m->n_esc++ < LAST) return CALLS_MORE;
     m->n_esc = 0;
     bool low = m->cp >= LOW && m->cp < END, high = m->cp >= HIGH && m->cp < LOW, fits = true;

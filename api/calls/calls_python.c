@@ -1,4 +1,5 @@
 #include "api/calls/calls_impl.h"
+#include "base/hex.h"
 #include <string.h>
 
 /* [f(a=1, b="x", c=[..], d={..}), g()]: Python's calls with keyword arguments whose values are literals. A call is one
@@ -68,7 +69,10 @@ static enum calls_verdict begin_value(struct calls *p, char c)
         m->at = AT_STRING;
         return calls_open(p) ? put(p, "\"") : CALLS_WRONG;
     }
-    if (c == '[' || c == '{') return calls_open(p) && push(m, c == '{') ? put(p, c == '{' ? "{" : "[") : CALLS_WRONG;
+    if (c == '[' || c == '{') {
+        const char *open = c == '{' ? "{" : "[";
+        return calls_open(p) && push(m, c == '{') ? put(p, open) : CALLS_WRONG;
+    }
     if (!literal) return CALLS_WRONG;
     m->at = AT_WORD;
     m->text[m->n_text++] = c;
@@ -136,7 +140,9 @@ static enum calls_verdict escape_byte(struct calls *p, char c)
     if (at) return calls_arg_char(p, to[at - from]) ? CALLS_MORE : CALLS_WRONG;
     if (c == 'x' || c == 'u' || c == 'U') {
         m->at = AT_CODE;
-        m->n_esc = c == 'x' ? 2 : c == 'u' ? 4 : 8;
+        m->n_esc = 8;
+        if (c == 'x') m->n_esc = 2;
+        if (c == 'u') m->n_esc = 4;
         m->cp = 0;
         return CALLS_MORE;
     }
@@ -147,8 +153,7 @@ static enum calls_verdict code_byte(struct calls *p, char c)
 {
     enum { SURROGATES = 0xd800, SURROGATES_END = 0xe000, LAST = 0x10ffff };
     struct calls_machine *m = &p->m;
-    char                  low = (char)(c | 0x20);
-    int                   v = is_digit(c) ? c - '0' : low >= 'a' && low <= 'f' ? low - 'a' + 10 : -1;
+    int                   v = hex_value(c);
     if (v < 0) return CALLS_WRONG;
     m->cp = m->cp << 4 | (uint32_t)v;
     if (--m->n_esc) return CALLS_MORE;

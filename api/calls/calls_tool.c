@@ -43,8 +43,10 @@ static const json_t *follow(const json_t *root, const json_t *ref)
         for (s++; *s && *s != '/'; s++) {
             if (k + 1 >= sizeof part) return NULL;
             bool escaped = *s == '~' && (s[1] == '0' || s[1] == '1');
-            part[k++] = escaped ? (s[1] == '0' ? '~' : '/') : *s;
-            s += escaped;
+            part[k++] = *s;
+            if (!escaped) continue;
+            s++;
+            part[k - 1] = *s == '0' ? '~' : '/';
         }
         part[k] = 0;
         root = json_object_get(root, part);

@@ -1,4 +1,5 @@
 #include "api/calls/calls_impl.h"
+#include "base/utf8.h"
 #include "base/hash.h"
 #include "base/json_scan.h"
 #include <string.h>
@@ -31,15 +32,9 @@ bool calls_arg_char(struct calls *p, char c)
 
 bool calls_arg_code(struct calls *p, uint32_t cp)
 {
-    char     b[4];
-    unsigned n = cp < 0x80 ? 1 : cp < 0x800 ? 2 : cp < 0x10000 ? 3 : 4;
-    if (n == 1) return calls_arg_char(p, (char)cp);
-    for (unsigned i = n - 1; i; i--) {
-        b[i] = (char)(0x80 | (cp & 0x3f));
-        cp >>= 6;
-    }
-    b[0] = (char)((n == 2 ? 0xc0 : n == 3 ? 0xe0 : 0xf0) | cp);
-    return calls_arg(p, b, n);
+    char b[4];
+    if (cp < 0x80) return calls_arg_char(p, (char)cp);
+    return calls_arg(p, b, utf8_encode(cp, b));
 }
 
 static bool put_string(struct calls *p, const char *s, size_t n)

@@ -77,7 +77,8 @@ static bool make(struct arena *a, bool neg, const uint32_t *limb, uint32_t n, st
 {
     n = trimmed(limb, n);
     if (n <= 2) {
-        uint64_t u = n ? limb[0] | (n > 1 ? (uint64_t)limb[1] << 32 : 0) : 0;
+        uint64_t u = n ? limb[0] : 0;
+        if (n > 1) u |= (uint64_t)limb[1] << 32;
         if (u <= INT64_MAX || (neg && u == 1ull << 63)) {
             *out = tv_int((int64_t)(neg ? 0 - u : u));
             return true;
@@ -365,7 +366,8 @@ int big_compare_float(const struct tv *a, double y)
 {
     struct whole w;
     take_apart(a, &w);
-    if (isinf(y) || fabs(y) < 9223372036854775808.0) return isinf(y) ? (y > 0 ? -1 : 1) : w.neg ? -1 : 1;
+    if (isinf(y)) return y > 0 ? -1 : 1;
+    if (fabs(y) < 9223372036854775808.0) return w.neg ? -1 : 1;
     if ((y < 0) != w.neg) return w.neg ? -1 : 1;
     int      up;
     uint32_t r[64]; /* the largest double has 1024 bits */
@@ -409,13 +411,16 @@ bool big_put_digits(struct tmpl_eval *e, const struct tv *v, uint32_t base, stru
     uint32_t     r[BIG_LIMBS_MAX + 2];
     char         text[BIG_BITS_MAX + 64];
     size_t       at = sizeof text;
-    uint32_t     chunk = base == 10  ? 1000000000
-                         : base == 8 ? 1u << 30
-                                     : 1u << 28,
-             digits = base == 10   ? 9
-                      : base == 8  ? 10
-                      : base == 16 ? 7
-                                   : 28;
+    uint32_t     chunk = 1u << 28, digits = 28; /* the largest power of the base that fits a limb, and its exponent */
+    if (base == 10) {
+        chunk = 1000000000;
+        digits = 9;
+    } else if (base == 8) {
+        chunk = 1u << 30;
+        digits = 10;
+    } else if (base == 16) {
+        digits = 7;
+    }
     take_apart(v, &w);
     memcpy(r, w.limb, w.n * sizeof *r);
     if (!tmpl_steps(e, (uint64_t)w.n * w.n / 64)) return false;

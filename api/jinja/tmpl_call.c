@@ -260,7 +260,8 @@ static bool d_items(struct tmpl_eval *e, const struct tv *self, const struct tmp
 static bool d_list(struct tmpl_eval *e, const struct tv *self, bool keys, struct tv *out)
 {
     const struct tv_dict *d = self->u.dict;
-    struct tv_seq        *q = tmpl_steps(e, d->n / 16) ? tv_seq_new(e, keys ? SEQ_KEYS : SEQ_VALUES, d->n) : NULL;
+    if (!tmpl_steps(e, d->n / 16)) return false;
+    struct tv_seq *q = tv_seq_new(e, keys ? SEQ_KEYS : SEQ_VALUES, d->n);
     if (!q) return false;
     for (uint32_t i = 0; i < d->n; i++) q->v[q->n++] = keys ? d->v[i].k : d->v[i].v;
     *out = tv_seq(q);

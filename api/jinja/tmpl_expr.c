@@ -181,7 +181,9 @@ static struct tmpl_node *parse_number(struct tmpl_parser *p)
     if (k->type == T_FLOAT) return const_node(p, k->line, tv_float(strtod(text, NULL)));
     char sign = n > 1 && text[0] == '0' ? (char)(text[1] | 0x20) : 0;
     if (sign == 'x' || sign == 'o' || sign == 'b') {
-        base = sign == 'x' ? 16 : sign == 'o' ? 8 : 2;
+        base = 2;
+        if (sign == 'x') base = 16;
+        if (sign == 'o') base = 8;
         skip = 2;
     }
     if (!big_parse(&p->t->arena, text + skip, n - skip, base, false, &v))

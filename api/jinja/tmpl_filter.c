@@ -36,7 +36,8 @@ static bool f_default(struct tmpl_eval *e, const struct tv *v, const struct tmpl
 {
     (void)e;
     bool use = v->kind == TV_UNDEF || (a->pos[1].kind != TV_ABSENT && tv_truth(&a->pos[1]) && !tv_truth(v));
-    *out = !use ? *v : a->pos[0].kind == TV_ABSENT ? TV_LIT("") : a->pos[0];
+    *out = *v;
+    if (use) *out = a->pos[0].kind == TV_ABSENT ? TV_LIT("") : a->pos[0];
     return true;
 }
 

@@ -1,4 +1,5 @@
 #include "api/jinja/tmpl_entities.h"
+#include "base/hex.h"
 #include "api/jinja/tmpl_eval.h"
 #include "api/jinja/tmpl_str.h"
 #include <stdlib.h>
@@ -101,11 +102,9 @@ static size_t numbered(const char *s, size_t n, struct buf *b)
     bool     hex = n > 1 && (s[1] | 0x20) == 'x';
     uint32_t c = 0;
     for (from = i += hex; i < n; i++) {
-        uint32_t d = s[i] >= '0' && s[i] <= '9'                   ? (uint32_t)(s[i] - '0')
-                     : hex && ((unsigned)(s[i] | 0x20) - 'a') < 6 ? (uint32_t)((s[i] | 0x20) - 'a') + 10
-                                                                  : 99;
-        if (d == 99) break;
-        if (c < 0x1000000) c = c * (hex ? 16 : 10) + d;
+        int d = hex_value(s[i]);
+        if (d < 0 || (d > 9 && !hex)) break;
+        if (c < 0x1000000) c = c * (hex ? 16 : 10) + (uint32_t)d;
     }
     if (i == from) return 0;
     put_number(b, c);
@@ -139,8 +138,8 @@ static bool unescape(struct tmpl_eval *e, struct tv *s)
         size_t      at = p ? (size_t)(p - s->u.s) : s->n, left = s->n - at;
         buf_put(e->out, s->u.s + i, at - i);
         if (!p) break;
-        size_t len =
-            left > 1 ? p[1] == '#' ? numbered(p + 1, left - 1, e->out) : put_named(p + 1, left - 1, e->out) : 0;
+        size_t len = 0;
+        if (left > 1) len = p[1] == '#' ? numbered(p + 1, left - 1, e->out) : put_named(p + 1, left - 1, e->out);
         if (!len) buf_putc(e->out, '&');
         i = at + 1 + len;
         if (!tmpl_steps(e, 1)) return false;

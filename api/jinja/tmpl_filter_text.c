@@ -126,7 +126,8 @@ static bool f_tojson(struct tmpl_eval *e, const struct tv *v, const struct tmpl_
     if (indent->kind == TV_STR) {
         s.indent_text = *indent;
     } else if (tv_integer(indent, &n)) {
-        s.indent = n < 0 ? 0 : n > 64 ? 64 : (int32_t)n;
+        s.indent = n > 64 ? 64 : (int32_t)n;
+        if (n < 0) s.indent = 0;
     } else if (indent->kind != TV_ABSENT && indent->kind != TV_NONE) {
         return tmpl_fail(e, "tojson: indent is a number or a string");
     }
@@ -169,10 +170,12 @@ static bool f_from_json(struct tmpl_eval *e, const struct tv *v, const struct tm
                 ok = tmpl_over(e, "too much data from from_json");
                 break;
             }
-            for (uint32_t i = 0; i < kids; i++)
-                stack[n++] = x->kind == TV_SEQ ? &x->u.seq->v[i]
-                             : i % 2           ? &x->u.dict->v[i / 2].v
-                                               : &x->u.dict->v[i / 2].k;
+            for (uint32_t i = 0; i < kids; i++) {
+                if (x->kind == TV_SEQ)
+                    stack[n++] = &x->u.seq->v[i];
+                else
+                    stack[n++] = i % 2 ? &x->u.dict->v[i / 2].v : &x->u.dict->v[i / 2].k;
+            }
             if (x->kind == TV_SEQ)
                 x->u.seq->given = false;
             else
@@ -218,6 +221,14 @@ static bool f_float(struct tmpl_eval *e, const struct tv *v, const struct tmpl_a
     return true;
 }
 
+/* 0 to 35; 99: no digit of any base. */
+static uint32_t digit_value(char c)
+{
+    unsigned letter = (unsigned)(c | 0x20) - 'a';
+    if (c >= '0' && c <= '9') return (uint32_t)(c - '0');
+    return letter < 26 ? letter + 10 : 99;
+}
+
 /* The digits of a number in text, as int() takes them: sign, prefix of the base, single underscores. ABSENT: they are
  * none. */
 static bool whole_of_text(struct tmpl_eval *e, const struct tv *v, uint32_t base, struct tv *out)
@@ -231,7 +242,10 @@ static bool whole_of_text(struct tmpl_eval *e, const struct tv *v, uint32_t base
         n--;
     }
     char     mark = n > 2 && s[0] == '0' ? (char)(s[1] | 0x20) : 0;
-    uint32_t named = mark == 'x' ? 16 : mark == 'o' ? 8 : mark == 'b' ? 2 : 0;
+    uint32_t named = 0;
+    if (mark == 'x') named = 16;
+    if (mark == 'o') named = 8;
+    if (mark == 'b') named = 2;
     if (named && (base == named || !base)) {
         base = named;
         prefix = true;
@@ -247,10 +261,7 @@ static bool whole_of_text(struct tmpl_eval *e, const struct tv *v, uint32_t base
     if (!digits || !tmpl_bytes(e, n * 16)) return false;
     for (size_t i = 0; i < n; i++) {
         if (s[i] == '_' && (i || prefix) && i + 1 < n && s[i + 1] != '_') continue;
-        uint32_t d = s[i] >= '0' && s[i] <= '9'             ? (uint32_t)(s[i] - '0')
-                     : ((unsigned)(s[i] | 0x20) - 'a') < 26 ? (uint32_t)((s[i] | 0x20) - 'a') + 10
-                                                            : 99;
-        if (d >= base) return true;
+        if (digit_value(s[i]) >= base) return true;
         digits[k++] = s[i];
     }
     if (!k) return true;

@@ -17,7 +17,7 @@ static bool repr_of(struct tmpl_eval *e, const struct tv *v, bool ascii, struct 
         if (c < 0x80)
             buf_putc(e->out, (char)c);
         else
-            buf_printf(e->out, c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x", c);
+            text_put_escape(e->out, c);
     }
     return tmpl_take(e, mark, out);
 }

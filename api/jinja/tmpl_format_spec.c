@@ -63,7 +63,9 @@ static bool put_padded(struct tmpl_eval *e, const struct format_spec *f, char al
                        const char *head, const char *s, size_t n)
 {
     int64_t gap = (int64_t)f->width - (int64_t)strlen(head) - (int64_t)text_count(s, n);
-    int64_t left = gap <= 0 ? 0 : align == '>' ? gap : align == '^' ? gap / 2 : 0, inner = align == '=' ? gap : 0;
+    int64_t left = 0, inner = align == '=' ? gap : 0;
+    if (gap > 0 && align == '>') left = gap;
+    if (gap > 0 && align == '^') left = gap / 2;
     put_fill(e->out, fill, left);
     buf_puts(e->out, head);
     put_fill(e->out, fill, inner);
@@ -73,9 +75,15 @@ static bool put_padded(struct tmpl_eval *e, const struct format_spec *f, char al
     return tmpl_bytes(e, n) && tmpl_steps(e, (uint64_t)f->width / 64);
 }
 
+static struct tv fill_of(const struct format_spec *f)
+{
+    if (f->fill.kind != TV_ABSENT) return f->fill;
+    return f->zero ? TV_LIT("0") : TV_LIT(" ");
+}
+
 bool format_text(struct tmpl_eval *e, const struct format_spec *f, const char *s, size_t n)
 {
-    struct tv fill = f->fill.kind != TV_ABSENT ? f->fill : f->zero ? TV_LIT("0") : TV_LIT(" ");
+    struct tv fill = fill_of(f);
     if (f->precision >= 0) n = text_offset(s, n, (size_t)f->precision);
     return put_padded(e, f, f->align ? f->align : '<', &fill, "", s, n);
 }
@@ -84,8 +92,9 @@ bool format_text(struct tmpl_eval *e, const struct format_spec *f, const char *s
 static bool put_number(struct tmpl_eval *e, const struct format_spec *f, const char *head, const char *digits,
                        size_t n_digit, const char *tail, size_t n_tail)
 {
-    struct tv fill = f->fill.kind != TV_ABSENT ? f->fill : f->zero ? TV_LIT("0") : TV_LIT(" ");
-    char      align = f->align ? f->align : f->zero ? '=' : '>';
+    struct tv fill = fill_of(f);
+    char      align = f->zero ? '=' : '>';
+    if (f->align) align = f->align;
     size_t    mark = tmpl_mark(e), every = f->group && f->type && strchr("xXob", f->type) ? 4 : 3, want = n_digit;
     struct tv text;
     if (f->group && align == '=' && tv_str_is(&fill, "0")) {
@@ -102,10 +111,21 @@ static bool put_number(struct tmpl_eval *e, const struct format_spec *f, const c
 
 /* ---------------------------------------------------------------- numbers */
 
+static uint32_t base_of(char type)
+{
+    switch (type) {
+    case 'x':
+    case 'X': return 16;
+    case 'o': return 8;
+    case 'b': return 2;
+    default: return 10;
+    }
+}
+
 bool format_whole(struct tmpl_eval *e, const struct format_spec *f, const struct tv *v, uint32_t min_digits)
 {
     char      head[8] = "", type = f->type ? f->type : 'd';
-    uint32_t  base = type == 'x' || type == 'X' ? 16 : type == 'o' ? 8 : type == 'b' ? 2 : 10;
+    uint32_t  base = base_of(type);
     size_t    mark = tmpl_mark(e);
     struct tv digits, zero = tv_int(0);
     int       c = 0;

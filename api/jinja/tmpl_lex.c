@@ -1,4 +1,5 @@
 #include "api/jinja/tmpl_ast.h"
+#include "base/hex.h"
 #include "base/utf8.h"
 #include "api/jinja/tmpl_text.h"
 #include <stdio.h>
@@ -152,7 +153,20 @@ static size_t lex_digits(const struct lex *x, size_t i, bool (*is)(char), bool i
 }
 static bool is_bin(char c) { return c == '0' || c == '1'; }
 static bool is_oct(char c) { return c >= '0' && c <= '7'; }
-static bool is_hex(char c) { return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
+static bool is_hex(char c) { return hex_value(c) >= 0; }
+
+/* The digits behind "0b", "0o" and "0x". */
+static bool (*digits_of(char mark))(char)
+{
+    if (mark == 'b') return is_bin;
+    return mark == 'o' ? is_oct : is_hex;
+}
+
+static char closing(char bracket)
+{
+    if (bracket == '(') return ')';
+    return bracket == '[' ? ']' : '}';
+}
 static bool is_zero(char c) { return c == '0'; }
 
 /* Where the fraction or exponent of a float that begins at from ends; from: there is neither. i: behind its whole
@@ -179,8 +193,7 @@ static bool lex_number(struct lex *x)
         char c = from + 1 < x->n && x->s[from] == '0' ? (char)(x->s[from + 1] | 0x20) : 0;
         end = i;
         if (x->s[from] == '0') end = lex_digits(x, from, is_zero, false);
-        if (c == 'b' || c == 'o' || c == 'x')
-            i = lex_digits(x, from + 2, c == 'b' ? is_bin : c == 'o' ? is_oct : is_hex, true);
+        if (c == 'b' || c == 'o' || c == 'x') i = lex_digits(x, from + 2, digits_of(c), true);
         if ((c == 'b' || c == 'o' || c == 'x') && i > from + 2) end = i;
     }
     bool ok = lex_emit(x, real ? T_FLOAT : T_INT, 0, x->s + from, end - from);
@@ -249,7 +262,7 @@ static bool lex_tag(struct lex *x, bool block)
         if (k == sizeof lex_ops / sizeof *lex_ops) return lex_fail(x, "unexpected character");
         if (c == '(' || c == '[' || c == '{') {
             if (depth == LEX_NEST_MAX) return lex_fail(x, "nested too deeply");
-            open[depth++] = c == '(' ? ')' : c == '[' ? ']' : '}';
+            open[depth++] = closing(c);
         } else if (c == ')' || c == ']' || c == '}') {
             if (!depth || open[depth - 1] != c) return lex_fail(x, "a closing bracket that fits no opening one");
             depth--;
@@ -286,11 +299,6 @@ bool tmpl_lex(struct arena *a, const char *text, size_t n, struct tmpl_toks *out
     return lex_emit(&x, T_EOF, 0, NULL, 0);
 }
 
-static int hex_value(char c)
-{
-    return is_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 /* Python's "unicode-escape": an escape it does not know stays as it is. */
 bool tmpl_unescape(struct arena *a, const char *s, size_t n, const char **s_out, uint32_t *n_out)
 {
@@ -316,8 +324,10 @@ bool tmpl_unescape(struct arena *a, const char *s, size_t n, const char **s_out,
         } else if (c == '\n') {
             i += 2;
         } else if (c == 'x' || c == 'u' || c == 'U') {
-            size_t   len = c == 'x' ? 2 : c == 'u' ? 4 : 8;
+            size_t   len = 8;
             uint32_t cp = 0;
+            if (c == 'x') len = 2;
+            if (c == 'u') len = 4;
             if (i + 2 + len > n) return false;
             for (size_t j = 0; j < len; j++) {
                 int h = hex_value(s[i + 2 + j]);

@@ -60,8 +60,10 @@ static bool put_repr(struct tmpl_eval *e, const struct tv *v)
     bool                   dict = v->kind == TV_DICT, tuple = !dict && v->u.seq->type == SEQ_TUPLE, ok = enter(e);
     uint32_t               n = dict ? v->u.dict->n : v->u.seq->n;
     const struct tv_pair **pair = ok && dict ? sorted(e, v->u.dict) : NULL;
+    const char            *brackets = tuple ? "()" : "[]";
+    if (dict) brackets = "{}";
     ok = ok && (!dict || pair);
-    buf_putc(e->out, dict ? '{' : tuple ? '(' : '[');
+    buf_putc(e->out, brackets[0]);
     for (uint32_t i = 0; i < n && ok; i++) {
         if (i) buf_puts(e->out, ", ");
         ok = !dict || put_repr(e, &pair[i]->k);
@@ -69,7 +71,7 @@ static bool put_repr(struct tmpl_eval *e, const struct tv *v)
         ok = ok && put_repr(e, dict ? &pair[i]->v : &v->u.seq->v[i]);
     }
     if (tuple && n == 1) buf_putc(e->out, ',');
-    buf_putc(e->out, dict ? '}' : tuple ? ')' : ']');
+    buf_putc(e->out, brackets[1]);
     e->data_depth--;
     return ok;
 }
@@ -117,7 +119,10 @@ static bool put_seq(struct tmpl_eval *e, const struct tv_seq *q, size_t indent, 
             put_indent(e, indent + 1);
         }
     }
-    buf_puts(e->out, !tuple ? "]" : end == 2 ? ",)" : ")");
+    if (!tuple)
+        buf_putc(e->out, ']');
+    else
+        buf_puts(e->out, end == 2 ? ",)" : ")");
     return true;
 }
 
@@ -193,7 +198,8 @@ static bool put_string(struct tmpl_eval *e, const struct tv *v, size_t indent, s
     for (size_t at = 0, end; at < v->n; at = end) {
         end = line_end(v->u.s, v->n, at);
         bool   last = end == v->n;
-        size_t room = last ? (max > allowance ? max - allowance : 0) : max;
+        size_t room = max;
+        if (last) room = max > allowance ? max - allowance : 0;
         if (repr_width(e, v->u.s + at, end - at) <= room)
             put_part(e, &p, v->u.s + at, end - at);
         else if (!put_words(e, &p, v->u.s + at, end - at, max, last, allowance))
@@ -216,9 +222,13 @@ static bool put_value(struct tmpl_eval *e, const struct tv *v, size_t indent, si
     if (!tmpl_bytes(e, e->out->n - mark)) return false;
     e->out->n = mark;
     if (!enter(e)) return false;
-    bool ok = v->kind == TV_STR    ? put_string(e, v, indent, allowance)
-              : v->kind == TV_DICT ? put_dict(e, v->u.dict, indent, allowance)
-                                   : put_seq(e, v->u.seq, indent, allowance);
+    bool ok;
+    if (v->kind == TV_STR)
+        ok = put_string(e, v, indent, allowance);
+    else if (v->kind == TV_DICT)
+        ok = put_dict(e, v->u.dict, indent, allowance);
+    else
+        ok = put_seq(e, v->u.seq, indent, allowance);
     e->data_depth--;
     return ok;
 }

@@ -58,12 +58,16 @@ static void repr_str(struct buf *b, const char *s, size_t n)
         if (cp == (uint32_t)quote || cp == '\\') {
             buf_putc(b, '\\');
             buf_putc(b, (char)cp);
-        } else if (cp == '\n' || cp == '\r' || cp == '\t') {
-            buf_puts(b, cp == '\n' ? "\\n" : cp == '\r' ? "\\r" : "\\t");
+        } else if (cp == '\n') {
+            buf_puts(b, "\\n");
+        } else if (cp == '\r') {
+            buf_puts(b, "\\r");
+        } else if (cp == '\t') {
+            buf_puts(b, "\\t");
         } else if ((cp >= 0x20 && cp < 0x7f) || (cp >= 0x80 && text_is_printable(cp))) {
             buf_put(b, s + i, len);
         } else {
-            buf_printf(b, cp < 0x100 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%08x", cp);
+            text_put_escape(b, cp);
         }
     }
     buf_putc(b, quote);
@@ -89,7 +93,10 @@ static bool repr_seq(struct tmpl_eval *e, const struct tv_seq *q)
         if (!tv_repr(e, &q->v[i])) return false;
     }
     if (q->type == SEQ_TUPLE && q->n == 1) buf_putc(e->out, ',');
-    buf_puts(e->out, q->type == SEQ_TUPLE ? ")" : q->type == SEQ_LIST ? "]" : "])");
+    if (q->type == SEQ_TUPLE)
+        buf_putc(e->out, ')');
+    else
+        buf_puts(e->out, q->type == SEQ_LIST ? "]" : "])");
     return true;
 }
 
@@ -297,7 +304,8 @@ static bool json_box(struct tmpl_eval *e, const struct tv *v, const struct tv_js
     for (uint32_t i = 0; i < n; i++) {
         if (i) buf_put(b, s->item_sep.u.s, s->item_sep.n);
         if (pretty) json_newline(b, s, level + 1);
-        const struct tv_pair *p = dict ? &v->u.dict->v[order ? order[i] : i] : NULL;
+        uint32_t              at = order ? order[i] : i;
+        const struct tv_pair *p = dict ? &v->u.dict->v[at] : NULL;
         if (dict) {
             if (!json_key(e, &p->k, s)) return false;
             buf_put(b, s->key_sep.u.s, s->key_sep.n);
@@ -321,8 +329,10 @@ static bool json_value(struct tmpl_eval *e, const struct tv *v, const struct tv_
     case TV_FLOAT:
         if (isfinite(v->u.f))
             tv_print_float(b, v->u.f);
+        else if (isnan(v->u.f))
+            buf_puts(b, "NaN");
         else
-            buf_puts(b, isnan(v->u.f) ? "NaN" : v->u.f > 0 ? "Infinity" : "-Infinity");
+            buf_puts(b, v->u.f > 0 ? "Infinity" : "-Infinity");
         return true;
     case TV_STR: json_str(b, v->u.s, v->n, s->ascii); return true;
     case TV_DICT: break;

@@ -158,7 +158,8 @@ static bool bind_rest(struct tmpl_eval *e, const struct tmpl_node *n, const stru
     const struct tmpl_sym *name = &e->t->sym[n->sym];
     struct tv              caller = tv_undef("caller", 6);
     struct tv_dict        *by_name = n->flags & F_KWARGS ? tv_dict_new(e, a->n_kw) : NULL;
-    struct tv_seq         *rest = n->flags & F_VARARGS ? tv_seq_new(e, SEQ_TUPLE, a->n > n->n ? a->n - n->n : 0) : NULL;
+    uint32_t               n_rest = a->n > n->n ? a->n - n->n : 0;
+    struct tv_seq         *rest = n->flags & F_VARARGS ? tv_seq_new(e, SEQ_TUPLE, n_rest) : NULL;
     if (e->st) return false;
     for (uint32_t k = 0; k < a->n_kw; k++) {
         const struct tmpl_kw *kw = &a->kw[k];

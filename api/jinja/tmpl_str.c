@@ -162,9 +162,14 @@ static bool partition(struct tmpl_eval *e, const struct tv *v, const struct tv *
     size_t at = right ? text_rfind(v->u.s, v->n, sep->u.s, sep->n) : text_find(v->u.s, v->n, 0, sep->u.s, sep->n);
     bool   hit = at < v->n;
     q->n = 3;
-    q->v[0] = hit ? sub(v, 0, at) : right ? TV_LIT("") : *v;
-    q->v[1] = hit ? *sep : TV_LIT("");
-    q->v[2] = hit ? sub(v, at + sep->n, v->n - at - sep->n) : right ? *v : TV_LIT("");
+    q->v[0] = right ? TV_LIT("") : *v;
+    q->v[1] = TV_LIT("");
+    q->v[2] = right ? *v : TV_LIT("");
+    if (hit) {
+        q->v[0] = sub(v, 0, at);
+        q->v[1] = *sep;
+        q->v[2] = sub(v, at + sep->n, v->n - at - sep->n);
+    }
     *out = tv_seq(q);
     return true;
 }

@@ -1,4 +1,5 @@
 #include "api/jinja/tmpl_text.h"
+#include "base/utf8.h"
 #include <string.h>
 #include <utf8proc.h>
 
@@ -19,28 +20,14 @@ uint32_t text_cp(const char *s)
            (p[3] & 0x3fu);
 }
 
-size_t text_put_cp(char *d, uint32_t c)
+size_t text_put_cp(char *d, uint32_t c) { return utf8_encode(c, d); }
+
+void text_put_escape(struct buf *b, uint32_t c)
 {
-    if (c < 0x80) {
-        d[0] = (char)c;
-        return 1;
-    }
-    if (c < 0x800) {
-        d[0] = (char)(0xc0 | c >> 6);
-        d[1] = (char)(0x80 | (c & 0x3f));
-        return 2;
-    }
-    if (c < 0x10000) {
-        d[0] = (char)(0xe0 | c >> 12);
-        d[1] = (char)(0x80 | (c >> 6 & 0x3f));
-        d[2] = (char)(0x80 | (c & 0x3f));
-        return 3;
-    }
-    d[0] = (char)(0xf0 | c >> 18);
-    d[1] = (char)(0x80 | (c >> 12 & 0x3f));
-    d[2] = (char)(0x80 | (c >> 6 & 0x3f));
-    d[3] = (char)(0x80 | (c & 0x3f));
-    return 4;
+    if (c < 0x100)
+        buf_printf(b, "\\x%02x", c);
+    else
+        buf_printf(b, c < 0x10000 ? "\\u%04x" : "\\U%08x", c);
 }
 
 size_t text_lstrip_len(const char *s, size_t n)
@@ -147,7 +134,10 @@ static void text_put_mapped(struct buf *b, uint32_t cp, bool up, bool title)
         return;
     }
     utf8proc_int32_t c = (utf8proc_int32_t)cp;
-    c = !up ? utf8proc_tolower(c) : title ? utf8proc_totitle(c) : utf8proc_toupper(c);
+    if (!up)
+        c = utf8proc_tolower(c);
+    else
+        c = title ? utf8proc_totitle(c) : utf8proc_toupper(c);
     buf_put(b, d, text_put_cp(d, (uint32_t)c));
 }
 
@@ -160,7 +150,8 @@ void text_put_case(struct buf *b, const char *s, size_t n, enum text_case how)
         bool     up = how == TEXT_UPPER || (how != TEXT_LOWER && first);
         if (cp < 0x80) {
             bool letter = (cp | 0x20) >= 'a' && (cp | 0x20) <= 'z';
-            buf_putc(b, (char)(!letter ? cp : up ? cp & ~0x20u : cp | 0x20u));
+            if (letter) cp = up ? cp & ~0x20u : cp | 0x20u;
+            buf_putc(b, (char)cp);
             in_word = letter;
         } else {
             text_put_mapped(b, cp, up, how == TEXT_CAPITALIZE || how == TEXT_TITLE);

@@ -12,13 +12,16 @@ bool text_is_space(uint32_t cp); /* str.isspace, and re's \s */
 size_t text_lstrip_len(const char *s, size_t n);
 size_t text_rstrip_len(const char *s, size_t n);
 size_t text_put_cp(char *dst, uint32_t cp);            /* returns the bytes written, 1..4 */
+void   text_put_escape(struct buf *b, uint32_t cp);    /* as Python does: \xe9, \u20ac, \U0001f600 */
 size_t text_count(const char *s, size_t n);            /* number of code points */
 size_t text_offset(const char *s, size_t n, size_t i); /* byte offset of code point i; n if s has fewer */
 /* Number of bytes of the code point at s. */
 static inline size_t text_step(const char *s)
 {
     unsigned char c = (unsigned char)*s;
-    return c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+    if (c < 0x80) return 1;
+    if (c < 0xe0) return 2;
+    return c < 0xf0 ? 3 : 4;
 }
 /* Offset of the first occurrence at or after from, in linear time; n if there is none. text_rfind: of the last one. */
 size_t text_find(const char *s, size_t n, size_t from, const char *what, size_t n_what);

@@ -218,8 +218,11 @@ static uint32_t decimal(struct schema *s, uint64_t low, bool low_open, bool has_
     uint32_t r = RX_NONE, zeros = rx_cat(s->x, rx_of_byte(s->x, '.'), rx_repeat(s->x, digit(s, 0, 0), 1, 15));
     /* n and n.f lie within for low < n < high; n = low needs a fraction if it is open; n = high takes .000 alone */
     uint64_t from = low + 1;
-    uint32_t middle =
-        has_high ? (high > 0 && from <= high - 1 ? between(s, from, high - 1) : (uint32_t)RX_NONE) : from_on(s, from);
+    uint32_t middle = RX_NONE;
+    if (!has_high)
+        middle = from_on(s, from);
+    else if (high > 0 && from <= high - 1)
+        middle = between(s, from, high - 1);
     r = rx_cat(s->x, middle, rx_or2(s->x, RX_EMPTY, fraction(s, false)));
     uint32_t at_low = between(s, low, low);
     if (!has_high || low < high) {

@@ -245,10 +245,11 @@ uint32_t schema_object(struct schema *s, const json_t *node)
     uint32_t       room = (uint32_t)(json_object_size(properties) + json_array_size(json_object_get(node, "required")));
     struct member *m = calloc(room + 1, sizeof *m);
     if (!m) return schema_fail(s, "properties", "no memory");
-    uint32_t n = collect(s, node, m, room);
-    bool     open = additional ? !json_is_false(additional) : !properties && !s->form.closed;
-    uint32_t extra = open ? extra_rule(s, m, n, json_is_object(additional) ? additional : NULL) : UINT32_MAX;
-    uint32_t r = members(s, m, n, extra);
+    uint32_t      n = collect(s, node, m, room);
+    bool          open = additional ? !json_is_false(additional) : !properties && !s->form.closed;
+    const json_t *others = json_is_object(additional) ? additional : NULL;
+    uint32_t      extra = open ? extra_rule(s, m, n, others) : UINT32_MAX;
+    uint32_t      r = members(s, m, n, extra);
     free(m);
     return r;
 }

@@ -216,9 +216,10 @@ static enum status index_merges(struct tok_bpe *m, const struct tok_merges *merg
         buf_clear(&whole);
         buf_put(&whole, l, nl);
         buf_put(&whole, r + m->n_prefix, nr - m->n_prefix);
-        int64_t id = whole.failed ? TOK_NONE : tok_strs_find(m->text, whole.data ? whole.data : "", whole.n);
+        const char *joined = whole.data ? whole.data : "";
+        int64_t     id = whole.failed ? TOK_NONE : tok_strs_find(m->text, joined, whole.n);
         if (id < 0 || !(m->flags[id] & TOK_F_MODEL)) {
-            struct tok_span s = { whole.data ? whole.data : "", whole.n };
+            struct tok_span s = { joined, whole.n };
             st = tok_fail(e, "model.merges[%u]: makes the token \"%.*s\", which is not in model.vocab", i, shown(s),
                           s.p);
             break;

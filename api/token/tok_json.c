@@ -1,4 +1,6 @@
 #include "api/token/tok_json.h"
+#include "base/utf8.h"
+#include "base/hex.h"
 #include <string.h>
 
 enum { TOK_JSON_DEPTH_MAX = 64 };
@@ -30,8 +32,7 @@ static int hex4(const char *p, const char *end)
     if (end - p < 4) return -1;
     int v = 0;
     for (int i = 0; i < 4; i++) {
-        int c = (unsigned char)p[i], lower = c | 0x20;
-        int d = c >= '0' && c <= '9' ? c - '0' : lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+        int d = hex_value(p[i]);
         if (d < 0) return -1;
         v = v * 16 + d;
     }
@@ -40,21 +41,8 @@ static int hex4(const char *p, const char *end)
 
 static void put_utf8(struct buf *b, uint32_t cp)
 {
-    if (cp < 0x80) {
-        buf_putc(b, (char)cp);
-    } else if (cp < 0x800) {
-        buf_putc(b, (char)(0xc0 | cp >> 6));
-        buf_putc(b, (char)(0x80 | (cp & 0x3f)));
-    } else if (cp < 0x10000) {
-        buf_putc(b, (char)(0xe0 | cp >> 12));
-        buf_putc(b, (char)(0x80 | (cp >> 6 & 0x3f)));
-        buf_putc(b, (char)(0x80 | (cp & 0x3f)));
-    } else {
-        buf_putc(b, (char)(0xf0 | cp >> 18));
-        buf_putc(b, (char)(0x80 | (cp >> 12 & 0x3f)));
-        buf_putc(b, (char)(0x80 | (cp >> 6 & 0x3f)));
-        buf_putc(b, (char)(0x80 | (cp & 0x3f)));
-    }
+    char text[4];
+    buf_put(b, text, utf8_encode(cp, text));
 }
 
 /* After the backslash. */

@@ -140,7 +140,8 @@ static enum status merge_windows(const struct tok_bpe *m, struct tok_work *w, co
     for (size_t at = 0; at < x->n;) {
         size_t end = at;
         win.n = take(m, x, &end, size, win.id);
-        uint32_t n = merge(m, guard, &win), keep = end < x->n ? (n > TAIL ? n - TAIL : 0) : n;
+        uint32_t n = merge(m, guard, &win), keep = n;
+        if (end < x->n) keep = n > TAIL ? n - TAIL : 0;
         if (!keep || (first >= 0 && win.id[0] != first)) {
             *again = true;
             return ST_OK;

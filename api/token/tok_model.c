@@ -19,8 +19,10 @@ enum status tok_model_split(struct tok_model_parts *p, struct tok_json *j, const
         struct tok_span key, value;
         if (!tok_json_key(j, &key)) return tok_fail(e, "model: bad JSON at byte %zu", (size_t)(j->p - j->begin));
         bool vocab = key.n == 5 && !memcmp(key.p, "vocab", 5), merges = key.n == 6 && !memcmp(key.p, "merges", 6);
-        struct tok_span *large = vocab ? &p->vocab : merges ? &p->merges : NULL;
-        char             name[SHOWN + 1];
+        struct tok_span *large = NULL;
+        if (vocab) large = &p->vocab;
+        if (merges) large = &p->merges;
+        char name[SHOWN + 1];
         snprintf(name, sizeof name, "%.*s", shown(key), key.p);
         if (!tok_json_value(j, &value)) {
             st = tok_fail(e, "model.%s: bad JSON", name);
@@ -51,7 +53,8 @@ enum status tok_model_kind(const struct tok_model_parts *p, enum tok_kind *kind_
     const char *type = tok_type(p->rest);
     if (!*type) {
         bool scores = p->vocab.p && *p->vocab.p == '[';
-        *kind_out = p->merges.p ? TOK_BPE : scores ? TOK_UNIGRAM : TOK_WORDPIECE;
+        *kind_out = scores ? TOK_UNIGRAM : TOK_WORDPIECE;
+        if (p->merges.p) *kind_out = TOK_BPE;
         return ST_OK;
     }
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {

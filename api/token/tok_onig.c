@@ -1,5 +1,6 @@
 /* Over 500 lines: the reader of one grammar, Oniguruma's; its functions call one another. */
 #include "api/token/tok_onig.h"
+#include "base/hex.h"
 #include "api/token/tok_decompose.h"
 #include "api/token/tok_unicode.h"
 #include "api/token/tok_unicode_data.h"
@@ -121,9 +122,8 @@ static bool digits(struct reader *r, int base, int most, uint32_t *value)
     const char *first = r->p;
     *value = 0;
     for (; r->p < r->end && r->p - first < most; r->p++) {
-        int c = (unsigned char)*r->p, low = c | 0x20;
-        int d = c >= '0' && c <= '9' ? c - '0' : low >= 'a' && low <= 'f' ? low - 'a' + 10 : 99;
-        if (d >= base) break;
+        int d = hex_value(*r->p);
+        if (d < 0 || d >= base) break;
         *value = *value * (uint32_t)base + (uint32_t)d;
     }
     return r->p > first;

@@ -87,7 +87,8 @@ static enum status cut_words(struct cut *c, size_t n)
         int    now = 0;
         if (i < n) {
             uint32_t cp = tok_next(c->s, &i);
-            now = tok_is(cp, TRAIT_WORD) ? 1 : tok_is(cp, TRAIT_SPACE) ? 0 : 2;
+            now = tok_is(cp, TRAIT_SPACE) ? 0 : 2;
+            if (tok_is(cp, TRAIT_WORD)) now = 1;
         }
         if (now != kind) {
             if (kind) st = pass(c, begin, at);

@@ -154,24 +154,5 @@ static inline uint32_t tok_prev(const char *s, size_t *i)
 }
 static inline size_t tok_utf8_put(char *to, uint32_t cp) /* returns bytes written, 1..4 */
 {
-    if (cp < 0x80) {
-        to[0] = (char)cp;
-        return 1;
-    }
-    if (cp < 0x800) {
-        to[0] = (char)(0xc0 | cp >> 6);
-        to[1] = (char)(0x80 | (cp & 0x3f));
-        return 2;
-    }
-    if (cp < 0x10000) {
-        to[0] = (char)(0xe0 | cp >> 12);
-        to[1] = (char)(0x80 | (cp >> 6 & 0x3f));
-        to[2] = (char)(0x80 | (cp & 0x3f));
-        return 3;
-    }
-    to[0] = (char)(0xf0 | cp >> 18);
-    to[1] = (char)(0x80 | (cp >> 12 & 0x3f));
-    to[2] = (char)(0x80 | (cp >> 6 & 0x3f));
-    to[3] = (char)(0x80 | (cp & 0x3f));
-    return 4;
+    return utf8_encode(cp, to);
 }

@@ -167,7 +167,8 @@ static bool read_score(struct tok_span v, double *out)
         uint64_t d = (uint64_t)(*p - '0');
         full |= digits > (UINT64_MAX - d) / 10;
         if (!full) digits = digits * 10 + d;
-        shift += !full && fraction ? -1 : full && !fraction ? 1 : 0;
+        if (!full && fraction) shift--;
+        if (full && !fraction) shift++;
         if (shift > 1000) return false;
     }
     if (p < end && (*p | 0x20) == 'e') {

@@ -63,8 +63,9 @@ static uint32_t within(struct rx *x, uint32_t from, uint32_t to, uint32_t low, u
 
 uint32_t rx_of_chars(struct rx *x, uint32_t from, uint32_t to)
 {
+    uint32_t ascii_to = to < 0x7F ? to : 0x7F;
     uint32_t part[5] = {
-        from <= 0x7F && from <= to ? of_bytes(x, from, to < 0x7F ? to : 0x7F) : (uint32_t)RX_NONE,
+        from <= 0x7F && from <= to ? of_bytes(x, from, ascii_to) : (uint32_t)RX_NONE,
         within(x, from, to, 0x80, 0x7FF, 0xC0, 1),
         within(x, from, to, 0x800, 0xD7FF, 0xE0, 2),
         within(x, from, to, 0xE000, 0xFFFF, 0xE0, 2),

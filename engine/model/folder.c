@@ -95,10 +95,13 @@ bool folder_has_adapter(const char *path) { return exists(path, "adapter_config.
 
 static bool file_phrase(const char *path, char *text, size_t text_bytes)
 {
-    const char *what = ends_with(path, ".gguf")          ? "is a GGUF file, which is not read"
-                       : ends_with(path, ".safetensors") ? "is one file of a model"
-                       : is_pickle(path)                 ? "is a pickle file, which is never opened"
-                                                         : "is a file";
+    const char *what = "is a file";
+    if (ends_with(path, ".gguf"))
+        what = "is a GGUF file, which is not read";
+    else if (ends_with(path, ".safetensors"))
+        what = "is one file of a model";
+    else if (is_pickle(path))
+        what = "is a pickle file, which is never opened";
     snprintf(text, text_bytes,
              "%s; needed is the folder of a model with config.json, tokenizer.json and model.safetensors", what);
     return true;
@@ -149,12 +152,11 @@ bool folder_no_model(const char *path, char *text, size_t text_bytes)
     } else if (s.n_entry == 0) {
         snprintf(text, text_bytes, "is empty; needed are config.json, tokenizer.json and model.safetensors");
     } else if (*s.weights || *s.pickle || s.tokenizer_model || s.tekken) {
+        const char *found = s.tokenizer_model ? "tokenizer.model" : "tekken.json";
+        if (*s.pickle) found = s.pickle;
+        if (*s.weights) found = s.weights;
         snprintf(text, text_bytes,
-                 "holds %s but no config.json; needed are config.json, tokenizer.json and model.safetensors",
-                 *s.weights          ? s.weights
-                 : *s.pickle         ? s.pickle
-                 : s.tokenizer_model ? "tokenizer.model"
-                                     : "tekken.json");
+                 "holds %s but no config.json; needed are config.json, tokenizer.json and model.safetensors", found);
     } else {
         snprintf(text, text_bytes, "holds no model; needed are config.json, tokenizer.json and model.safetensors");
     }

@@ -31,7 +31,9 @@ static uint64_t layout(const struct packed *k)
     uint64_t h = k->p->n_job;
     for (uint32_t i = 0; i < k->p->n_job; i++) {
         const struct place_job *j = &k->p->job[i];
-        const void             *to = j->w ? j->w->data : j->order ? (const void *)j->order : j->vec;
+        const void             *to = j->vec;
+        if (j->order) to = j->order;
+        if (j->w) to = j->w->data;
         h = mix(h, (uint64_t)((const char *)to - k->base), j->dst_row, j->n_row);
         h = mix(h, j->src_row, j->src_col, (uint64_t)j->slot << 32 | j->layer);
         h = mix(h, hash_bytes(j->tensor->name, strlen(j->tensor->name), 0), 0,

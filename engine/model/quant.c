@@ -31,7 +31,9 @@ bool model_quant_named(const char *name, struct dev_quant *q_out, bool *head_out
 /* The inputs that one rank has of a matrix that is cut by columns: whole groups, and whole words of codes. */
 static bool slice_ok(const struct model_quant *q, uint32_t k)
 {
-    return k % (q->q.group ? q->q.group : q->method == QUANT_FP8 || q->method == QUANT_INT8 ? 1 : 8) == 0;
+    uint32_t unit = q->method == QUANT_FP8 || q->method == QUANT_INT8 ? 1 : 8;
+    if (q->q.group) unit = q->q.group;
+    return k % unit == 0;
 }
 
 enum status model_quant_check(const struct model_spec *spec, const struct model_load_cfg *cfg, enum dev_kind kind,

@@ -180,9 +180,11 @@ static enum status index_groups(struct quant_read *r, bool indexed)
         r->n_group = r->groups;
     }
     for (uint32_t i = 0; i < r->k; i++) {
-        uint32_t g = indexed            ? word_at(r->part[PART_INDEX], col + i)
-                     : r->quant.q.group ? (col + i) / r->quant.q.group
-                                        : 0;
+        uint32_t g = 0;
+        if (indexed)
+            g = word_at(r->part[PART_INDEX], col + i);
+        else if (r->quant.q.group)
+            g = (col + i) / r->quant.q.group;
         if (g >= r->groups) return read_fail(r, PART_INDEX, "a group that is not there", 0, col + i);
         r->group_of[i] = g - r->group0;
     }

@@ -98,7 +98,8 @@ enum status source_open(const struct source *s, const char *name, struct source_
         return source_errno(e);
     }
     struct stat st;
-    int         e = fstat(fd, &st) ? errno : S_ISREG(st.st_mode) ? 0 : S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
+    int         e = fstat(fd, &st) ? errno : 0;
+    if (!e && !S_ISREG(st.st_mode)) e = S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
     if (e) {
         LOG_DEBUG("source: %s cannot be read: %s", path, e == EINVAL ? "not a regular file" : strerror(e));
         close(fd);

@@ -127,7 +127,12 @@ static enum status read_file(const struct source_file *f, uint64_t offset, void 
     }
     client_give(o, g.c);
     if (!st) return ST_OK;
-    errno = st == ST_INVALID ? ESTALE : st == ST_TIMEOUT ? ETIMEDOUT : st == ST_CONFIG ? EACCES : EIO;
+    switch (st) {
+    case ST_INVALID: errno = ESTALE; break;
+    case ST_TIMEOUT: errno = ETIMEDOUT; break;
+    case ST_CONFIG: errno = EACCES; break;
+    default: errno = EIO;
+    }
     return ST_IO;
 }
 

@@ -120,9 +120,10 @@ void cpu_arith(const struct device *dev, enum dtype weights, const struct dev_qu
                size_t bytes)
 {
     const char     *isa = cpu_isa_name(((const struct cpu_dev *)dev)->isa);
-    enum arith_part keys = kv == DT_F32 ? PART_KEYS_F32 : kv == DT_F16 ? PART_KEYS_F16 : PART_KEYS_BF16;
-    bool            codes = q && q->code != DT_F32;
-    size_t          n = put(text, bytes, 0, "floats", arith_of(isa, PART_FLOATS));
+    enum arith_part keys = kv == DT_F16 ? PART_KEYS_F16 : PART_KEYS_BF16;
+    if (kv == DT_F32) keys = PART_KEYS_F32;
+    bool   codes = q && q->code != DT_F32;
+    size_t n = put(text, bytes, 0, "floats", arith_of(isa, PART_FLOATS));
     n = put(text, bytes, n, dtype_name(weights), arith_of(isa, product_of(weights, false)));
     bool full =
         codes && q->full && !q->act8 && !strcmp(isa, "amx"); /* int8 down to -128: by words there too (cpu_full_kind) */

@@ -341,7 +341,8 @@ static uint32_t attn_span(const struct attn_job *j)
 {
     uint32_t n_kv = j->o->n_kv_head, span = n_kv, most = j->queries / ATTN_FEW;
     while (j->n_thread > 1 && span > 1 && j->n_part * (n_kv / span) < 2 * j->n_thread) span = (span + 1) / 2;
-    return span < most ? span : most > 0 ? most : 1;
+    if (span < most) return span;
+    return most > 0 ? most : 1;
 }
 
 void cpu_attention(struct device *d, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv)

@@ -78,7 +78,8 @@ static void mul(struct part p, uint32_t n_row, uint32_t n_col)
 {
     for (uint32_t r = 0, n; r < n_row; r += n) {
         struct part q = p;
-        n = n_row == ROWS ? ROWS : n_row - r < TILE ? n_row - r : TILE;
+        n = n_row - r < TILE ? n_row - r : TILE;
+        if (n_row == ROWS) n = ROWS;
         q.out += r * p.out_row;
         q.x += r * p.x_row;
         amx_rows(n < TILE ? n : TILE);

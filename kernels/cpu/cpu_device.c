@@ -85,7 +85,11 @@ static const struct dev_ops cpu_ops = {
     .allgather = host_allgather,
 };
 
-static size_t within(size_t x, size_t low, size_t high) { return x < low ? low : x > high ? high : x; }
+static size_t within(size_t x, size_t low, size_t high)
+{
+    if (x < low) return low;
+    return x > high ? high : x;
+}
 
 /* What ops need beside their operands, as a share of the arena, so that small arenas stay usable. */
 static enum status cpu_take_scratch(struct cpu_dev *d)

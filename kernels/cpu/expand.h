@@ -14,7 +14,8 @@ static inline struct byte_tables byte_tables(enum dtype t)
     struct byte_tables   b;
     _Alignas(64) uint8_t high[128], low[128];
     for (int i = 0; i < 128; i++) {
-        bf16 v = f32_to_bf16(t == DT_I8 ? (float)i : i == 127 ? 480.0f : f8e4m3_to_f32((uint8_t)i));
+        float value = i == 127 ? 480.0f : f8e4m3_to_f32((uint8_t)i);
+        bf16  v = f32_to_bf16(t == DT_I8 ? (float)i : value);
         high[i] = (uint8_t)(v >> 8);
         low[i] = (uint8_t)v;
     }

@@ -215,6 +215,13 @@ struct embed_job {
     const struct dev_weight *w;
 };
 
+/* A code as the checkpoint has it: panels of some orders keep it in another form. */
+static uint8_t plain_code(enum gemm_order order, enum dtype t, uint8_t c)
+{
+    if (order == GEMM_QUADS) return c ^ 0x80;
+    return order == GEMM_PAIRS && t == DT_I8 ? gemm_sign_size(c) : c;
+}
+
 static void embed_codes(const struct dev_weight *w, uint32_t id, float *out)
 {
     enum gemm_order order = gemm_of(w)->order;
@@ -228,10 +235,7 @@ static void embed_codes(const struct dev_weight *w, uint32_t id, float *out)
             out[k] = ((float)(c >> shift & 15) - (w->zero ? f16_to_f32(((const f16 *)w->zero)[at]) : 8.0f)) *
                      f16_to_f32(((const f16 *)w->scale)[at]);
         else
-            out[k] = quant_code(w->dtype, order == GEMM_QUADS                        ? c ^ 0x80
-                                          : order == GEMM_PAIRS && w->dtype == DT_I8 ? gemm_sign_size(c)
-                                                                                     : c) *
-                     ((const float *)w->scale)[at];
+            out[k] = quant_code(w->dtype, plain_code(order, w->dtype, c)) * ((const float *)w->scale)[at];
     }
 }
 

@@ -81,7 +81,8 @@ static inline uint32_t gemm_round(uint32_t k, uint32_t to) { return (k + to - 1)
 /* Inputs with their padding. */
 static inline uint32_t gemm_k(enum dtype t, uint32_t k)
 {
-    return t == DT_I8 ? gemm_round(k, 64) : t == DT_F32 || t == DT_F16 ? k : gemm_round(k, 32);
+    if (t == DT_F32 || t == DT_F16) return k;
+    return gemm_round(k, t == DT_I8 ? 64 : 32);
 }
 /* Bytes of the numbers of one panel. */
 static inline size_t gemm_panel_bytes(enum dtype t, uint32_t k)
@@ -100,7 +101,8 @@ static inline const struct gemm_kind *gemm_of(const struct dev_weight *w) { retu
 static inline uint32_t gemm_side(const struct dev_weight *w, uint32_t panel)
 {
     uint32_t left = gemm_n_panel(w->n) - panel / GEMM_COLS * GEMM_COLS;
-    return w->dtype != DT_I4 || gemm_of(w)->order != GEMM_QUADS ? 1 : left < GEMM_COLS ? left : GEMM_COLS;
+    if (w->dtype != DT_I4 || gemm_of(w)->order != GEMM_QUADS) return 1;
+    return left < GEMM_COLS ? left : GEMM_COLS;
 }
 /* Where a panel begins. */
 static inline size_t gemm_panel_at(const struct dev_weight *w, uint32_t panel)

@@ -311,11 +311,10 @@ const struct gemm_kind *gemm_amx_kind(enum dtype t, bool act8)
     static const struct gemm_kind plain = { GEMM_PAIRS, bf16_row_bytes, row_prepare, bf16_mul },
                                   codes = { GEMM_PAIRS, bf16_row_bytes, row_prepare, code_mul },
                                   int8 = { GEMM_QUADS, int8_row_bytes, int8_row_prepare, int8_mul };
-    return t == DT_BF16                 ? &plain
-           : t == DT_F32 || t == DT_F16 ? NULL
-           : !act8                      ? &codes
-           : t == DT_I4                 ? gemm_vnni_kind(t, true)
-                                        : &int8;
+    if (t == DT_BF16) return &plain;
+    if (t == DT_F32 || t == DT_F16) return NULL;
+    if (!act8) return &codes;
+    return t == DT_I4 ? gemm_vnni_kind(t, true) : &int8;
 }
 #else
 typedef int gemm_amx_is_empty;

@@ -221,7 +221,8 @@ const struct gemm_kind *gemm_bf16_kind(enum dtype t, bool act8)
 {
     static const struct gemm_kind plain = { GEMM_PAIRS, bf16_row_bytes, row_prepare, bf16_mul },
                                   f8 = { GEMM_PAIRS, bf16_row_bytes, row_prepare, f8_mul };
-    return t == DT_BF16 ? &plain : t == DT_F8E4M3 ? &f8 : gemm_vnni_kind(t, act8);
+    if (t == DT_BF16) return &plain;
+    return t == DT_F8E4M3 ? &f8 : gemm_vnni_kind(t, act8);
 }
 #else
 typedef int gemm_bf16_is_empty;

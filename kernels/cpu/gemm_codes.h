@@ -29,7 +29,8 @@ typedef void codes_tile_fn(const struct codes_part *p, uint32_t cols);
 
 static inline enum codes codes_of(const struct dev_weight *w)
 {
-    return w->zero ? NIBBLES_ZERO : w->dtype == DT_I4 ? NIBBLES : BYTES;
+    if (w->zero) return NIBBLES_ZERO;
+    return w->dtype == DT_I4 ? NIBBLES : BYTES;
 }
 
 /* The next panel. */

@@ -57,9 +57,8 @@ INLINE void tile(const struct part *p, const int R, const int C)
         UNROLL for (int d = 0; d < C * DUOS; d++)
         {
             const float *to = p->out + (size_t)(2 * q) * p->ldo + 2 * d;
-            acc[q][d] = !p->add         ? vdupq_n_f32(0)
-                        : 2 * q + 1 < R ? vcombine_f32(vld1_f32(to), vld1_f32(to + p->ldo))
-                                        : vcombine_f32(vld1_f32(to), vld1_f32(to));
+            acc[q][d] = vdupq_n_f32(0);
+            if (p->add) acc[q][d] = vcombine_f32(vld1_f32(to), vld1_f32(2 * q + 1 < R ? to + p->ldo : to));
         }
     }
     for (uint32_t i = 0; i < p->n; i++, w += STEP) {
@@ -243,7 +242,8 @@ const struct gemm_kind *gemm_mmla_kind(enum dtype t, bool act8)
 {
     static const struct gemm_kind plain = { GEMM_EIGHTS, bf16_row_bytes, bf16_prepare, bf16_mul },
                                   int8 = { GEMM_EIGHTS, int8_bytes, int8_prepare, int8_mul };
-    return t == DT_BF16 ? &plain : t == DT_I8 && act8 ? &int8 : NULL;
+    if (t == DT_BF16) return &plain;
+    return t == DT_I8 && act8 ? &int8 : NULL;
 }
 #else
 typedef int gemm_mmla_is_empty;

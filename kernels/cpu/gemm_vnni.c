@@ -71,9 +71,10 @@ INLINE void tile16(const struct codes_part *p, const enum codes t, const int R, 
             UNROLL for (int r = 0; r < R; r++)
             {
                 __m512i sum = lane_of(tail + (size_t)r * p->x_stride);
-                sum = t == BYTES     ? _mm512_slli_epi32(sum, 7)
-                      : t == NIBBLES ? _mm512_slli_epi32(sum, 3)
-                                     : _mm512_mullo_epi32(sum, zero);
+                if (t == BYTES)
+                    sum = _mm512_slli_epi32(sum, 7);
+                else
+                    sum = t == NIBBLES ? _mm512_slli_epi32(sum, 3) : _mm512_mullo_epi32(sum, zero);
                 low[r][c] = _mm512_sub_epi32(_mm512_setzero_si512(), sum);
                 high[r][c] = _mm512_setzero_si512();
             }

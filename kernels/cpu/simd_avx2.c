@@ -196,7 +196,7 @@ V_INLINE void v_transpose(v16 *x)
 }
 
 #define MUL_ROWS       6
-#define MUL_COLS(rows) ((rows) == 1 ? 4 : (rows) == 2 ? 2 : 1)
+#define MUL_COLS(rows) (1 + ((rows) <= 2) + 2 * ((rows) == 1)) /* 4 of one row, 2 of two, 1 of more */
 #define SIMD_TABLE     simd_avx2
 #define SIMD_NAME      "avx2"
 #include "kernels/cpu/simd_body.h"

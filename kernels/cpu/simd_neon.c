@@ -197,8 +197,8 @@ V_INLINE void v_transpose(v16 *x) /* 4x4 where they stand, then the blocks */
             }
 }
 
-#define MUL_ROWS       6 /* 24 of 32 registers are sums */
-#define MUL_COLS(rows) ((rows) == 1 ? 4 : (rows) == 2 ? 2 : 1)
+#define MUL_ROWS       6                                       /* 24 of 32 registers are sums */
+#define MUL_COLS(rows) (1 + ((rows) <= 2) + 2 * ((rows) == 1)) /* 4 of one row, 2 of two, 1 of more */
 #define SIMD_TABLE     simd_neon
 #define SIMD_NAME      "neon"
 #include "kernels/cpu/simd_body.h"

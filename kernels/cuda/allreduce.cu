@@ -224,8 +224,9 @@ struct comm_shape {
 static struct comm_shape comm_shape(const struct comm_view *v, size_t bytes)
 {
     size_t   vecs = (bytes + 15) / 16;
-    unsigned block = vecs <= 64 ? 32 : vecs <= 2048 ? 128 : COMM_THREADS;
-    size_t   grid = (vecs + (size_t)block * COMM_VECS - 1) / ((size_t)block * COMM_VECS);
+    unsigned block = vecs <= 2048 ? 128 : COMM_THREADS;
+    if (vecs <= 64) block = 32;
+    size_t grid = (vecs + (size_t)block * COMM_VECS - 1) / ((size_t)block * COMM_VECS);
     return (struct comm_shape){ block, grid < v->blocks ? (unsigned)grid : v->blocks };
 }
 static bool comm_wide(const void *p) { return ((uintptr_t)p & 15) == 0; }

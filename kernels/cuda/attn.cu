@@ -208,9 +208,7 @@ template <int HD, int MT, int WARPS> struct attn_smem {
 
 /* A block has MT heads and 16 * WARPS rows; where that is less than a tile of the plan, several blocks share it. */
 template <int HD, int MT, int WARPS>
-__global__ void __launch_bounds__(WARPS * 32, HD > 128  ? 1
-                                              : MT == 2 ? 2
-                                                        : 3) k_attn_tile(const struct attn_args a)
+__global__ void __launch_bounds__(WARPS * 32, HD > 128 ? 1 : 3 - (MT == 2)) k_attn_tile(const struct attn_args a)
 {
     DYN_SMEM(char, smem);
     uint32_t lane = threadIdx.x & 31, warp = threadIdx.x / 32, g = lane / 4, n_unit = a.n_head / MT;

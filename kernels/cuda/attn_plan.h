@@ -32,11 +32,10 @@ static inline CUDA_BOTH uint32_t cuda_attn_stride(uint32_t dim) { return (dim / 
 /* The dims that kernels exist for; 0: none. */
 static inline CUDA_BOTH uint32_t cuda_attn_dim(uint32_t head_dim)
 {
-    return head_dim <= 32    ? 32
-           : head_dim <= 64  ? 64
-           : head_dim <= 80  ? 80
-           : head_dim <= 96  ? 96
-           : head_dim <= 128 ? 128
-           : head_dim <= 256 ? 256
-                             : 0;
+    if (head_dim <= 32) return 32;
+    if (head_dim <= 64) return 64;
+    if (head_dim <= 80) return 80;
+    if (head_dim <= 96) return 96;
+    if (head_dim <= 128) return 128;
+    return head_dim <= 256 ? 256 : 0;
 }

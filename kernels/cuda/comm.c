@@ -45,7 +45,9 @@ struct cuda_comm {
  * grows with the ranks what each must write. Sources: vllm#24532, #42324, #44079. */
 static size_t own_max(uint32_t n_rank)
 {
-    return n_rank <= 2 ? 2 << 20 : n_rank <= 4 ? 1 << 20 : n_rank <= 8 ? 256 << 10 : 64 << 10;
+    if (n_rank <= 2) return 2 << 20;
+    if (n_rank <= 4) return 1 << 20;
+    return n_rank <= 8 ? 256 << 10 : 64 << 10;
 }
 
 static size_t slot_bytes(uint32_t n_rank) { return (size_t)2 * n_rank * COMM_BLOCKS * COMM_TILE; }
@@ -298,15 +300,19 @@ static enum dev_ballot window_try(struct cuda_dev *d, char *why, size_t why_byte
     bool ok =
         c->nccl && nccl_done(d, c->api->CommWindowRegister(c->nccl, w->base, w->bytes, &w->win, NCCL_WINDOW_SYMMETRIC));
     c->voting = false;
-    snprintf(why, why_bytes, "%s",
-             ok ? "NCCL says that these GPUs cannot (NVLink or P2P between all, and NCCL_CUMEM_ENABLE not 0)"
-             : verdict(d) != DEV_BALLOT_OPEN ? "another rank failed"
-             : c->nccl                       ? c->api->GetLastError(c->nccl)
-                                             : "no communicator");
+    const char *cause;
+    if (ok)
+        cause = "NCCL says that these GPUs cannot (NVLink or P2P between all, and NCCL_CUMEM_ENABLE not 0)";
+    else if (verdict(d) != DEV_BALLOT_OPEN)
+        cause = "another rank failed";
+    else
+        cause = c->nccl ? c->api->GetLastError(c->nccl) : "no communicator";
+    snprintf(why, why_bytes, "%s", cause);
     pthread_mutex_unlock(&c->lock);
     if (!ok && !comm_aborted(c) && verdict(d) == DEV_BALLOT_OPEN)
         LOG_WARN("dev: gpu %d: NCCL registers no window of %zu bytes: %s", d->ordinal, w->bytes, why);
-    return !ok ? DEV_BALLOT_FAILED : w->win ? DEV_BALLOT_HAVE : DEV_BALLOT_NONE;
+    if (!ok) return DEV_BALLOT_FAILED;
+    return w->win ? DEV_BALLOT_HAVE : DEV_BALLOT_NONE;
 }
 
 /* The window is registered on every rank, or on none. ok_out: there is a communicator. */

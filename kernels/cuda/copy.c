@@ -127,7 +127,8 @@ static enum status copy_done(struct device *dev, enum dev_way way)
     }
     if (!is_lost(d) && e == cudaErrorNotReady) return ST_AGAIN;
     w->ended++;
-    return is_lost(d) ? ST_DEVICE : f->failed ? ST_IO : ST_OK;
+    if (is_lost(d)) return ST_DEVICE;
+    return f->failed ? ST_IO : ST_OK;
 }
 
 /* Portable: one registration serves the GPUs of all ranks. In one piece, so that no copy ever crosses a border between

@@ -84,7 +84,11 @@ bool gemm_run(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_
 /* ---------------------------------------------------------------- is it right */
 
 /* bf16 and f16 round the result to 8 and 11 bits; the rest is the order of the sum. */
-float gemm_error_max(enum dtype out) { return out == DT_F32 ? 1e-3f : out == DT_F16 ? 2e-3f : 1e-2f; }
+float gemm_error_max(enum dtype out)
+{
+    if (out == DT_F32) return 1e-3f;
+    return out == DT_F16 ? 2e-3f : 1e-2f;
+}
 
 /* Two words of the device for an answer: the end of the workspace, which no algorithm of a check needs whole. */
 static void *answer_at(struct cuda_dev *d) { return (char *)d->blas->workspace + GEMM_WORKSPACE; }

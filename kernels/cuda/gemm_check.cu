@@ -31,13 +31,13 @@ __global__ void __launch_bounds__(CHECK_THREADS)
     float          bad = 0.0f;
     for (uint32_t e = 0; e < CHECK_EACH; e++) {
         uint64_t id = (uint64_t)warp * CHECK_EACH + e;
-        size_t   at = id == 0   ? 0
-                      : id == 1 ? total - 1
-                      : id == 2 ? n - 1
-                      : id == 3 ? total - n
-                                : (size_t)(check_mix(id) % total); /* corners first */
-        size_t   r = at / n, c = at - r * n;
-        float    dot = 0.0f, square = 0.0f;
+        size_t   at = (size_t)(check_mix(id) % total);
+        if (id == 0) at = 0; /* corners first */
+        if (id == 1) at = total - 1;
+        if (id == 2) at = n - 1;
+        if (id == 3) at = total - n;
+        size_t r = at / n, c = at - r * n;
+        float  dot = 0.0f, square = 0.0f;
         for (uint32_t j = lane; j < k; j += 32) {
             float p = act_load(x[r * k + j]) * act_load(w[c * k + j]);
             dot += p, square = __fmaf_rn(p, p, square);

@@ -25,9 +25,15 @@ static const char magic[] = "spillway gemm algorithms 1";
 
 static enum dtype type_of(const char *s)
 {
-    return !strcmp(s, "bf16") ? DT_BF16 : !strcmp(s, "f16") ? DT_F16 : !strcmp(s, "f32") ? DT_F32 : DT_COUNT;
+    if (!strcmp(s, "bf16")) return DT_BF16;
+    if (!strcmp(s, "f16")) return DT_F16;
+    return !strcmp(s, "f32") ? DT_F32 : DT_COUNT;
 }
-static const char *type_name(enum dtype t) { return t == DT_BF16 ? "bf16" : t == DT_F16 ? "f16" : "f32"; }
+static const char *type_name(enum dtype t)
+{
+    if (t == DT_BF16) return "bf16";
+    return t == DT_F16 ? "f16" : "f32";
+}
 
 static bool hex_parse(const char *s, void *out, size_t bytes)
 {

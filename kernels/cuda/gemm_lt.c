@@ -6,7 +6,11 @@
 
 /* ---------------------------------------------------------------- the library's view */
 
-static int lt_type(enum dtype t) { return t == DT_F32 ? LT_R_32F : t == DT_F16 ? LT_R_16F : LT_R_16BF; }
+static int lt_type(enum dtype t)
+{
+    if (t == DT_F32) return LT_R_32F;
+    return t == DT_F16 ? LT_R_16F : LT_R_16BF;
+}
 
 /* Bytes, up to 16, that divide every row's address when the matrix begins at a multiple of 16. */
 static uint32_t row_align(uint32_t n, enum dtype t)

@@ -105,8 +105,9 @@ template <class T, int LANES> __global__ void __launch_bounds__(QKV_THREADS) k_q
     float f[QKV_EACH], g[QKV_EACH];
     act_load8<T>(f, u);
     act_load8<T>(g, v);
-    const float *norm = is_v ? NULL : is_q ? a.q_norm : a.k_norm;
-    float        sum = 0.0f;
+    const float *norm = is_q ? a.q_norm : a.k_norm;
+    if (is_v) norm = NULL;
+    float sum = 0.0f;
 #pragma unroll
     for (int k = 0; k < QKV_EACH; k++) sum = __fmaf_rn(f[k], f[k], __fmaf_rn(g[k], g[k], sum));
 #pragma unroll
@@ -155,8 +156,9 @@ template <class T> __global__ void __launch_bounds__(QKV_THREADS) k_qkv_odd(cons
     if (head >= n_head) return;
     bool         is_v = head >= a.n_head + a.n_kv_head, is_q = head < a.n_head;
     T           *x = (T *)a.qkv + ((size_t)row * n_head + head) * a.head_dim;
-    const float *norm = is_v ? NULL : is_q ? a.q_norm : a.k_norm;
-    float        scale = 1.0f, sum = 0.0f;
+    const float *norm = is_q ? a.q_norm : a.k_norm;
+    if (is_v) norm = NULL;
+    float scale = 1.0f, sum = 0.0f;
     if (norm) {
         for (uint32_t i = lane; i < a.head_dim; i += WARP) sum = __fmaf_rn(act_load(x[i]), act_load(x[i]), sum);
         scale = 1.0f / sqrtf(__fadd_rn(warp_sum(sum) / (float)a.head_dim, a.eps));

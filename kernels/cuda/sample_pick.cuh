@@ -61,6 +61,23 @@ __device__ __forceinline__ u64 sample_tiles(struct sample_shared *s, const float
     return block_sum_u64<SAMPLE_PICK>(s->tile[threadIdx.x]);
 }
 
+/* Pass 0 settles the distance from the best. Each later pass settles these bits of the order, from this bit on. */
+__device__ __forceinline__ int sample_shift(int pass)
+{
+    switch (pass) {
+    case 1: return 53;
+    case 2: return 42;
+    case 3: return 32;
+    case 4: return 10;
+    default: return 0;
+    }
+}
+__device__ __forceinline__ u64 sample_digits(int pass)
+{
+    if (pass == 0) return 0;
+    return pass <= 2 ? 2047 : 1023;
+}
+
 /* The last of those at least `floor` in order that together count (or weigh) `need`, best first: 1 <= need <= all there
  * is. Radix select: first by distance from the best, which spreads what matters over many bins, then by the bits of the
  * order, those of the value and those of the id, so that one id is left. */
@@ -70,8 +87,8 @@ __device__ __forceinline__ u64 sample_select(struct sample_shared *s, const floa
     u64      value = 0, known = 0; /* bits of the order that are settled */
     uint32_t bin0 = 0;
     for (int pass = 0; pass < 6; pass++) {
-        const int shift = pass == 1 ? 53 : pass == 2 ? 42 : pass == 3 ? 32 : pass == 4 ? 10 : 0;
-        const u64 digits = pass == 0 ? 0 : pass <= 2 ? 2047 : 1023;
+        const int shift = sample_shift(pass);
+        const u64 digits = sample_digits(pass);
         __syncthreads();
         for (uint32_t i = threadIdx.x; i < SAMPLE_BINS; i += SAMPLE_PICK) s->bin[i] = 0;
         __syncthreads();

@@ -325,10 +325,9 @@ enum dev_graph cuda_step_begin(struct device *dev, const struct dev_step *h, str
         if (d->group && !group_meet(d->group)) return DEV_EAGER;
     }
     s->open = !d->comm;
-    struct slot      *slot = &s->slot[s->begun % DEV_STEPS_MAX];
-    uint32_t          bucket = bucket_of(s, h), pad = bucket == BUCKETS          ? 0
-                                                      : buckets[bucket] < s->cap ? buckets[bucket]
-                                                                                 : s->cap;
+    struct slot *slot = &s->slot[s->begun % DEV_STEPS_MAX];
+    uint32_t     bucket = bucket_of(s, h), pad = 0;
+    if (bucket != BUCKETS) pad = buckets[bucket] < s->cap ? buckets[bucket] : s->cap;
     struct cuda_shape sh = shape_of(s, h, pad);
     struct cuda_place at = cuda_step_place(&sh);
     size_t bytes = cuda_step_pack(h, &sh, &at, s->split.n_unit ? &s->split : NULL, s->len, slot->in, &d->attn);

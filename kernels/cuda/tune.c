@@ -152,7 +152,8 @@ static uint32_t exact_rows(const struct tune *t)
     return CHECK_ROWS;
 #else
     uint32_t most = t->out == DT_F32 ? LOGIT_ROWS : GEMM_ROWS_MAX;
-    return t->rows_max < CHECK_ROWS ? CHECK_ROWS : t->rows_max < most ? t->rows_max : most;
+    if (t->rows_max < CHECK_ROWS) return CHECK_ROWS;
+    return t->rows_max < most ? t->rows_max : most;
 #endif
 }
 
@@ -221,7 +222,8 @@ static void tune_matrix(struct tune *t, const struct dev_matrix *x)
     t->x = take(t, (size_t)rows * x->k * 2);
     t->y = take(t, (size_t)rows * x->n * dtype_bytes(t->out));
     t->alone = take(t, (size_t)x->n * dtype_bytes(t->out));
-    t->n_copy = copies < COPIES_MIN ? COPIES_MIN : copies > COPIES_MAX ? COPIES_MAX : copies;
+    t->n_copy = copies > COPIES_MAX ? COPIES_MAX : copies;
+    if (copies < COPIES_MIN) t->n_copy = COPIES_MIN;
     for (uint32_t i = 0; i < t->n_copy && !t->st; i++) {
         if (i >= 2 && t->d->size - t->d->used < bytes + GEMM_ALIGN) { /* two large ones are cold as well */
             t->n_copy = i;

@@ -66,7 +66,6 @@ enum kv_evict_why {
 static inline enum kv_evict_why kv_evict_why(int class)
 {
     if (class == KV_CLASS_ENDED) return KV_EVICT_TTL;
-    return class < KV_CLASS_ORDINARY    ? KV_EVICT_PRIORITY
-           : class == KV_CLASS_ORDINARY ? KV_EVICT_LRU
-                                        : KV_EVICT_PRESSURE;
+    if (class < KV_CLASS_ORDINARY) return KV_EVICT_PRIORITY;
+    return class == KV_CLASS_ORDINARY ? KV_EVICT_LRU : KV_EVICT_PRESSURE;
 }

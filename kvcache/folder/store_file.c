@@ -235,7 +235,8 @@ static enum store_word open_header(int dir, uint64_t seq, bool *direct, struct s
                          direct); /* whatever somebody has put there: a link, a pipe */
     if (fd < 0) return open_failed(errno, fault_out);
     void *page = aligned_alloc(STORE_PAGE, STORE_PAGE);
-    int   error = !page ? ENOMEM : fstat(fd, &st) ? errno : 0;
+    int   error = page ? 0 : ENOMEM;
+    if (!error && fstat(fd, &st)) error = errno;
     if (!error && !S_ISREG(st.st_mode)) word = STORE_NO_FILE;
     if (!error && !word) error = all_read(fd, page, STORE_PAGE, 0);
     if (error == READ_ENDS) {

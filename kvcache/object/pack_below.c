@@ -108,7 +108,9 @@ static enum status open_pack(const struct kv_below_cfg *c, struct kv_below **b_o
     s->n_record = records_of(s->record_bytes, s->store->ops->object_bytes);
     s->buffer_bytes = pack_bytes(s->record_bytes, s->n_record);
     uint64_t objects = c->bytes / s->buffer_bytes * 4, entries = c->bytes / s->record_bytes; /* some are not full */
-    s->n_object_max = (uint32_t)(objects < 1024 ? 1024 : objects > OBJECTS_MAX ? OBJECTS_MAX : objects);
+    if (objects < 1024) objects = 1024;
+    if (objects > OBJECTS_MAX) objects = OBJECTS_MAX;
+    s->n_object_max = (uint32_t)objects;
     s->n_entry_max = (uint32_t)(entries > ENTRIES_MAX ? ENTRIES_MAX : entries + PACK_BUFFERS * s->n_record);
     for (int i = 0; i < PACK_BUFFERS; i++) s->buffer[i].object = PACK_NONE;
     enum status st = pack_index_open(s);

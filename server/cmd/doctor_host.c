@@ -28,7 +28,8 @@ static void limits(struct doctor *d)
     struct rlimit r;
     char          soft[32], hard[32], rdma[64];
     if (!getrlimit(RLIMIT_NOFILE, &r)) { /* the server raises its own limit as far as the hard one lets it */
-        enum doctor_state s = r.rlim_max < FILES_MIN ? DOCTOR_FAIL : r.rlim_max < FILES_GOOD ? DOCTOR_WARN : DOCTOR_OK;
+        enum doctor_state s = r.rlim_max < FILES_GOOD ? DOCTOR_WARN : DOCTOR_OK;
+        if (r.rlim_max < FILES_MIN) s = DOCTOR_FAIL;
         as_text(r.rlim_cur, 1, soft);
         as_text(r.rlim_max, 1, hard);
         doctor_say(d, s, "nofile",

@@ -12,8 +12,9 @@ static void put_json(struct doctor *d, enum doctor_state s, const char *name, co
 {
     const char *const part[][2] = { { "name", name }, { "state", state_name[s] }, { "found", found }, { "fix", fix } };
     uint32_t          n = d->n[DOCTOR_OK] + d->n[DOCTOR_WARN] + d->n[DOCTOR_FAIL];
+    buf_puts(&d->out, n > 1 ? ",\n  {" : "\n  {");
     for (int i = 0; i < 4; i++) {
-        buf_puts(&d->out, i ? ", " : n > 1 ? ",\n  {" : "\n  {");
+        if (i) buf_puts(&d->out, ", ");
         buf_printf(&d->out, "\"%s\": ", part[i][0]);
         json_put_str(&d->out, part[i][1], strlen(part[i][1]));
     }

@@ -335,5 +335,6 @@ int kv_main(int argc, char **argv)
     bool verify = !strcmp(o.verb, "verify");
     seal_close(o.keys.sealer);
     OPENSSL_cleanse(&o, sizeof o);
-    return code ? code : verify && (c.n_doubt || c.n_locked) ? 1 : 0;
+    if (code) return code;
+    return verify && (c.n_doubt || c.n_locked) ? 1 : 0;
 }

@@ -50,7 +50,8 @@ static bool is_option(const char *name, char **argv, int i, int argc, char **val
     size_t n = strlen(name);
     if (strncmp(argv[i], name, n) != 0 || (argv[i][n] && argv[i][n] != '=')) return false;
     *next_out = !argv[i][n];
-    *value_out = argv[i][n] ? argv[i] + n + 1 : i + 1 < argc ? argv[i + 1] : NULL;
+    *value_out = i + 1 < argc ? argv[i + 1] : NULL;
+    if (argv[i][n]) *value_out = argv[i] + n + 1;
     return true;
 }
 

@@ -118,7 +118,8 @@ int tune_main(int argc, char **argv)
                                 .line = line };
     model_spec_free(&spec);
     st = dev_tune(&cfg, path, sizeof path);
-    if (st) return st == ST_IO ? EXIT_IO : st == ST_CONFIG ? EXIT_CONFIG : EXIT_SOFTWARE;
+    if (st == ST_IO) return EXIT_IO;
+    if (st) return st == ST_CONFIG ? EXIT_CONFIG : EXIT_SOFTWARE;
     printf("written: %s\n", path);
     return 0;
 }

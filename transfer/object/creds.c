@@ -282,7 +282,8 @@ enum status creds_get(struct creds_source *c, const char *refused, struct creds 
         struct creds fresh;
         char         reason[CREDS_WHY] = "";
         st = c->ask(c, &fresh, reason, sizeof reason);
-        c->again_s = !st ? 0 : now_s + (old_serves ? RETRY_S : SOON_S);
+        c->again_s = now_s + (old_serves ? RETRY_S : SOON_S);
+        if (!st) c->again_s = 0;
         if (!st && was_refused && !strcmp(fresh.id, c->now.id)) {
             snprintf(reason, sizeof reason, "they were refused as expired, and there are no newer ones");
             st = ST_CONFIG;

@@ -116,7 +116,8 @@ static enum status sign(const struct s3 *s, struct s3_call *c, const char *path,
     ok = ok && add_header(c, "authorization", buf_cstr(&auth));
     c->headers = ok ? curl_slist_append(c->headers, "content-type:") : c->headers; /* curl's own would say: a form */
     buf_free(&auth);
-    return ok ? ST_OK : st ? st : ST_NOMEM;
+    if (ok) return ST_OK;
+    return st ? st : ST_NOMEM;
 }
 
 /* ---- the answer */
@@ -317,7 +318,8 @@ static enum s3_verdict judge_error(struct s3 *s, struct s3_call *c, uint64_t now
     else
         snprintf(text, sizeof text, "%ld %.40s%s%.60s", c->code, e.code, *e.message ? ": " : "", e.message);
     if (c->code == 412) snprintf(text, sizeof text, "412: the object has changed while it was read");
-    enum status st = busy ? ST_PEER_LOST : c->code == 412 ? ST_INVALID : ST_CONFIG;
+    enum status st = c->code == 412 ? ST_INVALID : ST_CONFIG;
+    if (busy) st = ST_PEER_LOST;
     if (c->code == 404 && strcmp(e.code, "NoSuchBucket")) st = ST_NOT_FOUND;
     s3_call_fail(s, c, st, text);
     return S3_DONE;

@@ -220,7 +220,8 @@ static void wait_for_events(struct room *l)
     }
     for (uint32_t i = 0; i < PEER_GUESTS_MAX; i++) anybody |= add_speaker(p, &n, &l->guest[i]);
     if (!ucx_arm(l->u)) return;
-    int ms = ucx_in_flight(l->u) ? FLIGHT_MS : anybody ? TURN_MS : -1; /* UCX has lost wake-ups of GETs before */
+    int ms = anybody ? TURN_MS : -1;
+    if (ucx_in_flight(l->u)) ms = FLIGHT_MS; /* UCX has lost wake-ups of GETs before */
     if (poll(p, n, ms) > 0 && p[0].revents) (void)!read(l->wake[0], drop, sizeof drop);
 }
 

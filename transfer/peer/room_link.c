@@ -62,9 +62,9 @@ static size_t bytes_of(const struct room_packet *p)
     bool keys = p->note.type == PEER_ASK || p->note.type == PEER_ASKED;
     bool where = p->note.type == PEER_ANSWER || p->note.type == PEER_ANSWERED;
     CHECK((!keys && !where) || p->note.n <= PWIRE_KEYS_MAX);
-    return offsetof(struct room_packet, note.key) + (keys    ? p->note.n * sizeof *p->note.key
-                                                     : where ? p->note.n * sizeof *p->note.where
-                                                             : 0);
+    size_t head = offsetof(struct room_packet, note.key);
+    if (keys) return head + p->note.n * sizeof *p->note.key;
+    return where ? head + p->note.n * sizeof *p->note.where : head;
 }
 
 enum status room_send(int fd, const struct room_packet *p, int pass_fd)

@@ -52,7 +52,7 @@ static enum status create_parts(struct engine *e, const uint32_t *eos_id)
     struct kv_cfg         kc = {
                 .n_block = c->n_block,
                 .block_tokens = c->block_tokens,
-                .n_seq_max = c->seqs_max + (c->tiers ? KV_LOADS_MAX + KV_OFFERS_MAX + KV_AUDITS : 0) +
+                .n_seq_max = c->seqs_max + (c->tiers ? KV_LOADS_MAX + KV_OFFERS_MAX + KV_AUDITS + KV_MOVES : 0) +
                              (c->kv_pin_percent ? KV_PINS_MAX : 0),
                 .seq_tokens_max = c->context_max,
                 .prefix_cache = c->prefix_cache,

@@ -258,7 +258,7 @@ static void count_all(const struct kv_host *h, struct count *c)
     }
     for (uint32_t i = 0; i < h->n_flight_max; i++) {
         const struct host_flight *f = &h->flight[i];
-        c->flights += f->used && (f->kind == FLIGHT_COPY || f->kind == FLIGHT_WRITE);
+        c->flights += f->used && (f->kind == FLIGHT_COPY || f->kind == FLIGHT_WRITE || f->kind == FLIGHT_MOVE);
     }
 }
 

@@ -47,6 +47,7 @@ enum flight_kind {
     FLIGHT_READ,
     FLIGHT_COPY,
     FLIGHT_CHECK, /* of a digest, for a lease; the lease is its reader */
+    FLIGHT_MOVE,  /* of a slot that is read in place, to the device */
     FLIGHT_WRITE,
     FLIGHT_AUDIT_READ,
     FLIGHT_AUDIT_COPY

@@ -139,6 +139,7 @@ static void finish(struct kv_tiers *t, const struct xfer_done *d)
     case FLIGHT_READ: up_read_done(t, f, d); break;
     case FLIGHT_COPY: up_copy_done(t, f, d); break;
     case FLIGHT_CHECK: place_checked(t, f, d); break;
+    case FLIGHT_MOVE: move_done(t, f, d); break;
     case FLIGHT_AUDIT_READ: audit_read_done(t, f, d); break;
     case FLIGHT_AUDIT_COPY: audit_copy_done(t, f, d); break;
     }
@@ -172,6 +173,7 @@ bool kv_tiers_turn(struct kv_tiers *t)
     order_turn(&t->host);
     up_turn(t); /* loads go first */
     down_turn(t);
+    move_turn(t);
     return any;
 }
 
@@ -201,12 +203,14 @@ void kv_tiers_close(struct kv_tiers *t, uint64_t flush_us)
         kv_tiers_all_gave_way(t);
         audit_stop(t);
         up_close(t);
+        move_end(t);
         if (!t->hand.held) drain_all(t, t->cfg.clock() + flush_us, kv_tiers_turn);
         down_close(t);
         while (kv_tiers_busy(t))
             if (!kv_tiers_turn(t)) nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
         up_close(t);
         down_close(t);
+        move_end(t);
         xfer_seg_drop(t->cfg.xfer, t->host.seg);
     }
     below_close(t);

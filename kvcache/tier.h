@@ -28,7 +28,8 @@ enum {
     KV_LOADS_MAX = 16,
     KV_OFFERS_MAX = 32,
     KV_ASK_MAX = 2048,
-    KV_AUDITS = 1
+    KV_AUDITS = 1,
+    KV_MOVES = 1
 }; /* KV_ASK_MAX: most blocks of one load; half of the offers are for parcels */
 
 /* Descriptors from the previous process (tier_hand.h). kv_tiers_open takes ownership: it closes what it cannot use and then takes
@@ -65,6 +66,9 @@ struct kv_tiers_cfg {
     const char              *shared_name;                     /* as in store.h */
     bool                     shared;                          /* other servers use the folder too */
     uint32_t                 shared_scan_us, shared_grace_us; /* as in store.h; 0: the defaults */
+    /* With in_place: a block is copied up after so many reads, each a step of a sequence, if the pool has room; by then they
+     * have cost as much as the copy does. 0: never */
+    uint32_t in_place_reads;
     bool     in_place;        /* the device reads the slab (kv_tiers_slab): blocks are guests of its tree, not copied */
     bool     audit;           /* blocks that other processes computed are recomputed before use (tier_audit.c) */
     uint32_t audit_every;     /* with audit: also one in audit_every loaded blocks; 0: none */
@@ -75,7 +79,7 @@ struct kv_tiers_cfg {
     uint64_t (*clock)(void);
     uint64_t (*wall)(void); /* wall time in seconds, for times that outlive the process; NULL: the system's clock */
 };
-/* Reserves the host's bytes and opens the places below. Needs KV_LOADS_MAX + KV_OFFERS_MAX + KV_AUDITS sequences of kv.
+/* Reserves the host's bytes and opens the places below. Needs KV_LOADS_MAX + KV_OFFERS_MAX + KV_AUDITS + KV_MOVES sequences of kv.
  * err: one line. */
 enum status kv_tiers_open(const struct kv_tiers_cfg *cfg, struct kv_tiers **t_out, char *err, size_t err_bytes);
 /* The number of slots of the host's slab: so many guests the kv needs with cfg.in_place. */
@@ -175,6 +179,7 @@ struct kv_tiers_stats {
     uint64_t             n_failed_io;
     uint64_t             n_loaded;                  /* blocks loaded to the device, or to be read in place */
     uint64_t             n_in_place;                /* of them, those that are read in place */
+    uint64_t             n_moved;                   /* of those, later copied up */
     uint32_t             n_guest;                   /* slots that the device may read at the moment */
     uint64_t             n_audit, n_audit_mismatch; /* blocks recomputed; of them, those with other bytes */
     struct kv_below_counts store;                   /* sum over all places below the host */

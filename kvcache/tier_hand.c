@@ -195,6 +195,7 @@ static bool come_to_rest(struct kv_tiers *t)
         drain_device_end(t);
     }
     down_close(t);
+    move_end(t);
     if (!place_vacate(t) || kv_tiers_busy(t)) return false;
     t->hand.flush_end_us = 0;
     return true;

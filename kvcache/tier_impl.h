@@ -107,6 +107,22 @@ struct in_place {
     uint32_t first, n;
 };
 
+/* Guests on their way to the pool (tier_move.c). */
+enum { MOVE_BLOCKS = 32 };
+struct move {
+    bool          active, giving_up;
+    struct kv_seq kv; /* active: the blocks that they will have */
+    uint32_t      n, n_posted, n_flight;
+    int32_t       slot[MOVE_BLOCKS];
+    uint32_t      guest[MOVE_BLOCKS]; /* the slot once its bytes are on the device; KV_NONE before */
+    uint64_t      after_step;
+    struct rent { /* of a guest */
+        uint64_t at_step;
+        uint32_t n_read;
+    } * rent;      /* [n_slot] */
+    uint32_t next; /* slot to look at */
+};
+
 struct kv_tiers {
     struct kv_tiers_cfg cfg;
     struct kv_key       fingerprint;
@@ -134,12 +150,14 @@ struct kv_tiers {
     struct shrink         shrink;
     struct audit          audit;
     struct in_place       place;
+    struct move           move;
     uint64_t              below_again_us; /* time of the next attempt after a failed below_reopen */
     struct kv_tiers_stats stats;
 };
 
-/* Calls run in one direction: tier.c calls all files below; tier_hand.c calls drain, down, up, tier_place.c and audit;
- * tier_drain.c calls down; tier_down.c calls tier_parcel.c; tier_down.c and tier_purge.c call up; tier_up.c calls audit, tier_place.c, tier_price.c and
+/* Calls run in one direction: tier.c calls all files below; tier_hand.c calls drain, down, up, tier_move.c, tier_place.c and
+ * audit; tier_drain.c calls down; tier_down.c calls tier_parcel.c; tier_down.c and tier_purge.c call up; tier_up.c calls
+ * audit, tier_place.c, tier_price.c and
  * tier_seek.c; and all of them call host.c, tier_below.c, tier_key.c
  * and tier_state.c. */
 
@@ -260,6 +278,13 @@ uint32_t place_settle(struct kv_tiers *t, struct load *l, uint32_t n);
 /* Before the slab is handed over nobody may read it. true: nobody does. */
 bool place_vacate(struct kv_tiers *t);
 bool place_is_sound(const struct kv_tiers *t);
+/* tier_move.c */
+enum status move_open(struct kv_tiers *t); /* after kv_host_init */
+void        move_close(struct kv_tiers *t);
+void        move_lease(struct kv_tiers *t, int32_t slot); /* it is a guest from now on */
+void        move_turn(struct kv_tiers *t);
+void        move_done(struct kv_tiers *t, struct host_flight *f, const struct xfer_done *d);
+void        move_end(struct kv_tiers *t); /* gives up what moves, and its blocks as soon as nothing is in flight */
 /* tier_audit.c */
 enum status audit_open(struct kv_tiers *t); /* before below_open */
 void        audit_close(struct kv_tiers *t);

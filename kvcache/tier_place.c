@@ -16,10 +16,14 @@ enum status place_open(struct kv_tiers *t)
 {
     if (!t->cfg.in_place) return ST_OK;
     t->place.leaving = calloc(t->host.n_slot, sizeof *t->place.leaving);
-    return t->place.leaving ? ST_OK : ST_NOMEM;
+    return t->place.leaving ? move_open(t) : ST_NOMEM;
 }
 
-void place_close(struct kv_tiers *t) { free(t->place.leaving); }
+void place_close(struct kv_tiers *t)
+{
+    free(t->place.leaving);
+    move_close(t);
+}
 
 void kv_tiers_slab(const struct kv_tiers *t, const unsigned char **payload_out, uint64_t *stride_out)
 {
@@ -127,6 +131,7 @@ uint32_t place_settle(struct kv_tiers *t, struct load *l, uint32_t n)
             is_guest = kv_guest_add(t->cfg.kv, &l->kv, ids, (uint32_t)slot);
             t->stats.n_loaded++;
             t->stats.n_in_place += is_guest;
+            if (is_guest) move_lease(t, slot);
             t->stats.tier[KV_TIER_HOST].hit_blocks +=
                 !l->read[k]; /* a block of a store went through the host: one hit, of that store */
         }

@@ -14,6 +14,7 @@ bool purge_turn(struct kv_tiers *t)
     audit_stop(t);
     up_discard(t);
     down_close(t);
+    move_end(t);
     if (tiers_moving(t) || (a->purge == PURGE_DEVICE && !a->gave_way)) return true;
     n = below_purge(t);
     n += audit_drop_slots(t, true);

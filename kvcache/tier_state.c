@@ -10,7 +10,7 @@ bool kv_tiers_busy(const struct kv_tiers *t)
 
 bool tiers_moving(const struct kv_tiers *t)
 {
-    bool any = flights_out(&t->host);
+    bool any = flights_out(&t->host) || t->move.active;
     for (int i = 0; i < KV_OFFERS_MAX; i++) any |= t->offer[i].used;
     for (int i = 0; i < KV_LOADS_MAX; i++) any |= t->load[i].used && !t->load[i].settled;
     return any;

@@ -461,6 +461,7 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
 
 void up_yield(struct kv_tiers *t)
 {
+    move_end(t);
     for (uint32_t i = 0; i < KV_LOADS_MAX; i++) {
         struct load *l = &t->load[i];
         if (!l->used) continue;

@@ -22,7 +22,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { SECRETS = STORE_KEYS_MAX * SEAL_SECRET };
+enum {
+    SECRETS = STORE_KEYS_MAX * SEAL_SECRET,
+    LINK_READS =
+        2 /* a step over the link costs 0.7 to 0.9 of a copy more than one from the pool: docs/design/in_place.md */
+};
 
 struct boot_tiers {
     struct xfer         *xfer;
@@ -238,6 +242,7 @@ int boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out)
         b->device != DEV_CUDA || c->deterministic; /* else bits depend on the batch, and nothing can be compared */
     t->cfg.audit_every = c->kv_audit_every;
     t->cfg.in_place = reads_in_place(b, pool);
+    if (b->device == DEV_CUDA) t->cfg.in_place_reads = LINK_READS; /* the cpu's host memory is as near as its pool */
     if (!t->cfg.audit)
         LOG_INFO(
             "kv: blocks are not computed again to compare them: that needs --deterministic on a GPU; digests and identity are checked");

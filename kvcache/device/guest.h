@@ -6,6 +6,7 @@
  * enqueued before is done.
  *
  *   out --kv_guest_add--> in the tree, held by tables or by children --(nobody needs it)--> left --kv_guest_left--> out
+ *                                                                    --kv_guests_up-->
  *
  * A guest is never evicted, because that would free no block of the pool. It leaves the tree as soon as no table names it
  * and no child hangs on it; so a path of guests lasts as long as a block of the pool behind it. */
@@ -17,4 +18,10 @@
 bool     kv_guest_add(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_t guest);
 uint32_t kv_guest_left(struct kv *kv);        /* a guest that has left the tree; each is told once. KV_NONE: no more */
 uint32_t kv_guests_left(const struct kv *kv); /* number of those */
+/* Tables that name the guest; 0: none, or it is not in the tree. */
+uint32_t kv_guest_tables(const struct kv *kv, uint32_t guest);
+/* Blocks of the pool take the place of guests, in the tree and in every table. s: private blocks only, whose bytes are
+ * those of guest[s->n_block]; KV_NONE: of none. A guest that is no longer in the tree, or is about to be copied from,
+ * stays what it is. Blocks that moved go from s to the tree. Returns their number. */
+uint32_t kv_guests_up(struct kv *kv, struct kv_seq *s, const uint32_t *guest);
 bool     kv_guest_in(const struct kv *kv, uint32_t guest); /* it is in the tree */

@@ -25,12 +25,14 @@ enum status kv_radix_init(struct kv_radix *t, uint32_t n_pool, uint32_t n_guest,
     t->bucket = malloc(t->n_bucket * sizeof *t->bucket);
     t->stem = malloc(t->n_stem * sizeof *t->stem);
     t->heap = calloc(n_block, sizeof *t->heap);
-    if (!t->node || !t->token || !t->bucket || !t->stem || !t->heap) {
+    if (n_guest) t->kin = malloc(n_block * sizeof *t->kin);
+    if (!t->node || !t->token || !t->bucket || !t->stem || !t->heap || (n_guest && !t->kin)) {
         kv_radix_close(t);
         return ST_NOMEM;
     }
     memset(t->bucket, 0xff, t->n_bucket * sizeof *t->bucket); /* KV_NONE */
     memset(t->stem, 0xff, t->n_stem * sizeof *t->stem);
+    if (t->kin) memset(t->kin, 0xff, n_block * sizeof *t->kin);
     for (uint32_t i = 0; i < n_block; i++) t->node[i].heap_pos = KV_NONE;
     /* Prompts come from outside: an unknown seed keeps anyone from building one long bucket. Nothing but speed depends
      * on it. */
@@ -45,6 +47,7 @@ void kv_radix_close(struct kv_radix *t)
     free(t->bucket);
     free(t->stem);
     free(t->heap);
+    free(t->kin);
     *t = (struct kv_radix){ 0 };
 }
 
@@ -137,37 +140,47 @@ uint32_t kv_radix_walk(const struct kv_radix *t, struct kv_salt salt, uint32_t *
     return i;
 }
 
-void kv_radix_insert(struct kv_radix *t, uint32_t block, struct kv_salt salt, uint32_t parent, const uint32_t *ids)
+static bool has_list(const struct kv_radix *t, uint32_t parent) { return parent != KV_NONE && parent >= t->n_pool; }
+
+static void kin_add(struct kv_radix *t, uint32_t block, uint32_t parent)
+{
+    if (!has_list(t, parent)) return;
+    uint32_t *first = &t->kin[parent].first;
+    t->kin[block].prev = KV_NONE;
+    t->kin[block].next = *first;
+    if (*first != KV_NONE) t->kin[*first].prev = block;
+    *first = block;
+}
+
+static void kin_remove(struct kv_radix *t, uint32_t block, uint32_t parent)
+{
+    if (!has_list(t, parent)) return;
+    struct kv_kin *k = &t->kin[block];
+    if (k->next != KV_NONE) t->kin[k->next].prev = k->prev;
+    if (k->prev != KV_NONE)
+        t->kin[k->prev].next = k->next;
+    else
+        t->kin[parent].first = k->next;
+}
+
+/* Into the chains of its bucket and its stem. */
+static void link_in(struct kv_radix *t, uint32_t block)
 {
     struct kv_node *n = &t->node[block];
-    CHECK(n->gen == 0);
-    uint64_t  h = node_hash(t, salt, parent, ids);
-    uint32_t *head = &t->bucket[h & (t->n_bucket - 1)];
-    *n = (struct kv_node){
-        .hash = h, .gen = ++t->gen, .salt = salt, .parent = parent, .next = *head, .heap_pos = KV_NONE
-    };
+    uint32_t       *head = &t->bucket[n->hash & (t->n_bucket - 1)];
+    uint32_t       *stem = stem_of(t, n->salt, n->parent, &t->token[(size_t)block * t->block_tokens]);
+    n->next = *head;
     *head = block;
-    memcpy(&t->token[(size_t)block * t->block_tokens], ids, t->block_tokens * sizeof *ids);
-    if (parent != KV_NONE) {
-        CHECK(t->node[parent].gen != 0);
-        CHECK(t->node[parent].heap_pos == KV_NONE);
-        t->node[parent].n_child++;
-    }
-    uint32_t *stem = stem_of(t, salt, parent, ids);
     n->stem_prev = KV_NONE;
     n->stem_next = *stem;
     if (*stem != KV_NONE) t->node[*stem].stem_prev = block;
     *stem = block;
-    t->n_node++;
 }
 
-void kv_radix_remove(struct kv_radix *t, uint32_t block)
+static void link_out(struct kv_radix *t, uint32_t block)
 {
     struct kv_node *n = &t->node[block];
-    CHECK(n->gen != 0);
-    CHECK(n->n_child == 0);
-    CHECK(n->heap_pos == KV_NONE);
-    uint32_t *at = &t->bucket[n->hash & (t->n_bucket - 1)];
+    uint32_t       *at = &t->bucket[n->hash & (t->n_bucket - 1)];
     while (*at != block) {
         CHECK(*at != KV_NONE);
         at = &t->node[*at].next;
@@ -178,9 +191,58 @@ void kv_radix_remove(struct kv_radix *t, uint32_t block)
         t->node[n->stem_prev].stem_next = n->stem_next;
     else
         *stem_of(t, n->salt, n->parent, &t->token[(size_t)block * t->block_tokens]) = n->stem_next;
+}
+
+void kv_radix_insert(struct kv_radix *t, uint32_t block, struct kv_salt salt, uint32_t parent, const uint32_t *ids)
+{
+    struct kv_node *n = &t->node[block];
+    CHECK(n->gen == 0);
+    *n = (struct kv_node){
+        .hash = node_hash(t, salt, parent, ids), .gen = ++t->gen, .salt = salt, .parent = parent, .heap_pos = KV_NONE
+    };
+    memcpy(&t->token[(size_t)block * t->block_tokens], ids, t->block_tokens * sizeof *ids);
+    if (parent != KV_NONE) {
+        CHECK(t->node[parent].gen != 0);
+        CHECK(t->node[parent].heap_pos == KV_NONE);
+        t->node[parent].n_child++;
+    }
+    link_in(t, block);
+    kin_add(t, block, parent);
+    t->n_node++;
+}
+
+void kv_radix_remove(struct kv_radix *t, uint32_t block)
+{
+    struct kv_node *n = &t->node[block];
+    CHECK(n->gen != 0);
+    CHECK(n->n_child == 0);
+    CHECK(n->heap_pos == KV_NONE);
+    link_out(t, block);
+    kin_remove(t, block, n->parent);
     if (n->parent != KV_NONE) t->node[n->parent].n_child--;
     n->gen = 0;
     t->n_node--;
+}
+
+void kv_radix_replace(struct kv_radix *t, uint32_t from, uint32_t to)
+{
+    struct kv_node *n = &t->node[from];
+    CHECK(n->gen != 0 && from >= t->n_pool && t->node[to].gen == 0 && t->node[to].heap_pos == KV_NONE);
+    link_out(t, from);
+    kin_remove(t, from, n->parent);
+    t->node[to] = *n;
+    n->gen = 0;
+    n->n_child = 0;
+    memcpy(&t->token[(size_t)to * t->block_tokens], &t->token[(size_t)from * t->block_tokens],
+           t->block_tokens * sizeof *t->token);
+    for (uint32_t c = t->kin[from].first, next; c != KV_NONE; c = next) {
+        next = t->kin[c].next;
+        t->node[c].parent = to;
+        kin_add(t, c, to);
+    }
+    t->kin[from].first = KV_NONE;
+    link_in(t, to);
+    kin_add(t, to, t->node[to].parent);
 }
 
 /* ---- the heap: least recent use first, ties by block id so that a run can be repeated */
@@ -251,7 +313,13 @@ enum status kv_radix_check(const struct kv_radix *t, const uint32_t *ref)
         }
         if (n->hash != node_hash(t, n->salt, n->parent, &t->token[(size_t)i * t->block_tokens]))
             FAULT("kv: node %u was changed", i);
-        bool leaf = n->n_child == 0 && ref[i] == 0;
+        bool     leaf = n->n_child == 0 && ref[i] == 0;
+        uint32_t n_kin = 0;
+        for (uint32_t c = i < t->n_pool ? KV_NONE : t->kin[i].first; c != KV_NONE && n_kin <= n->n_child;
+             c = t->kin[c].next)
+            n_kin += t->node[c].gen && t->node[c].parent == i;
+        if (i >= t->n_pool && n_kin != n->n_child)
+            FAULT("kv: guest %u has %u children, %u in its list", i, n->n_child, n_kin);
         if (leaf && i >= t->n_pool) FAULT("kv: guest %u is in the tree, and nobody needs it", i);
         if (leaf != (n->heap_pos != KV_NONE))
             FAULT("kv: node %u: %u children, %u locks, heap %u", i, n->n_child, ref[i], n->heap_pos);

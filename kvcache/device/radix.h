@@ -30,8 +30,14 @@ struct kv_node {
     uint32_t       stem_next, stem_prev; /* siblings with the same first tokens          */
 };
 
+/* The children of a guest: a list. Others are never asked for theirs. */
+struct kv_kin {
+    uint32_t first, next, prev; /* first: of a guest's children; next, prev: among its siblings, below a guest */
+};
+
 struct kv_radix {
     struct kv_node *node;  /* [n_block]                    */
+    struct kv_kin  *kin;   /* [n_block] NULL: there are no guests */
     uint32_t       *token; /* [n_block, block_tokens]      */
     uint32_t       *bucket, *stem;
     uint64_t       *heap; /* [n_heap] nodes, least recently used first */
@@ -58,6 +64,9 @@ uint32_t kv_radix_near(const struct kv_radix *t, struct kv_salt salt, uint32_t p
                        uint32_t *block_out);
 void     kv_radix_insert(struct kv_radix *t, uint32_t block, struct kv_salt salt, uint32_t parent, const uint32_t *ids);
 void     kv_radix_remove(struct kv_radix *t, uint32_t block); /* a leaf that is not in the heap */
+
+/* Node `to`, which is in no tree, takes the place of guest `from`, with its parent, children, tokens and gen. */
+void kv_radix_replace(struct kv_radix *t, uint32_t from, uint32_t to);
 
 /* Eviction order. use: any rising number. */
 void     kv_radix_idle(struct kv_radix *t, uint32_t block, uint64_t use); /* the block is now an unlocked leaf */

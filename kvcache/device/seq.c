@@ -264,12 +264,6 @@ bool kv_guest_add(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_t
     return have == KV_NONE;
 }
 
-uint32_t kv_guest_left(struct kv *kv) { return kv->n_left ? kv->left[--kv->n_left] - kv->cfg.n_block : KV_NONE; }
-
-uint32_t kv_guests_left(const struct kv *kv) { return kv->n_left; }
-
-bool kv_guest_in(const struct kv *kv, uint32_t guest) { return kv_in_tree(kv, kv->cfg.n_block + guest); }
-
 /* ---- reserve, commit, fork */
 
 /* May others still read what s is about to write? A pending copy does not count: it is made before anything is written,

@@ -221,6 +221,7 @@ static void lanes_open(void)
     tc.load_min_tokens = 16;
     tc.keep_hits = 1;
     tc.in_place = TIERS_IN_PLACE;
+    tc.in_place_reads = 6;
     tc.ident = (struct kv_identity){ .block_bytes = tc.block_bytes, .block_tokens = 16, .layout = KV_LAYOUT };
     tc.n_store = 1;
     tc.store[0].dir = dir;
@@ -242,7 +243,7 @@ static void lanes_open(void)
 static struct {
     uint64_t n_request, n_choice, n_token, n_canceled, n_preempted, n_cached, n_host, n_store, n_restart, n_borrowed,
         n_again;
-    uint64_t n_load, n_abandoned, n_recompute, n_doubt, n_store_blocks, n_failed, n_in_place;
+    uint64_t n_load, n_abandoned, n_recompute, n_doubt, n_store_blocks, n_failed, n_in_place, n_moved;
 } sum;
 
 static void read_outbox(uint32_t *left)
@@ -382,6 +383,7 @@ static void engine_close(void)
     sum.n_recompute += k.n_recompute;
     sum.n_failed += k.n_failed_io;
     sum.n_in_place += k.n_in_place;
+    sum.n_moved += k.n_moved;
     sum.n_store_blocks += k.tier[KV_TIER_STORE].hit_blocks;
     for (int i = 0; i < KV_DOUBTS; i++) sum.n_doubt += k.doubt[i];
     assert_true(k.tier[KV_TIER_HOST].used_bytes <= k.tier[KV_TIER_HOST].reserved_bytes);
@@ -418,19 +420,21 @@ static void talk_it_through(void)
     print_message(
         "    %llu requests (%llu choices, %llu tokens, %llu choices canceled) in %.1f s: %llu preemptions (%llu tokens of theirs came back), %llu restarts; cached: "
         "%llu tokens, of them %llu from the host, %llu from the folder (%llu blocks), %llu blocks borrowed; %llu loads, %llu abandoned, %llu not begun; "
-        "%llu blocks read in place; %llu doubts; wrong: 0\n",
+        "%llu blocks read in place, %llu of them moved up; %llu doubts; wrong: 0\n",
         (unsigned long long)sum.n_request, (unsigned long long)sum.n_choice, (unsigned long long)sum.n_token,
         (unsigned long long)sum.n_canceled, (double)(clock_us() - t0) / 1e6, (unsigned long long)sum.n_preempted,
         (unsigned long long)sum.n_again, (unsigned long long)sum.n_restart, (unsigned long long)sum.n_cached,
         (unsigned long long)sum.n_host, (unsigned long long)sum.n_store, (unsigned long long)sum.n_store_blocks,
         (unsigned long long)sum.n_borrowed, (unsigned long long)sum.n_load, (unsigned long long)sum.n_abandoned,
-        (unsigned long long)sum.n_recompute, (unsigned long long)sum.n_in_place, (unsigned long long)sum.n_doubt);
+        (unsigned long long)sum.n_recompute, (unsigned long long)sum.n_in_place, (unsigned long long)sum.n_moved,
+        (unsigned long long)sum.n_doubt);
     bool some = sum.n_load && sum.n_host + sum.n_store, most = some && sum.n_host && sum.n_store && sum.n_restart;
     bool all = most && sum.n_borrowed && sum.n_preempted && sum.n_again &&
                sum.n_canceled; /* few requests do not meet all of it */
     assert_true(n_want < TIERS_REQUESTS || (TIERS_REQUESTS < 100 ? some : TIERS_REQUESTS < 1000 ? most : all));
     assert_true(!TIERS_POISON || n_poisoned > 20 * sum.n_request);
     assert_int_equal(sum.n_in_place > 0, TIERS_IN_PLACE);
+    if (TIERS_IN_PLACE && TIERS_REQUESTS > 100) assert_true(sum.n_moved);
     assert_int_equal(sum.n_doubt, 0); /* nothing was damaged */
     if (n_want >= TIERS_REQUESTS) assert_int_equal(sum.n_failed > 0, TIERS_FAILS);
     eng_free(plain);

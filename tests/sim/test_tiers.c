@@ -402,7 +402,7 @@ static void story(struct dice *d, struct world *w)
 
 struct totals {
     uint64_t n_step, n_row, n_request, n_preempted, n_hit, n_load, n_abandoned, n_recompute, n_dropped, n_evicted,
-        n_failed, n_rot, n_down, n_up, n_place, n_audit, n_again, n_pinned, why[KV_EVICT_WHYS], digest;
+        n_failed, n_rot, n_down, n_up, n_place, n_moved, n_audit, n_again, n_pinned, why[KV_EVICT_WHYS], digest;
 };
 
 static void add_up(struct totals *t, struct world *w)
@@ -440,6 +440,7 @@ static void add_up(struct totals *t, struct world *w)
     t->n_rot += lane.n_rot;
     t->n_down += lane.n_down;
     t->n_place += k.n_in_place;
+    t->n_moved += k.n_moved;
     t->n_up += lane.n_up;
     t->digest = hash_combine(t->digest, w->fake.digest);
 }
@@ -463,7 +464,8 @@ static bool run_seed(uint64_t seed, uint32_t depth, struct totals *t)
         .keep_hits = one_in(&d, 3) ? below(&d, 3) : 1,
         .copies_max = one_in(&d, 3) ? between(&d, 1, 4) : 0,
         .audit = true,
-        .in_place = hash_u64(seed + 99) % 2,                 /* no dice either */
+        .in_place = hash_u64(seed + 99) % 2, /* no dice either */
+        .in_place_reads = (uint32_t)(hash_u64(seed + 98) % 8),
         .audit_every = (uint32_t)(hash_u64(seed + 77) % 13), /* no dice: the stories stay what they were */
         .ident = { .block_bytes = block_bytes, .block_tokens = cfg.block_tokens, .layout = KV_LAYOUT },
         .clock = sim_clock
@@ -514,18 +516,18 @@ static void run_seeds(uint32_t depth)
     double sec = (double)(b.tv_sec - a.tv_sec) + 1e-9 * (double)(b.tv_nsec - a.tv_nsec);
     fprintf(
         stderr,
-        "depth %u: %llu seeds in %.1f s: %llu requests, %llu steps, %llu preemptions (%llu tokens came back); %llu blocks down, %llu up in %llu loads, %llu served (%llu in place), %llu "
+        "depth %u: %llu seeds in %.1f s: %llu requests, %llu steps, %llu preemptions (%llu tokens came back); %llu blocks down, %llu up in %llu loads, %llu served (%llu in place, %llu moved up), %llu "
         "evicted; %llu loads abandoned, %llu not begun, %llu copies down dropped; %llu copies failed, %llu bits flipped, %llu blocks computed again\n",
         depth, (unsigned long long)seed_n, sec, (unsigned long long)t.n_request, (unsigned long long)t.n_step,
         (unsigned long long)t.n_preempted, (unsigned long long)t.n_again, (unsigned long long)t.n_down,
         (unsigned long long)t.n_up, (unsigned long long)t.n_load, (unsigned long long)t.n_hit,
-        (unsigned long long)t.n_place, (unsigned long long)t.n_evicted, (unsigned long long)t.n_abandoned,
-        (unsigned long long)t.n_recompute, (unsigned long long)t.n_dropped, (unsigned long long)t.n_failed,
-        (unsigned long long)t.n_rot, (unsigned long long)t.n_audit);
+        (unsigned long long)t.n_place, (unsigned long long)t.n_moved, (unsigned long long)t.n_evicted,
+        (unsigned long long)t.n_abandoned, (unsigned long long)t.n_recompute, (unsigned long long)t.n_dropped,
+        (unsigned long long)t.n_failed, (unsigned long long)t.n_rot, (unsigned long long)t.n_audit);
     assert_int_equal(n_bad, 0);
     if (seed_n < 100) return;
     assert_true(t.n_hit && t.n_evicted && t.n_abandoned && t.n_recompute && t.n_dropped && t.n_failed && t.n_rot &&
-                t.n_preempted && t.n_again && t.n_audit && t.n_place);
+                t.n_preempted && t.n_again && t.n_audit && t.n_place && t.n_moved);
 }
 
 static void no_seed_serves_a_wrong_block(void **state)

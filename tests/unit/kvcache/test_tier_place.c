@@ -34,6 +34,7 @@ static void close_one(struct world *w)
 {
     close_world(w, false);
     reads_in_place = false;
+    reads_before_copy = 0;
 }
 
 static void a_hit_is_read_in_its_slot_and_takes_no_block_of_the_pool(void **state)
@@ -195,12 +196,128 @@ static void before_the_slab_is_handed_over_nobody_reads_it(void **state)
     close_one(&w);
 }
 
+/* Its blocks are read again and again: they move, and what runs goes on with them. */
+static void what_is_read_often_goes_up_under_the_running_sequence(void **state)
+{
+    (void)state;
+    struct world w;
+    struct user  u, other;
+    reads_before_copy = 5;
+    open_with_one(&w);
+    kv_tiers_steps(w.t, 1, 1);
+    ask_for(&u, 1, 45, 100);
+    admit(&w, &u);
+    ask_for(&other, 1, 41, 100);
+    admit(&w, &other);
+    assert_int_equal(n_guest(&w), 10);
+    kv_tiers_steps(w.t, 3, 3); /* two tables, two steps */
+    turns(&w, 5);
+    assert_int_equal(n_guest(&w), 10);
+    kv_tiers_steps(w.t, 5, 4); /* a fifth read, and a sixth */
+    turns(&w, 5);
+    assert_int_equal(n_guest(&w), 10); /* its blocks may still belong to step 5 */
+    kv_tiers_steps(w.t, 5, 5);
+    turns(&w, 5);
+    assert_int_equal(n_guest(&w), 0);
+    for (uint32_t b = 0; b < 11; b++) assert_true(u.s.block[b] < N_BLOCK);
+    for (uint32_t b = 0; b < 10; b++) {
+        assert_int_equal(u.s.block[b], other.s.block[b]);
+        assert_block(&w, &u.s, u.ids, b);
+    }
+    assert_int_equal(w.t->host.n_lease, 0);
+    assert_int_equal(w.t->host.n_ready, 10); /* and they are on the host as before */
+    struct kv_tiers_stats s;
+    kv_tiers_stats(w.t, &s);
+    assert_int_equal(s.n_moved, 10);
+    finish_user(&w, &u);
+    finish_user(&w, &other);
+    close_one(&w);
+}
+
+/* A step in flight was told the slots' names before the move. */
+static void a_slot_whose_block_went_up_is_kept_for_the_step_in_flight(void **state)
+{
+    (void)state;
+    struct world w;
+    struct user  u;
+    reads_before_copy = 1;
+    open_with_one(&w);
+    ask_for(&u, 1, 41, 100);
+    admit(&w, &u);
+    kv_tiers_steps(w.t, 1, 1);
+    turns(&w, 1); /* chosen, their copies are posted */
+    kv_tiers_steps(w.t, 2, 1);
+    turns(&w, 5);
+    assert_int_equal(n_guest(&w), 0);
+    assert_int_equal(w.t->host.n_lease, 10);
+    kv_tiers_steps(w.t, 2, 2);
+    turns(&w, 1);
+    assert_int_equal(w.t->host.n_lease, 0);
+    finish_user(&w, &u);
+    close_one(&w);
+}
+
+static void what_is_moved_gives_way_to_those_who_run(void **state)
+{
+    (void)state;
+    struct world w;
+    struct user  u;
+    reads_before_copy = 1;
+    open_with_one(&w);
+    ask_for(&u, 1, 41, 100);
+    admit(&w, &u);
+    kv_tiers_steps(w.t, 2, 1);
+    turns(&w, 1); /* the blocks are taken; step 2 may have had them */
+    assert_int_equal(kv_available_count(w.kv), N_BLOCK - 1 - 10);
+    assert_true(kv_tiers_yield(w.t, 5));
+    assert_int_equal(kv_available_count(w.kv), N_BLOCK - 1);
+    assert_int_equal(n_guest(&w), 10);
+    finish_user(&w, &u);
+    close_one(&w);
+}
+
+/* Bits of the slab flip while it is read. The move finds that, and nothing that was computed meanwhile is believed. */
+static void damage_while_it_is_read_is_found_by_the_move_and_all_is_computed_again(void **state)
+{
+    (void)state;
+    struct world w;
+    struct user  u;
+    reads_before_copy = 3;
+    open_with_one(&w);
+    ask_for(&u, 1, 45, 100);
+    admit(&w, &u);
+    int32_t slot = (int32_t)(u.s.block[4] - N_BLOCK);
+    slot_page(&w.t->host, slot)[KV_RECORD_HEAD + 99] ^= 1;
+    kv_tiers_steps(w.t, 4, 4);
+    for (int i = 0; i < 5 && !kv_tiers_purges(w.t); i++) turn(&w, 100);
+    assert_true(kv_tiers_purges(w.t)); /* who runs gives its blocks back */
+    kv_seq_discard(w.kv, &u.s);
+    kv_seq_release(w.kv, &u.s);
+    kv_tiers_all_gave_way(w.t);
+    turns(&w, 5);
+    assert_false(kv_tiers_purges(w.t));
+    assert_int_equal(w.t->host.n_ready, 0);
+    assert_int_equal(w.t->host.n_lease, 0);
+    struct kv_tiers_stats s;
+    kv_tiers_stats(w.t, &s);
+    assert_int_equal(s.doubt[KV_DOUBT_PAYLOAD], 1);
+    ask_for(&u, 1, 45, 100);
+    admit(&w, &u);
+    assert_int_equal(u.n_hit, 0);
+    finish_user(&w, &u);
+    close_one(&w);
+}
+
 static void storms_pass(void **state)
 {
     (void)state;
     reads_in_place = true;
-    for (uint64_t seed = 1; seed <= 60; seed++) storm(seed, false);
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        reads_before_copy = seed % 3;
+        storm(seed, false);
+    }
     reads_in_place = false;
+    reads_before_copy = 0;
 }
 
 int main(void)
@@ -213,6 +330,10 @@ int main(void)
         cmocka_unit_test(a_slot_that_was_damaged_is_found_before_it_is_read),
         cmocka_unit_test(whoever_goes_while_blocks_are_checked_leaves_no_lease),
         cmocka_unit_test(before_the_slab_is_handed_over_nobody_reads_it),
+        cmocka_unit_test(what_is_read_often_goes_up_under_the_running_sequence),
+        cmocka_unit_test(a_slot_whose_block_went_up_is_kept_for_the_step_in_flight),
+        cmocka_unit_test(what_is_moved_gives_way_to_those_who_run),
+        cmocka_unit_test(damage_while_it_is_read_is_found_by_the_move_and_all_is_computed_again),
         cmocka_unit_test(storms_pass),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -109,7 +109,8 @@ static const struct lane_ops test_lane = { .name = "test",
 
 static int hand_slab = -1, hand_index = -1; /* of the process before, moved by open_tiers */
 
-static bool                       reads_in_place; /* the next world's device reads the slab */
+static bool                       reads_in_place;    /* the next world's device reads the slab */
+static uint32_t                   reads_before_copy; /* of it: kv_tiers_cfg.in_place_reads */
 static const char                *group_dir;
 static const struct kv_below_row *below_rows[2]; /* of the next tiers, where they have no folder; NULL: none */
 static struct peer_net           *below_peers;   /* of a row of peers among them */
@@ -127,6 +128,7 @@ static void                       open_tiers(struct world *w, uint32_t n_store)
                                .load_min_tokens = BT,
                                .keep_hits = 1,
                                .in_place = reads_in_place,
+                               .in_place_reads = reads_before_copy,
                                .ident = { .block_bytes = BLOCK, .block_tokens = BT, .layout = KV_LAYOUT },
                                .clock = world_clock,
                                .wall = world_wall,
@@ -171,7 +173,7 @@ static void open_world(struct world *w, uint64_t seed, bool store)
     struct kv_cfg kc = { .n_block = N_BLOCK,
                          .n_guest = reads_in_place ? HOST_SLOTS : 0,
                          .block_tokens = BT,
-                         .n_seq_max = SEQS + KV_LOADS_MAX + KV_OFFERS_MAX + KV_PINS_MAX,
+                         .n_seq_max = SEQS + KV_LOADS_MAX + KV_OFFERS_MAX + KV_MOVES + KV_PINS_MAX,
                          .seq_tokens_max = CONTEXT,
                          .prefix_cache = true,
                          .pin_percent = 50 };

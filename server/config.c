@@ -48,6 +48,10 @@ static int read_file(struct config *c, struct file_text *text, const char *path,
     if (!f) return usage_error(err, n_err, "--config: cannot read %s: %s", path, strerror(errno));
     while (!code && fgets(line, sizeof line, f)) {
         n_line++;
+        if (strlen(line) == sizeof line - 1 && line[sizeof line - 2] != '\n') {
+            code = usage_error(err, n_err, "%s line %d: longer than %zu bytes", path, n_line, sizeof line - 2);
+            break;
+        }
         char *p = line + strlen(line);
         while (p > line && isspace((unsigned char)p[-1])) *--p = 0;
         for (p = line; isspace((unsigned char)*p); p++) {}

@@ -73,7 +73,7 @@ static void tell_unknown(struct layer *l, const char *origin, const char *option
 
 /* ---- SM_VLLM_* and its like ---- */
 
-/* A list takes its values one by one, also those of one JSON array. */
+/* A list takes its values one by one, also those of one JSON array. -1: they are too many. */
 static int spread(struct layer *l, const char *const *word, int n, const char *out[2 * TRANSLATE_WORDS_MAX])
 {
     const char *more[TRANSLATE_WORDS_MAX];
@@ -81,6 +81,7 @@ static int spread(struct layer *l, const char *const *word, int n, const char *o
     if (n == 2 && *word[1] == '[') {
         n = config_translate(&l->c->arena, "", 0, word[1], more);
         word = more;
+        if (n < 0) return -1;
     }
     for (int i = 1; i < n; i++) {
         out[n_out++] = NULL;
@@ -109,6 +110,7 @@ static int read_prefixed(struct layer *l, const char *var, size_t n_prefix)
     }
     if (!o || o->type != OPT_LIST || n < 2) return read_words(l, origin, word, n);
     n = spread(l, word, n, each);
+    if (n < 0) return usage_error(l->err, l->n_err, "%s: too many values", origin);
     for (int i = 0; i < n; i += 2) each[i] = word[0];
     return read_words(l, origin, each, n);
 }
@@ -180,7 +182,7 @@ static const struct lmi_name {
 
 static int read_lmi(struct layer *l, const char *name, const char *value, const char *origin)
 {
-    char option[NAME_BYTES + 2], word[NAME_BYTES + 1200];
+    char option[NAME_BYTES + 2];
     bool known;
     for (size_t i = 0; i < sizeof lmi_names / sizeof *lmi_names; i++) {
         const struct lmi_name *k = &lmi_names[i];
@@ -201,7 +203,10 @@ static int read_lmi(struct layer *l, const char *name, const char *value, const 
         return 0;
     }
     if (!o && !strcasecmp(value, "false")) return 0; /* another server's switch, and off */
-    snprintf(word, sizeof word, "%s=%s", option, value);
+    size_t n_word = strlen(option) + 1 + strlen(value) + 1;
+    char  *word = arena_alloc(&l->c->arena, n_word);
+    if (!word) return usage_error(l->err, l->n_err, "%s: too long", origin);
+    snprintf(word, n_word, "%s=%s", option, value);
     const char *one = word;
     return read_words(l, origin, &one, 1);
 }
@@ -209,13 +214,17 @@ static int read_lmi(struct layer *l, const char *name, const char *value, const 
 /* Lines "option.name=value" of a file beside the model; others are the Java server's own. */
 static int read_properties(struct layer *l, const char *folder)
 {
-    char  *path = NULL, *text = arena_alloc(&l->c->arena, PROPERTIES_BYTES + 1), *rest = NULL;
+    char  *path = NULL, *text = arena_alloc(&l->c->arena, PROPERTIES_BYTES + 2), *rest = NULL;
     size_t n = 0;
     int    code = 0;
     if (!text || asprintf(&path, "%s/model/serving.properties", folder) < 0) return 0;
-    int error = file_read_first(path, text, PROPERTIES_BYTES, &n);
+    int error = file_read_first(path, text, PROPERTIES_BYTES + 1, &n);
     free(path);
     if (error) return 0;
+    if (n > PROPERTIES_BYTES)
+        return usage_error(l->err, l->n_err, "serving.properties: larger than %d KiB", PROPERTIES_BYTES >> 10);
+    if (memchr(text, 0, n))
+        return usage_error(l->err, l->n_err, "serving.properties: it has a byte 0, so it is no text");
     text[n] = 0;
     for (char *line = strtok_r(text, "\r\n", &rest); line && !code; line = strtok_r(NULL, "\r\n", &rest)) {
         char  name[NAME_BYTES], origin[NAME_BYTES + 40];

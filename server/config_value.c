@@ -125,14 +125,20 @@ int config_set(struct config *c, const struct opt *o, const char *v, const char 
         if (!parse_word(o, v, to))
             return usage_error(err, err_bytes, "%s: found '%s', allowed are %s", origin, shown, option_words(o, words));
         break;
-    case OPT_STR: *(const char **)to = arena_strdup(&c->arena, v); break;
+    case OPT_STR: {
+        const char *copy = arena_strdup(&c->arena, v);
+        if (!copy) return usage_error(err, err_bytes, "%s: too long", origin);
+        *(const char **)to = copy;
+        break;
+    }
     case OPT_LIST: {
         struct str_list *l = to;
         const char     **grown = arena_alloc(&c->arena, (l->n + 1) * sizeof *grown);
         if (!*v) return usage_error(err, err_bytes, "%s: the value is empty", origin);
-        if (!grown) return usage_error(err, err_bytes, "%s: too many values", origin);
+        const char *copy = grown ? arena_strdup(&c->arena, v) : NULL;
+        if (!copy) return usage_error(err, err_bytes, "%s: too many values", origin);
         if (l->n) memcpy(grown, l->s, l->n * sizeof *grown);
-        grown[l->n] = arena_strdup(&c->arena, v);
+        grown[l->n] = copy;
         l->s = grown;
         l->n++;
         break;

@@ -282,6 +282,13 @@ static void a_config_file_loses_against_flags_and_environment(void **state)
     assert_non_null(strstr(err, "'port'"));
     write_file("port\n");
     assert_int_equal(PARSE("--config", path), 64);
+    char line[5000];
+    memset(line, 'x', sizeof line - 1);
+    memcpy(line, "model = ", 8);
+    line[sizeof line - 1] = 0;
+    write_file(line);
+    assert_int_equal(PARSE("--config", path), 64);
+    assert_non_null(strstr(err, "line 1: longer than 4094 bytes"));
     assert_int_equal(PARSE("--config", "/nonexistent/x"), 64);
 }
 

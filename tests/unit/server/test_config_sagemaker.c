@@ -228,6 +228,58 @@ static void additional_sources_are_told(void **state)
     assert_true(told("additional-model-data-sources has draft"));
 }
 
+static void a_long_value_of_the_file_is_not_cut(void **state)
+{
+    char text[3000], path[2500];
+    (void)state;
+    memset(path, 'p', sizeof path - 1);
+    path[sizeof path - 1] = 0;
+    mkdir(in_folder("model"), 0700);
+    snprintf(text, sizeof text, "option.chat_template=%s\n", path);
+    put("model/serving.properties", text);
+    (void)WITH("X=1"); /* the check finds no such file */
+    assert_string_equal(C.chat_template, path);
+}
+
+static void a_file_that_cannot_be_read_whole_is_refused(void **state)
+{
+    (void)state;
+    mkdir(in_folder("model"), 0700);
+    FILE *f = fopen(in_folder("model/serving.properties"), "w");
+    assert_non_null(f);
+    for (int i = 0; i < 4000; i++) fputs("# a comment of 20 by\n", f);
+    fputs("option.max_model_len=512\n", f);
+    fclose(f);
+    assert_int_equal(WITH("X=1"), 64);
+    assert_non_null(strstr(err, "serving.properties: larger than 64 KiB"));
+    f = fopen(in_folder("model/serving.properties"), "w");
+    assert_non_null(f);
+    fwrite("option.dtype=auto\0\noption.max_model_len=512\n", 1, 44, f);
+    fclose(f);
+    assert_int_equal(WITH("X=1"), 64);
+    assert_non_null(strstr(err, "a byte 0"));
+}
+
+static void more_values_than_there_may_be_are_refused_and_not_left_out(void **state)
+{
+    char   text[2000];
+    size_t at = (size_t)snprintf(text, sizeof text, "SM_VLLM_ALLOWED_ORIGINS=[\"http://a\"");
+    (void)state;
+    for (int i = 0; i < 70; i++) at += (size_t)snprintf(text + at, sizeof text - at, ",\"http://a\"");
+    snprintf(text + at, sizeof text - at, "]");
+    assert_int_equal(WITH(text), 64);
+    assert_non_null(strstr(err, "SM_VLLM_ALLOWED_ORIGINS: too many values"));
+    assert_int_equal(WITH("SM_VLLM_ALLOWED_ORIGINS=[\"http://a\",\"http://b\"]"), 0);
+    assert_int_equal(C.cors_origin.n, 2);
+}
+
+static void an_error_is_one_line_whatever_the_value_has(void **state)
+{
+    (void)state;
+    assert_int_equal(WITH("SM_VLLM_MAX_NUM_SEQS=a\nb\r\033[31mc\177"), 64);
+    assert_non_null(strstr(err, "found 'a?b??[31mc?'"));
+}
+
 /* ---- names of other images ---- */
 
 static void names_of_lmi_are_understood(void **state)
@@ -340,6 +392,10 @@ int main(void)
         TEST(the_model_is_what_is_named_or_what_was_unpacked),
         TEST(an_archive_may_have_one_folder_at_its_top),
         TEST(additional_sources_are_told),
+        TEST(a_long_value_of_the_file_is_not_cut),
+        TEST(a_file_that_cannot_be_read_whole_is_refused),
+        TEST(more_values_than_there_may_be_are_refused_and_not_left_out),
+        TEST(an_error_is_one_line_whatever_the_value_has),
         TEST(names_of_lmi_are_understood),
         TEST(words_of_the_vllm_image_are_understood),
         TEST(an_unknown_variable_is_told_once_with_what_to_use),

@@ -5,9 +5,10 @@
 
 enum {
     WRITES_MAX = 16,
-    OFFERED_MAX = 512, /* blocks looked at in a turn */
-    SHORT_US = 20000,  /* so long may a path hold what a prompt in the queue could use */
-    PARCEL_OFFERS = 16 /* the last ones are for parcels */
+    OFFERED_MAX = 512,               /* blocks looked at in a turn */
+    SHORT_US = 20000,                /* so long may a path hold what a prompt in the queue could use */
+    PARCEL_WAIT_US = 5000000,        /* an answer waits no longer for its parcel */
+    PLAIN_OFFERS = KV_OFFERS_MAX / 2 /* the others are for parcels */
 };
 
 /* ---- offers */
@@ -34,7 +35,8 @@ static bool is_worth(struct kv_tiers *t, const struct kv_key *key, bool parcel)
 static void offer(struct kv_tiers *t, const struct kv_seq *s, uint32_t n_computed, struct kv_parcel *parcel)
 {
     uint32_t      n = n_computed / t->cfg.block_tokens;
-    struct offer *o = t->offer, *end = t->offer + (parcel ? KV_OFFERS_MAX : KV_OFFERS_MAX - PARCEL_OFFERS);
+    struct offer *mine = t->offer + (parcel ? PLAIN_OFFERS : 0), *o = mine;
+    struct offer *end = mine + (parcel ? KV_OFFERS_MAX - PLAIN_OFFERS : PLAIN_OFFERS);
     if (n > s->n_shared) n = s->n_shared; /* what is in the tree: full, computed and never written again */
     if (n == 0 || (t->frozen && !t->hand.flushing) || t->audit.purge) return;
     while (o < end && o->used) o++;
@@ -43,6 +45,7 @@ static void offer(struct kv_tiers *t, const struct kv_seq *s, uint32_t n_compute
         return;
     }
     o->parcel = parcel;
+    o->parcel_us = t->cfg.clock() + PARCEL_WAIT_US;
     if (parcel) parcel->state = KV_PARCEL_MAKING;
     enum status st = kv_seq_fork(t->cfg.kv, s, &o->kv, n * t->cfg.block_tokens);
     CHECK(st == ST_OK);
@@ -272,9 +275,10 @@ void down_turn(struct kv_tiers *t)
     if (!t->copies_fixed && down_offered(t))
         copies = tier_window(t, XFER_DEVICE, XFER_HOST, t->cfg.block_bytes, copies, TIER_COPIES);
     bool is_short = tiers_short(t); /* others need what the offers hold: those that run are served by kv_tiers_yield */
-    for (uint32_t i = 0; i < KV_OFFERS_MAX; i++) {
-        struct offer *o = &t->offer[i];
+    for (uint32_t i = 0; i < KV_OFFERS_MAX; i++) { /* parcels first: answers wait for them */
+        struct offer *o = &t->offer[(i + PLAIN_OFFERS) % KV_OFFERS_MAX];
         if (!o->used) continue;
+        if (o->parcel && t->cfg.clock() > o->parcel_us) parcel_made(t, o); /* of what is there by now */
         uint64_t now = is_short ? t->cfg.clock() : 0;
         if (!is_short || !o->short_us) o->short_us = now;
         if (is_short && !o->giving_up && now - o->short_us > SHORT_US) {

@@ -15,8 +15,9 @@ struct offer {
     struct kv_seq     kv;
     struct kv_mark    mark;
     uint32_t          n_block, next, n_flight;
-    uint64_t          short_us; /* start of the device's current shortage of blocks; 0: no shortage */
-    struct kv_parcel *parcel;   /* what is to be kept of it when it is down, or NULL */
+    uint64_t          short_us;  /* start of the device's current shortage of blocks; 0: no shortage */
+    struct kv_parcel *parcel;    /* what is to be kept of it when it is down, or NULL */
+    uint64_t          parcel_us; /* end of the wait for it */
 };
 
 /* The cached key of a block in the device's tree. Making a key costs 0.3 us, and a prompt of 100k tokens has 6,250 keys. */

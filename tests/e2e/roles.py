@@ -4,7 +4,8 @@
     roles.py [--preset check]
 
 Every answer is compared, text, token ids and logprobs bit for bit, with that of a server alone. Each side is killed and stopped
-between the two calls; parameters are forged, replayed, and sent by another tenant. One line each, then
+between the two calls; parameters are forged, replayed, and sent by another tenant.
+SPILLWAY_ROLE_ROUNDS=N: more requests. One line each, then
 `N passed, N failed, N skipped`."""
 
 import argparse
@@ -14,6 +15,7 @@ import random
 import signal
 import socket
 import sys
+import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -25,6 +27,7 @@ from peers import connected, lines, ports  # noqa: E402
 from tiers import BASE, World, metric, run_named, settle, start  # noqa: E402
 
 HOST = BASE + ["--kv-cache-bytes", "16MiB", "--kv-host-gib", "0.05"]
+ROUNDS = int(os.environ.get("SPILLWAY_ROLE_ROUNDS", "6"))  # requests of each of four clients
 FREED_S = 5  # on both sides, whatever happened
 NOTHING = {"remote_engine_id": None, "remote_block_ids": None, "remote_host": None, "remote_port": None}
 TESTS = []
@@ -221,6 +224,43 @@ def the_decode_server_dies_and_the_client_goes(w):
     check(w, d, "/v1/completions", b, prefill(p, "/v1/completions", b))
     assert pulls(d, "pulled") == 1
     p.stop(), d.stop()
+
+
+@test
+def many_at_once_over_two_prefill_servers_one_of_which_dies(w):
+    at = ports(2)
+    servers = [start(w, *HOST, "--role", "prefill", "--kv-peer-listen", "127.0.0.1:%d" % a) for a in at]
+    d = start(w, *HOST, "--role", "decode", *[x for a in at for x in ("--kv-peer", "127.0.0.1:%d" % a)])
+    connected(d, 2)
+    want = {k: choices(alone(w).post("/v1/completions", body(100 + k))) for k in range(12)}
+    bad = []
+
+    def work(i):
+        rng = random.Random(i)
+        for n in range(ROUNDS):
+            k = rng.randrange(12)
+            b = body(100 + k, stream=bool(rng.randrange(2)))
+            try:
+                params = prefill(servers[(i + n) % 2], "/v1/completions", b)
+            except OSError:
+                params = None  # the sidecar then leaves all of it to the decode server
+            got = choices(decode(d, "/v1/completions", b, params))
+            if [c[0] for c in got] != [c[0] for c in want[k]]:
+                bad.append((k, got))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for t in threads:
+        t.start()
+    settle(d, "pulling", lambda: pulls(d, "pulled") >= 4)
+    servers[1].proc.kill()
+    servers[1].proc.wait()
+    for t in threads:
+        t.join()
+    assert not bad, bad
+    assert metric(d, "spillway:kv_verify_failures_total") == 0
+    freed(servers[0], d)
+    assert not d.error_lines()
+    servers[0].stop(), d.stop()
 
 
 @test

@@ -5,11 +5,13 @@
  * what it is without tiers (world_verify).
  * A seed is the whole story: the same seed gives the same steps. */
 #define flight tier_flight /* the engine has one too */
+#include "kvcache/peer/peers.h"
 #include "kvcache/tier_impl.h"
 #undef flight
 #include "sim/world.h"
 #include "test.h"
 #include "transfer/lane.h"
+#include "transfer/peer/net.h"
 #include "transfer/xfer_impl.h"
 #include <time.h>
 
@@ -176,6 +178,69 @@ static enum status wait_and_move(void *ctx, struct batch *b)
 {
     lane_pump(the_lane);
     return fake_wait(ctx, b);
+}
+
+/* ---- peers: none is connected, but a guest claims what is kept for others, and strangers do */
+
+struct order { /* what a client asks beside its answer; by its number */
+    struct kv_parcel parcel;
+    struct kv_claim  claim;
+    int32_t          slot[CONTEXT_MAX];
+};
+static struct order order[CLIENTS_MAX];
+static struct {
+    struct peer_net net;
+    bool            on, waits;
+    uint64_t        seed, n;
+} peers;
+static struct peer_note guest_note;
+
+static bool peers_send(struct peer_net *n, const struct peer_note *note)
+{
+    (void)n;
+    (void)note;
+    return true;
+}
+static bool peers_recv(struct peer_net *n, struct peer_note *out)
+{
+    (void)n;
+    if (peers.waits) *out = guest_note;
+    bool waited = peers.waits;
+    peers.waits = false;
+    return waited;
+}
+static const struct peer_net_ops peers_ops = { .send = peers_send, .recv = peers_recv };
+
+/* No dice: the stories stay what they were. */
+static uint64_t peers_roll(void) { return hash_u64(peers.seed + 5 * ++peers.n); }
+
+static void order_something(struct client *c, uint32_t number)
+{
+    struct order *o = &order[number];
+    uint64_t      h = peers_roll();
+    memset(o, 0, sizeof *o);
+    if (!peers.on) return;
+    o->parcel.slot = o->slot;
+    o->parcel.n_block_max = CONTEXT_MAX;
+    o->claim.n_block = (uint32_t)(h >> 8) % 20;
+    if (h % 3 == 0) c->r.parcel = &o->parcel;
+    if (h % 4 == 1) c->r.claim = &o->claim;
+}
+
+/* A guest wants the parcel of some client, or is done with it; or it does not know the tenant. */
+static void guest_claims(struct world *w, struct client **c, uint32_t n)
+{
+    uint64_t             h = peers_roll();
+    const struct client *x = c[h % n];
+    const struct order  *o = &order[h % n];
+    if (!peers.on || !x->done || o->parcel.state != KV_PARCEL_MADE || !o->parcel.n_block) return;
+    struct kv_salt salt = { x->r.salt.lo + (h >> 16) % 2, x->r.salt.hi };
+    struct kv_key  key = kv_key_root(&w->e->tiers->fingerprint, salt);
+    key = kv_key_next(&key, x->prompt, w->cfg.block_tokens);
+    guest_note = (struct peer_note){ .type = PEER_CLAIMED, .done = h >> 20 & 1 };
+    memcpy(guest_note.id, o->parcel.id, sizeof guest_note.id);
+    memcpy(&guest_note.first, &key, sizeof key);
+    peers.waits = true;
 }
 
 /* ---- a world with a host below its device */
@@ -357,6 +422,7 @@ static void come_to_rest(struct world *w, struct watch *x)
         if (i > 2000) WORLD_FAULT(w, "the tiers never come to rest");
     }
     if (!w->fault[0]) one_step(w, x);
+    if (t->host.n_kept) WORLD_FAULT(w, "%u slots are kept for ever", t->host.n_kept);
 }
 
 static void story(struct dice *d, struct world *w)
@@ -377,9 +443,11 @@ static void story(struct dice *d, struct world *w)
         if (n < n_client && (!t->c || t->c->done)) {
             talk_again(d, w, t, stem);
             t->c = c[n] = draw_client(d, w, t);
+            order_something(c[n], n);
             if (world_submit(w, c[n++])) WORLD_FAULT(w, "a valid request was refused");
         }
         if (n && one_in(d, trouble)) disturb(d, w, c, n);
+        if (n) guest_claims(w, c, n);
         if (evicts && one_in(d, evicts)) kv_evict_all(eng_kv(w->e));
         if (moody && one_in(d, 40)) lane.mood = (enum mood)below(d, MOODS);
         w->now_us += one_in(d, 50) ? below(d, 100000) : below(d, pace);
@@ -391,6 +459,8 @@ static void story(struct dice *d, struct world *w)
     for (uint32_t i = 0; i < n && !w->fault[0]; i++) {
         const struct eng_request *r = &c[i]->r;
         world_verify(w, c[i]);
+        if (order[i].parcel.state == KV_PARCEL_MAKING || order[i].claim.row)
+            WORLD_FAULT(w, "request %u: its parcel or its claim has no end", (unsigned)r->id);
         if (r->n_cached >= r->n_prompt || r->n_cached_host > r->n_cached || r->n_cached_store)
             WORLD_FAULT(w, "request %u: %u of %u cached, %u by the host", (unsigned)r->id, r->n_cached, r->n_prompt,
                         r->n_cached_host);
@@ -403,6 +473,7 @@ static void story(struct dice *d, struct world *w)
 struct totals {
     uint64_t n_step, n_row, n_request, n_preempted, n_hit, n_load, n_abandoned, n_recompute, n_dropped, n_evicted,
         n_failed, n_rot, n_down, n_up, n_place, n_moved, n_audit, n_again, n_pinned, why[KV_EVICT_WHYS], digest;
+    uint64_t n_made, n_taken, n_lapsed, n_refused, claim[KV_CLAIM_ENDS];
 };
 
 static void add_up(struct totals *t, struct world *w)
@@ -422,6 +493,11 @@ static void add_up(struct totals *t, struct world *w)
         WORLD_FAULT(w, "the host's bytes are exceeded");
     if (k.n_audit_mismatch) WORLD_FAULT(w, "%u blocks are said to be wrong", (unsigned)k.n_audit_mismatch);
     if (w->fake.n_alien) WORLD_FAULT(w, "%u positions of another arithmetic", (unsigned)w->fake.n_alien);
+    t->n_made += k.parcels.n_made;
+    t->n_taken += k.parcels.n_taken;
+    t->n_lapsed += k.parcels.n_lapsed;
+    t->n_refused += k.parcels.n_refused;
+    for (int i = 0; i < KV_CLAIM_ENDS; i++) t->claim[i] += k.claim[i];
     t->n_audit += k.n_audit;
     t->n_step += s.n_step;
     t->n_row += w->fake.n_row;
@@ -471,6 +547,17 @@ static bool run_seed(uint64_t seed, uint32_t depth, struct totals *t)
         .clock = sim_clock
     };
     tc.key.seed = seed;
+    peers.net.ops = &peers_ops;
+    peers.seed = hash_u64(seed + 55);
+    peers.on = peers.seed % 2;
+    peers.n = 0;
+    peers.waits = false;
+    if (peers.on) {
+        tc.peers = &peers.net;
+        tc.store[0].row = &kv_peers;
+        tc.store[0].dir = "";
+        tc.n_store = 1;
+    }
     struct xfer *x = open_lanes(&world, &tc);
     world.cfg.tiers = &tc;
     world.look_every = look(seed);
@@ -528,6 +615,9 @@ static void run_seeds(uint32_t depth)
     if (seed_n < 100) return;
     assert_true(t.n_hit && t.n_evicted && t.n_abandoned && t.n_recompute && t.n_dropped && t.n_failed && t.n_rot &&
                 t.n_preempted && t.n_again && t.n_audit && t.n_place && t.n_moved);
+    assert_true(t.n_made && t.n_taken && t.n_lapsed && t.n_refused);
+    assert_true(t.claim[KV_CLAIM_HERE] && t.claim[KV_CLAIM_NO_PEER] && t.claim[KV_CLAIM_MISMATCH] &&
+                t.claim[KV_CLAIM_UNUSED]);
 }
 
 static void no_seed_serves_a_wrong_block(void **state)

@@ -60,7 +60,9 @@ gcc_s=$(PATH=$PATH:/sbin:/usr/sbin ldconfig -p | awk '$1 == "libgcc_s.so.1" { pr
 closure "$binary" >"$work/all"
 # UCX, which the server opens for --kv-peer, where this machine has it (package libucx0): the part that speaks TCP and shared memory.
 ucp=$(PATH=$PATH:/sbin:/usr/sbin ldconfig -p | awk '$1 == "libucp.so.0" { print $NF; exit }')
-for library in "$gcc_s" $ucp "$@"; do
+# ZeroMQ, which it opens for --kv-events-config, where this machine has it (package libzmq5).
+zmq=$(PATH=$PATH:/sbin:/usr/sbin ldconfig -p | awk '$1 == "libzmq.so.5" { print $NF; exit }')
+for library in "$gcc_s" $ucp $zmq "$@"; do
     [ -e "$library" ] || fail "there is no $library"
     echo "$library" >>"$work/all"
     closure "$library" >>"$work/all"

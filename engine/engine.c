@@ -45,6 +45,20 @@ struct batch_cfg eng_batch_cfg(const struct eng_cfg *c)
     };
 }
 
+static void wake(void *inbox) { ring_wake(inbox); }
+
+static enum status start_events(struct engine *e, uint32_t n_guest)
+{
+    struct kv_events_of of = { .kv = e->kv,
+                               .n_block = e->cfg.n_block,
+                               .n_guest = n_guest,
+                               .block_tokens = e->cfg.block_tokens,
+                               .fingerprint = e->cfg.fingerprint,
+                               .wake = wake,
+                               .wake_ctx = &e->inbox };
+    return kv_events_start(e->cfg.events, &of);
+}
+
 static enum status create_parts(struct engine *e, const uint32_t *eos_id)
 {
     const struct eng_cfg *c = &e->cfg;
@@ -59,6 +73,7 @@ static enum status create_parts(struct engine *e, const uint32_t *eos_id)
                 .borrow_min = c->kv_borrow_min,
                 .pin_percent = c->kv_pin_percent,
                 .hash_bits = c->kv_hash_bits,
+                .watch = kv_events_watch(c->events),
     };
     struct batch_cfg bc = eng_batch_cfg(c);
     struct sched_cfg sc = {
@@ -87,6 +102,7 @@ static enum status create_parts(struct engine *e, const uint32_t *eos_id)
     if (!st) st = pool_init(&e->seqs, "sequences", n_seq, sizeof(struct seq));
     if (!st) st = ring_init(&e->inbox, n_seq + 1);
     if (!st) st = guides_create(c->n_guide_thread, n_seq, &e->inbox, &e->guides);
+    if (!st && c->events) st = start_events(e, kc.n_guest);
     if (st) return st;
     uint32_t *eos = calloc(c->n_eos + 1, sizeof *eos);
     if (eos && c->n_eos) memcpy(eos, eos_id, c->n_eos * sizeof *eos);
@@ -95,6 +111,7 @@ static enum status create_parts(struct engine *e, const uint32_t *eos_id)
         struct kv_tiers_cfg tc = *c->tiers;
         char                err[400];
         tc.kv = e->kv;
+        tc.events = c->events;
         tc.n_block = c->n_block;
         tc.block_tokens = c->block_tokens;
         tc.seq_tokens_max = c->context_max;
@@ -281,7 +298,9 @@ enum status eng_step(struct engine *e, uint64_t now_us, bool *did_work_out)
  * again. */
 static void rest(struct engine *e)
 {
-    int64_t us = atomic_load(&e->n_live) ? WAIT_US : -1;
+    int64_t us = atomic_load(&e->n_live) ? WAIT_US : -1, events_us = -1;
+    if (e->cfg.events) events_us = kv_events_sleep_us(e->cfg.events);
+    if (us < 0 || (events_us >= 0 && events_us < us)) us = events_us;
     if (!e->tiers) {
         ring_wait(&e->inbox, us);
         return;
@@ -355,6 +374,12 @@ bool eng_alive(const struct engine *e, uint64_t now_us)
     uint64_t awake = awake_since(now_us); /* while the whole process was stopped, no step could end */
     if (awake > last) last = awake;
     return now_us <= last || now_us - last <= limit;
+}
+
+bool eng_events_stats(const struct engine *e, struct kv_events_stats *out)
+{
+    if (e->cfg.events) kv_events_stats(e->cfg.events, out);
+    return e->cfg.events != NULL;
 }
 
 bool eng_tiers_stats(struct engine *e, struct kv_tiers_stats *out)

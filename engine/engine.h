@@ -7,6 +7,7 @@
 #include "engine/phase.h"
 #include "engine/request.h"
 #include "kvcache/device/kv.h"
+#include "kvcache/events/events.h"
 #include "kvcache/tier.h"
 #include "kvcache/tier_hand.h"
 
@@ -55,6 +56,8 @@ struct eng_cfg {
     uint32_t                   kv_borrow_min;  /* kv_cfg.borrow_min                                       */
     uint32_t                   kv_pin_percent; /* kv_cfg.pin_percent                                      */
     uint32_t                   preempt_every;  /* tests: sched_cfg.preempt_every                          */
+    struct kv_events          *events;         /* is told which blocks there are; NULL: nobody is       */
+    struct kv_key              fingerprint;    /* of those blocks, with events                          */
     const struct kv_tiers_cfg *tiers;          /* NULL: none. eng_create fills in kv, blocks and lengths */
     uint64_t tiers_flush_us; /* eng_free: time limit for writing blocks to the stores that only the host holds */
     uint32_t n_guide_thread; /* make masks of grammars; 0: the engine's own thread does    */
@@ -106,7 +109,8 @@ bool        eng_idle(const struct engine *e); /* any thread: no request waits or
 void eng_condemn(struct engine *e, const char *why, enum status st);
 void eng_stop(struct engine *e); /* ends every request with its final message, then joins the thread */
 void eng_free(struct engine *e);
-bool eng_tiers_stats(struct engine *e, struct kv_tiers_stats *out); /* any thread; false: no tiers */
+bool eng_tiers_stats(struct engine *e, struct kv_tiers_stats *out);         /* any thread; false: no tiers */
+bool eng_events_stats(const struct engine *e, struct kv_events_stats *out); /* any thread; false: no KV events */
 /* Any thread, until eng_stop: the hand-over of the host's KV to the next process (kvcache/tier_hand.h). eng_tiers_shape
  * returns false if there are no tiers. */
 bool         eng_tiers_shape(const struct engine *e, struct kv_hand_shape *out);

@@ -310,6 +310,7 @@ enum status step_run(struct engine *e, uint64_t now_us, bool *did_work_out)
     if (!st) {
         atomic_store_explicit(&e->a.last_progress_us, now_us, memory_order_relaxed);
         st = turn(e, did_work_out);
+        if (e->cfg.events) kv_events_turn(e->cfg.events);
     }
     if (st) {
         step_fail_all(e, ENG_ERROR, ST_DEVICE);

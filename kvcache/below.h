@@ -56,6 +56,7 @@ struct kv_write {
 };
 
 struct kv_host;
+struct kv_events;
 struct peer_net;
 struct object_store;
 /* Parameters of open. The pointers must stay valid until close. */
@@ -69,9 +70,11 @@ struct kv_below_cfg {
     struct digest_key key;
     const struct digest_key *old_key; /* records under this key are read but not written; NULL: none */
     struct xfer             *xfer;
-    struct kv_host          *host;  /* of the tiers, for a row that lends its blocks */
-    struct peer_net         *peers; /* of a row of peers */
-    bool                     prove; /* blocks found there stay hidden until one of them is proven */
+    struct kv_host          *host;   /* of the tiers, for a row that lends its blocks */
+    struct peer_net         *peers;  /* of a row of peers */
+    bool                     prove;  /* blocks found there stay hidden until one of them is proven */
+    struct kv_events        *events; /* is told of the place's blocks; NULL: nobody is */
+    uint32_t                 place;  /* the number of this place in those calls */
     uint64_t (*clock)(void);
     /* for rows that keep files, as in folder/store.h */
     uint64_t             segment_bytes;
@@ -161,4 +164,9 @@ struct kv_below_row {
     uint64_t (*purge)(struct kv_below *b); /* drops all blocks, with nothing in flight; returns their number */
     const struct kv_below_proof   *proof;  /* NULL: all its blocks were written by this process */
     const struct kv_below_parcels *parcels; /* or NULL */
+    /* For KV events; NULL, both of them: the place tells of no blocks. Blocks that can be read, hidden ones too: holds:
+     * the block is one of them. each: calls kv_events_entry if there is one at this position of the place's own
+     * numbering, and returns the next position; UINT64_MAX: the end. */
+    bool (*holds)(const struct kv_below *b, const struct kv_key *key);
+    uint64_t (*each)(const struct kv_below *b, uint64_t at);
 };

@@ -78,6 +78,7 @@ void slot_drop(struct kv_host *h, int32_t i)
 {
     struct host_slot *s = &h->slot[i];
     CHECK(s->state != SLOT_FREE && s->readers == 0);
+    if (s->state == SLOT_READY && h->watch.removed) h->watch.removed(h->watch.ctx, i);
     chain_remove(&h->by_key, kv_key_hash(&s->key), i);
     if (s->state == SLOT_READY) {
         order_remove(h, i);
@@ -118,6 +119,7 @@ void slot_ready(struct kv_host *h, int32_t i, struct digest payload)
     h->stirred = true;
     h->n_stir++;
     order_add(h, i);
+    if (h->watch.stored) h->watch.stored(h->watch.ctx, i);
 }
 
 /* A slot of the process before. The free list is for the caller to make anew. */

@@ -61,8 +61,16 @@ struct host_flight {
     struct kv_place  place;
 };
 
+/* Is told when a slot became READY, and before a READY slot is dropped. Zero: nobody is. */
+struct host_watch {
+    void *ctx;
+    void (*stored)(void *ctx, int32_t slot);
+    void (*removed)(void *ctx, int32_t slot);
+};
+
 struct kv_host {
     const struct kv    *kv; /* its clock and its pins */
+    struct host_watch   watch;
     unsigned char      *slab;
     int                 slab_fd;
     uint32_t            seg; /* segment of the slab in xfer */

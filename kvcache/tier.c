@@ -2,6 +2,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "kvcache/events/events.h"
 #include "kvcache/tier_impl.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -109,7 +110,7 @@ enum status kv_tiers_open(const struct kv_tiers_cfg *cfg, struct kv_tiers **t_ou
         goto fail;
     }
     if ((st = kv_host_init(&t->host, cfg->kv, n_slot, stride, t->cfg.copies_max * 4 + TIER_FLIGHTS)) ||
-        (st = take_memory(t))) {
+        (st = take_memory(t)) || (st = kv_events_host(cfg->events, &t->host))) {
         snprintf(err, err_bytes, "no memory for the index of %u blocks on the host", n_slot);
         goto fail;
     }
@@ -225,6 +226,7 @@ void kv_tiers_close(struct kv_tiers *t, uint64_t flush_us)
         free(l->ticket);
         free(l->slot);
     }
+    kv_events_host(t->cfg.events, NULL);
     kv_host_close(&t->host);
     place_close(t);
     free(t->node_key);

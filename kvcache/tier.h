@@ -23,6 +23,7 @@
 #include "transfer/xfer.h"
 
 struct kv_tiers;
+struct kv_events;
 enum {
     KV_STORES_MAX = 4,
     KV_LOADS_MAX = 16,
@@ -77,7 +78,8 @@ struct kv_tiers_cfg {
         copies_max; /* most blocks on their way down at a time; 0: as many as the lane moves in two steps, 32 to 512 */
     uint32_t keep_hits; /* a block goes down at its keep_hits-th offer; 0: 1 */
     uint64_t (*clock)(void);
-    uint64_t (*wall)(void); /* wall time in seconds, for times that outlive the process; NULL: the system's clock */
+    struct kv_events *events; /* is told of blocks on the tiers; NULL: nobody is */
+    uint64_t (*wall)(void);   /* wall time in seconds, for times that outlive the process; NULL: the system's clock */
 };
 /* Reserves the host's bytes and opens the places below. Needs KV_LOADS_MAX + KV_OFFERS_MAX + KV_AUDITS + KV_MOVES sequences of kv.
  * err: one line. */

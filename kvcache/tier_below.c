@@ -2,6 +2,7 @@
  * as a whole, and the questions that are asked of all of it. */
 #include "base/check.h"
 #include "base/log.h"
+#include "kvcache/events/events.h"
 #include "kvcache/tier_impl.h"
 #include <stdio.h>
 #include <string.h>
@@ -28,6 +29,8 @@ static enum status open_one(struct kv_tiers *t, uint32_t i, char *err, size_t er
                                       .host = &t->host,
                                       .peers = c->peers,
                                       .prove = c->audit,
+                                      .events = c->events,
+                                      .place = i,
                                       .clock = c->clock,
                                       .secret = c->secret,
                                       .old_secret = c->old_secret,
@@ -40,6 +43,22 @@ static enum status open_one(struct kv_tiers *t, uint32_t i, char *err, size_t er
     CHECK(row->tier > KV_TIER_HOST && row->tier < KV_TIERS);
     return row->open(&bc, &t->below[i], err, err_bytes);
 }
+
+/* ---- for KV events: the places whose blocks are told */
+
+static bool event_has(void *ctx, uint32_t i, const struct kv_key *key)
+{
+    const struct kv_below *b = ((struct kv_tiers *)ctx)->below[i];
+    return b && b->row->holds && b->row->holds(b, key);
+}
+
+static uint64_t event_each(void *ctx, uint32_t i, uint64_t at)
+{
+    const struct kv_below *b = ((struct kv_tiers *)ctx)->below[i];
+    return b && b->row->each ? b->row->each(b, at) : UINT64_MAX;
+}
+
+/* ---- life of all */
 
 enum status below_open(struct kv_tiers *t, char *err, size_t err_bytes)
 {
@@ -56,6 +75,8 @@ enum status below_open(struct kv_tiers *t, char *err, size_t err_bytes)
         if (row->write && !row->eager) t->writer[t->n_writer++] = i;
     }
     if (!t->n_writer && t->eager != BELOW_NONE) t->writer[t->n_writer++] = (uint32_t)t->eager;
+    struct kv_events_below told = { .ctx = t, .n = t->n_below, .each = event_each, .has = event_has };
+    kv_events_places(t->cfg.events, &told);
     return ST_OK;
 }
 
@@ -65,6 +86,7 @@ void below_close(struct kv_tiers *t)
     t->n_writer = 0;
     t->eager = BELOW_NONE;
     t->below_again_us = 0;
+    kv_events_places(t->cfg.events, NULL);
     for (uint32_t i = 0; i < KV_STORES_MAX; i++) {
         if (t->below[i]) t->below[i]->row->close(t->below[i]);
         t->below[i] = NULL;

@@ -152,6 +152,7 @@ int boot_engine(struct boot *b, boot_progress *progress, void *ctx)
     struct eng_runner run = rank_team_runner(b->team);
     if (b->nodes && (st = nodes_start(b->nodes, &run, b->err, sizeof b->err))) return boot_exit_of(st);
     if (boot_helps(b)) return 0;
+    boot_events_start(b, &p.eng);
     st = eng_create(&p.eng, &run, &b->engine);
     if (st == ST_OK) st = make_probe(b);
     if (st == ST_OK) st = eng_start(b->engine);
@@ -167,6 +168,7 @@ void boot_free(struct boot *b)
 {
     if (b->engine) eng_free(b->engine);
     probe_free(b->probe);
+    boot_events_free(b);
     boot_tiers_free(b);
     if (b->nodes) nodes_stop(b->nodes);
     if (b->team) rank_team_free(b->team);

@@ -33,6 +33,8 @@ struct boot {
     struct engine       *engine;
     struct probe        *probe; /* exists if engine does */
     struct boot_tiers   *tiers; /* or NULL */
+    struct boot_events  *events;
+    struct kv_events    *kv_events; /* of events; NULL: they are off */
     uint32_t             n_block;
     uint64_t             block_bytes, kv_bytes;
     enum dev_kind        device;
@@ -55,6 +57,12 @@ int          boot_engine(struct boot *b, boot_progress *progress, void *ctx);
 int  boot_tiers_plan(struct boot *b); /* before the weights are loaded: keys, sizes, folders */
 int  boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out);
 void boot_tiers_free(struct boot *b); /* after the engine */
+/* What blocks depend on beside tokens and salt; the ranks exist. */
+void boot_tiers_ident(struct boot *b, struct kv_identity *out);
+/* boot_events.c */
+int  boot_events_plan(struct boot *b); /* before the weights are loaded; 0, or an exit code with b->err */
+void boot_events_start(struct boot *b, struct eng_cfg *e); /* fills in what eng_create needs */
+void boot_events_free(struct boot *b);                     /* after the engine */
 /* boot_hand.c: asks the previous server for the KV in its host memory */
 void boot_hand_ask(struct boot *b, struct kv_tiers_cfg *c);
 /* The hand-over to the next server. Must stay valid until takeover_close. */

@@ -9,6 +9,8 @@ static bool        alive(void *e, uint64_t now_us) { return eng_alive(e, now_us)
 static void        stats(void *e, struct eng_stats *out) { eng_stats(e, out); }
 static bool        tiers(void *e, struct kv_tiers_stats *out) { return eng_tiers_stats(e, out); }
 
+static bool events(void *e, struct kv_events_stats *out) { return eng_events_stats(e, out); }
+
 /* A node that helps has no requests of its own: its port is for probes. */
 static enum status submit_nothing(void *n, struct eng_request *r)
 {
@@ -36,7 +38,11 @@ struct gen_engine boot_gen_engine(struct boot *b)
                                     .cancel = cancel_nothing,
                                     .alive = nodes_alive,
                                     .stats = nodes_stats };
-    return (struct gen_engine){
-        .ctx = b->engine, .submit = submit, .cancel = cancel, .alive = alive, .stats = stats, .tiers = tiers
-    };
+    return (struct gen_engine){ .ctx = b->engine,
+                                .submit = submit,
+                                .cancel = cancel,
+                                .alive = alive,
+                                .stats = stats,
+                                .tiers = tiers,
+                                .events = events };
 }

@@ -31,6 +31,8 @@ static void away(void *ctx)
     struct boot_hand *h = ctx;
     int               slab, index;
     server_hand(h->srv, true);
+    /* The address of KV events is the new server's now, which tells of its own blocks. */
+    if (h->boot->kv_events) kv_events_speak(h->boot->kv_events, false);
     /* What was not given stays: it reaches the folder when this process ends. */
     if (h->boot->engine && eng_tiers_hand_is(h->boot->engine, &slab, &index) == KV_FROZEN)
         eng_tiers_hand(h->boot->engine, KV_GIVEN);
@@ -41,6 +43,7 @@ static void back(void *ctx)
     struct boot_hand *h = ctx;
     thaw(ctx);
     server_hand(h->srv, false);
+    if (h->boot->kv_events) kv_events_speak(h->boot->kv_events, true);
 }
 
 struct takeover_ops boot_hand_ops(struct boot_hand *h)

@@ -203,6 +203,7 @@ int boot_plan(struct boot *b, struct boot_plan *p, boot_progress *progress, void
     config_sizes(b->cfg, b->device == DEV_CUDA, &b->seqs, &b->rows);
     code = plan_kv(b);
     if (!code) code = boot_tiers_plan(b);
+    if (!code) code = boot_events_plan(b);
     if (code) return code;
     plan_engine(b, p);
     plan_ranks(b, p, progress, ctx);

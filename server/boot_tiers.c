@@ -225,6 +225,21 @@ static bool reads_in_place(const struct boot *b, const struct xfer_ranks *pool)
     return b->cfg->kv_in_place == IN_PLACE_AUTO ? all : b->cfg->kv_in_place == IN_PLACE_ON;
 }
 
+void boot_tiers_ident(struct boot *b, struct kv_identity *out)
+{
+    uint32_t                 n_block;
+    const struct xfer_ranks *pool = rank_team_kv(b->team, &n_block); /* NULL: several nodes, which share no blocks */
+    *out = (struct kv_identity){ .layout = KV_LAYOUT,
+                                 .block_tokens = b->cfg->block_size,
+                                 .n_layer = b->spec.n_layer,
+                                 .n_kv_head = b->spec.n_kv_head,
+                                 .head_dim = b->spec.head_dim,
+                                 .tp_size = pool ? pool->n : b->cfg->tensor_parallel,
+                                 .block_bytes = pool ? pool->block_bytes : b->block_bytes * b->cfg->tensor_parallel,
+                                 .dtype = (uint32_t)rank_team_kv_dtype(b->team) };
+    rank_team_ident(b->team, out->model);
+}
+
 /* Lanes, segments, identity; eng_create opens the tiers themselves. *tiers_out NULL: none are asked for. */
 int boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out)
 {
@@ -246,15 +261,7 @@ int boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out)
     if (!t->cfg.audit)
         LOG_INFO(
             "kv: blocks are not computed again to compare them: that needs --deterministic on a GPU; digests and identity are checked");
-    rank_team_ident(b->team, t->cfg.ident.model);
-    t->cfg.ident.layout = KV_LAYOUT;
-    t->cfg.ident.block_tokens = c->block_size;
-    t->cfg.ident.n_layer = b->spec.n_layer;
-    t->cfg.ident.n_kv_head = b->spec.n_kv_head;
-    t->cfg.ident.head_dim = b->spec.head_dim;
-    t->cfg.ident.tp_size = pool->n;
-    t->cfg.ident.block_bytes = t->cfg.block_bytes;
-    t->cfg.ident.dtype = (uint32_t)rank_team_kv_dtype(b->team);
+    boot_tiers_ident(b, &t->cfg.ident);
 
     struct xfer_cfg   xc = { .jobs_max = 8192, .key = t->cfg.key };
     enum status       st = xfer_create(&xc, &t->xfer);

@@ -72,6 +72,7 @@ struct config {
     unsigned        kv_peer_transport;                 /* enum peer_transport */
     unsigned        role;                              /* enum server_role */
     struct str_list kv_nvme;                           /* DIR:GIB, for config_dir_gib */
+    const char     *kv_events_config;                  /* JSON, as config_events_read reads it */
     const char     *packed_cache;                      /* DIR[:GIB], as config_shared reads it */
     const char     *kv_shared_name;                    /* "": made of host and port */
     const char     *kv_shared;                         /* DIR[:GIB], as config_shared reads it */

@@ -3,6 +3,7 @@
 #include "base/status.h"
 #include "kvcache/folder/store_file.h"
 #include "kvcache/tier.h"
+#include "server/config_events.h"
 #include "server/usage.h"
 #include "transfer/object/object.h"
 #include "transfer/peer/names.h"
@@ -158,6 +159,10 @@ int config_kv_check(const struct config *c, char *err, size_t n_err)
         return usage_error(err, n_err, "--kv-peer-key-file needs --kv-peer or --kv-peer-listen");
     if (c->kv_in_place == IN_PLACE_ON && c->kv_host_gib <= 0)
         return usage_error(err, n_err, "--kv-host-in-place on needs --kv-host-gib: there is no host KV to read");
+    struct config_events events;
+    if (config_events_read(c->kv_events_config, &events, err, n_err)) return EXIT_USAGE;
+    if (events.on && !c->prefix_caching)
+        return usage_error(err, n_err, "--kv-events-config needs prefix caching (--enable-prefix-caching)");
     bool shared = *c->kv_shared != 0;
     bool any = shared || c->kv_nvme.n;
     if (any && c->kv_host_gib <= 0)

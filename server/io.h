@@ -32,7 +32,8 @@ struct gen_engine {
     void (*cancel)(void *ctx, struct eng_request *r);
     bool (*alive)(void *ctx, uint64_t now_us);
     void (*stats)(void *ctx, struct eng_stats *out);
-    bool (*tiers)(void *ctx, struct kv_tiers_stats *out); /* NULL, or returns false: no tiers */
+    bool (*tiers)(void *ctx, struct kv_tiers_stats *out);   /* NULL, or returns false: no tiers */
+    bool (*events)(void *ctx, struct kv_events_stats *out); /* NULL, or returns false: no KV events */
 };
 
 /* SRV_HANDED: another process accepts connections. This one serves its connections and tells each client to reconnect

@@ -88,6 +88,8 @@ static const char *const l_ended[] = { "how=\"finished\"", "how=\"drained\"", "h
                                        "how=\"invalid\"",  "how=\"failed\"",  NULL };
 static_assert(sizeof l_ended / sizeof *l_ended - 1 == GEN_HOWS, "a label for each end");
 static const char *const l_trace[] = { "result=\"sent\"", "result=\"dropped\"", "result=\"failed\"", NULL };
+static const char *const l_event[] = { "kind=\"stored\"", "kind=\"removed\"", "kind=\"cleared\"", NULL };
+static const char *const l_event_drop[] = { "why=\"queue\"", "why=\"subscriber\"", NULL };
 static const char *const l_ecc[] = { "kind=\"corrected\"", "kind=\"uncorrected\"", NULL };
 static const char *const l_rows[] = { "state=\"remapped\"", "state=\"pending\"", "state=\"failed\"", NULL };
 static const char *const l_throttle[] = { "reason=\"sw_power_cap\"",   "reason=\"hw_slowdown\"",

@@ -142,6 +142,10 @@ enum family_kind { BARE, COMMON, OLD, OLDER, GPU };
     X(GPU_LOST, GAUGE, GPU, l_one, NULL, "spillway:gpu_lost", "1: the driver does not reach it any more.") \
     X(GPU_ODD, COUNTER, GPU, l_one, NULL, "spillway:gpu_odd_answers_total", "Answers of the driver that cannot be true, and were not taken.") \
     X(GPU_AGE, GAUGE, GPU, l_one, NULL, "spillway:gpu_sample_age_seconds", "Age of these numbers: more than some seconds means that the driver hangs.") \
+    X(KV_EVENTS,     COUNTER,   0, l_event,  NULL,      "spillway:kv_events_total", "KV events told to routers: blocks stored and removed, and clearings of all blocks.") \
+    X(KV_EVENT_BATCHES, COUNTER, 0, l_one,   NULL,      "spillway:kv_event_batches_total", "Batches of them, which are the numbers of the sequence.") \
+    X(KV_EVENT_DROPS, COUNTER,  0, l_event_drop, NULL,  "spillway:kv_events_dropped_total", "Events left out because the queue was full; batches left out because a subscriber was slow.") \
+    X(KV_EVENT_REPLAYS, COUNTER, 0, l_one,   NULL,      "spillway:kv_event_replays_total", "Replays that subscribers asked for.") \
     X(TRACES,        COUNTER,   0, l_trace,  NULL,      "spillway:traces_total", "Requests whose spans were sent to the collector, found the queue full, or were not taken.") \
     X(UNKNOWN,       COUNTER,   0, l_one,    NULL,      "spillway:unknown_fields_total", "Request fields that no one knows.")                  \
     X(ACCEPT,        COUNTER,   0, l_one,    NULL,      "spillway:accept_pauses_total", "Pauses of accept for want of descriptors.")           \

@@ -97,9 +97,23 @@ static void sample_tiers(struct metrics *m, const struct server *s)
     metric_set(one(m, F_TIER_REGRET), t.regret_us / 1e6);
 }
 
+static void sample_events(struct metrics *m, const struct server *s)
+{
+    struct kv_events_stats t;
+    if (!s->eng.events || !s->eng.events(s->eng.ctx, &t)) return;
+    count_to(m, F_KV_EVENTS, 0, t.n_stored);
+    count_to(m, F_KV_EVENTS, 1, t.n_removed);
+    count_to(m, F_KV_EVENTS, 2, t.n_cleared);
+    count_to(m, F_KV_EVENT_BATCHES, 0, t.n_batch);
+    count_to(m, F_KV_EVENT_DROPS, 0, t.n_dropped);
+    count_to(m, F_KV_EVENT_DROPS, 1, t.n_slow);
+    count_to(m, F_KV_EVENT_REPLAYS, 0, t.n_replay);
+}
+
 static void sample_engine(struct metrics *m, const struct server *s)
 {
     sample_tiers(m, s);
+    sample_events(m, s);
     struct eng_stats e = { 0 };
     s->eng.stats(s->eng.ctx, &e);
     double use = e.kv_blocks ? (double)e.kv_used / e.kv_blocks : 0;

@@ -112,6 +112,7 @@ static const struct opt options[] = {
     { LIST("kv-encrypt-key-file", kv_encrypt_key_file, "FILE", "the same under the key in FILE, 32 bytes or 64 hex digits: blocks survive restarts with that key; given twice: written with the first, read with both") },
     { LIST("kv-mac-key-file", kv_mac_key_file, "FILE", "secret of 16 bytes or more: blocks outside the device carry a MAC, not a checksum; given twice: written with the first, read with both") },
     { U32("kv-audit-every", kv_audit_every, "256", 0, 1000000000, "N", "one in N blocks that came up from below is computed again while the server is idle, and compared; 0: none") },
+    { STR("kv-events-config", kv_events_config, "JSON", "tell routers over ZeroMQ which KV blocks are stored and removed, on every tier; fields as vLLM's: enable_kv_cache_events, endpoint, ...; empty: off") },
     { BOOL("enable-priority", priority, "false", "honour \"priority\" in requests; lower runs earlier") },
     { BOOL("clamp-max-tokens", clamp_max_tokens, "false", "cut max_tokens to the room left instead of a 400") },
     { U32("max-queue-requests", queue_requests, "1024", 1, 1048576, "N", "waiting requests; above: 429") },

@@ -27,6 +27,7 @@ cmd:curl|curl
 cmd:redis-server|redis-server
 cmd:strip|binutils
 file:/etc/ssl/certs/ca-certificates.crt|ca-certificates
+file:/usr/lib/x86_64-linux-gnu/libzmq.so.5,/usr/lib/aarch64-linux-gnu/libzmq.so.5|libzmq5
 cmd:python3|python3
 venv:|python3-venv
 pc:cmocka|libcmocka-dev

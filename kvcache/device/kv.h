@@ -20,6 +20,13 @@
 struct kv;      /* opaque: only kvcache/device/ may look inside; the tiers ask by block.h and pin.h */
 struct kv_node; /* of the radix tree */
 
+/* Is told when a block, or a guest, enters the tree, and before it leaves it. Zero: nobody is. */
+struct kv_watch {
+    void *ctx;
+    void (*stored)(void *ctx, uint32_t block);
+    void (*removed)(void *ctx, uint32_t block);
+};
+
 struct kv_cfg {
     uint32_t n_block;        /* of the device pool                        */
     uint32_t n_guest;        /* blocks outside the pool that tables may name (guest.h); 0: none */
@@ -29,8 +36,9 @@ struct kv_cfg {
     bool     prefix_cache;   /* false: nothing is ever shared between requests */
     uint32_t
         borrow_min; /* least number of common tokens for which a block is copied (kv_seq_borrow); 0: 4, at most a block */
-    uint32_t pin_percent; /* share of the pool, and of the host below it, that pins may hold */
-    uint32_t hash_bits;   /* tests: force collisions of the tree's hash; 0: all 64 bits */
+    uint32_t        pin_percent; /* share of the pool, and of the host below it, that pins may hold */
+    uint32_t        hash_bits;   /* tests: force collisions of the tree's hash; 0: all 64 bits */
+    struct kv_watch watch;
 };
 
 /* Isolates prefixes: sequences with different salts never share a block. Zero: the common tree. */

@@ -29,6 +29,7 @@ static void node_free(struct kv *kv, uint32_t b)
     for (uint32_t parent;; b = parent) {
         parent = kv->tree.node[b].parent;
         CHECK(kv->pool.ref[b] == 0);
+        if (kv->cfg.watch.removed) kv->cfg.watch.removed(kv->cfg.watch.ctx, b);
         kv_radix_busy(&kv->tree, b);
         kv_radix_remove(&kv->tree, b);
         kv_due_clear(&kv->due, b);
@@ -254,6 +255,7 @@ bool kv_guest_add(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_t
     } else {
         CHECK(!kv_in_tree(kv, b) && kv->pool.ref[b] == 0);
         kv_radix_insert(&kv->tree, b, s->salt, parent, ids);
+        if (kv->cfg.watch.stored) kv->cfg.watch.stored(kv->cfg.watch.ctx, b);
         kv->pool.ref[b] = 1;
         kv->n_guest_in++;
     }
@@ -315,6 +317,7 @@ void kv_seq_commit(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_
         uint32_t        have = kv_radix_find(&kv->tree, s->salt, parent, tok);
         if (have == KV_NONE) {
             kv_radix_insert(&kv->tree, *mine, s->salt, parent, tok);
+            if (kv->cfg.watch.stored) kv->cfg.watch.stored(kv->cfg.watch.ctx, *mine);
         } else if (have !=
                    *mine) { /* someone computed the same: name theirs first, then let go of ours (invariant 2) */
             uint32_t dup = *mine;

@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "kvcache/events/events.h"
 #include "kvcache/folder/store_impl.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -38,6 +39,7 @@ static void insert(struct kv_store *s, uint32_t id, const struct kv_key *k, stru
     s->n_begin += begins && s->segment[id / s->g.n_record].found;
     chain_add(&s->by_key, kv_key_hash(k), (int32_t)id);
     s->n_entry++;
+    if (state == ENTRY_READY) kv_events_entry_stored(s->cfg.events, s->cfg.place, id, k);
 }
 
 static void forget(struct kv_store *s, uint32_t id)
@@ -45,6 +47,7 @@ static void forget(struct kv_store *s, uint32_t id)
     struct entry *e = &s->entry[id];
     CHECK(e->state != ENTRY_NONE);
     chain_remove(&s->by_key, kv_key_hash(&e->key), (int32_t)id);
+    if (e->state == ENTRY_READY) kv_events_entry_removed(s->cfg.events, s->cfg.place, id, &e->key);
     e->state = ENTRY_NONE;
     s->n_found -= s->segment[id / s->g.n_record].found;
     s->n_begin -= e->begins && s->segment[id / s->g.n_record].found;
@@ -511,6 +514,19 @@ void kv_store_turn(struct kv_store *s)
 
 bool kv_store_has(const struct kv_store *s, const struct kv_key *key) { return find(s, key) != NONE; }
 
+bool kv_store_holds(const struct kv_store *s, const struct kv_key *key)
+{
+    int32_t i = find(s, key);
+    return i != NONE && s->entry[i].state == ENTRY_READY;
+}
+
+uint64_t kv_store_each(const struct kv_store *s, uint64_t at)
+{
+    if (at >= (uint64_t)s->n_slot * s->g.n_record) return UINT64_MAX;
+    if (s->entry[at].state == ENTRY_READY) kv_events_entry(s->cfg.events, s->cfg.place, &s->entry[at].key);
+    return at + 1;
+}
+
 /* Hidden ones too. */
 static bool find_ready(struct kv_store *s, const struct kv_key *key, struct kv_place *place_out)
 {
@@ -604,6 +620,7 @@ void kv_store_write_done(struct kv_store *s, struct kv_place place, enum status 
     s->n_writing--;
     if (st == ST_OK) {
         e->state = ENTRY_READY; /* visible only now */
+        kv_events_entry_stored(s->cfg.events, s->cfg.place, place_id(s, place.segment, place.index), &e->key);
         write_went_well(s);
         return;
     }

@@ -50,6 +50,8 @@ struct kv_store_cfg {
     uint32_t    retry_us;          /* first pause after a failed write or read; 0: 1 s */
     uint32_t    n_store;           /* number of stores in this process, which share its file descriptors; 0: 1 */
     uint64_t (*clock)(void);       /* NULL: the monotonic clock */
+    struct kv_events *events;      /* as in kv_below_cfg */
+    uint32_t          place;
 };
 /* Allocates all memory that it needs. The thread finds out whether the folder is usable, and kv_store_degraded reports it.
  * A folder that is missing, full, in use by another server, or writable by others (store_folder.c) is tried again as
@@ -65,6 +67,9 @@ void kv_store_close(struct kv_store *s);
 bool kv_store_find(struct kv_store *s, const struct kv_key *key, struct kv_place *place_out); /* counts as a use */
 /* True if the index has the block, hidden or not, written or being written: it need not be written again. */
 bool kv_store_has(const struct kv_store *s, const struct kv_key *key);
+/* As in kv_below_row. */
+bool     kv_store_holds(const struct kv_store *s, const struct kv_key *key);
+uint64_t kv_store_each(const struct kv_store *s, uint64_t at);
 /* Posts the read of a record; the lane checks its payload. The place is pinned until kv_store_read_done. ST_NOT_FOUND: the
  * block is not there; ST_AGAIN: too much is in flight. */
 enum status kv_store_read(struct kv_store *s, const struct kv_read *r, struct kv_place *place_out,

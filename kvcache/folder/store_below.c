@@ -26,7 +26,9 @@ static enum status open_folder(const struct kv_below_cfg *c, struct kv_below **b
                                .grace_us = c->grace_us,
                                .n_store = c->n_below,
                                .prove = c->prove,
-                               .clock = c->clock };
+                               .clock = c->clock,
+                               .events = c->events,
+                               .place = c->place };
     struct kv_store    *s;
     enum status         st = kv_store_open(&sc, &s, err, err_bytes);
     if (st) return st;
@@ -43,6 +45,10 @@ static bool find(struct kv_below *b, const struct kv_key *key, struct kv_place *
 }
 
 static bool has(const struct kv_below *b, const struct kv_key *key) { return kv_store_has(store_in(b), key); }
+
+static bool holds(const struct kv_below *b, const struct kv_key *key) { return kv_store_holds(store_in(b), key); }
+
+static uint64_t each(const struct kv_below *b, uint64_t at) { return kv_store_each(store_in(b), at); }
 
 static enum status read_record(struct kv_below *b, const struct kv_read *r, struct kv_place *place_out,
                                uint64_t *ticket_out)
@@ -127,4 +133,6 @@ const struct kv_below_row kv_folder = { .name = "a folder",
                                         .stats = stats,
                                         .check = check,
                                         .purge = purge,
-                                        .proof = &proof };
+                                        .proof = &proof,
+                                        .holds = holds,
+                                        .each = each };

@@ -1,6 +1,7 @@
 /* pack_below: the functions of the row of below.h that keeps blocks in an object store. */
 #include "base/check.h"
 #include "base/log.h"
+#include "kvcache/events/events.h"
 #include "kvcache/object/pack_impl.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -211,6 +212,20 @@ static bool busy(const struct kv_below *b) { return pack_in(b)->learning != NULL
 
 static bool has(const struct kv_below *b, const struct kv_key *key) { return pack_find(pack_in(b), key) != PACK_NONE; }
 
+static bool holds(const struct kv_below *b, const struct kv_key *key)
+{
+    int32_t e = pack_find(pack_in(b), key);
+    return e != PACK_NONE && pack_in(b)->entry[e].state == PACK_ENTRY_READY;
+}
+
+static uint64_t each(const struct kv_below *b, uint64_t at)
+{
+    const struct pack_store *s = pack_in(b);
+    if (at >= s->n_entry_max) return UINT64_MAX;
+    if (s->entry[at].state == PACK_ENTRY_READY) kv_events_entry(s->cfg.events, s->cfg.place, &s->entry[at].key);
+    return at + 1;
+}
+
 static int32_t find_ready(const struct pack_store *s, const struct kv_key *key)
 {
     int32_t e = pack_find(s, key);
@@ -322,10 +337,12 @@ static void write_done(struct kv_below *b, struct kv_place place, enum status st
     CHECK(e->state == PACK_ENTRY_WRITING && e->gen == place.gen);
     o->n_writing--;
     o->n_pinned--;
-    if (st == ST_OK)
-        e->state = PACK_ENTRY_READY;
-    else
+    if (st) {
         pack_forget(s, (int32_t)place.index);
+        return;
+    }
+    e->state = PACK_ENTRY_READY;
+    kv_events_entry_stored(s->cfg.events, s->cfg.place, place.index, &e->key);
 }
 
 static bool takes(const struct kv_below *b)
@@ -435,4 +452,6 @@ const struct kv_below_row kv_objects = { .name = "an object store",
                                          .stats = stats,
                                          .check = check,
                                          .purge = purge,
-                                         .proof = &proof };
+                                         .proof = &proof,
+                                         .holds = holds,
+                                         .each = each };

@@ -1,6 +1,7 @@
 /* pack_index: which block lies in which object. */
 #include "base/check.h"
 #include "base/log.h"
+#include "kvcache/events/events.h"
 #include "kvcache/object/pack_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -56,6 +57,7 @@ int32_t pack_insert(struct pack_store *s, int32_t object, uint32_t index, const 
     chain_add(&s->by_key, kv_key_hash(key), i);
     s->n_entry++;
     s->n_begin += begins && o->found;
+    if (state == PACK_ENTRY_READY) kv_events_entry_stored(s->cfg.events, s->cfg.place, (uint64_t)i, key);
     return i;
 }
 
@@ -71,6 +73,7 @@ void pack_forget(struct pack_store *s, int32_t i)
         s->entry[e->before].behind = e->behind;
     if (e->behind != PACK_NONE) s->entry[e->behind].before = e->before;
     s->n_begin -= e->begins && o->found;
+    if (e->state == PACK_ENTRY_READY) kv_events_entry_removed(s->cfg.events, s->cfg.place, (uint64_t)i, &e->key);
     e->state = PACK_ENTRY_FREE;
     e->next = s->free_entry;
     s->free_entry = i;

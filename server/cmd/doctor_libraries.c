@@ -79,6 +79,7 @@ static void libraries(struct doctor *d)
           "it is part of the driver; in a container NVIDIA_DRIVER_CAPABILITIES needs utility",
           true },
         { "ucx", { "libucp.so.0", NULL }, "peers are reached over TCP alone", "install libucx0", false },
+        { "zeromq", { "libzmq.so.5", NULL }, "--kv-events-config cannot be used", "install libzmq5", false },
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         const char *file = row[i].file[0];

@@ -381,6 +381,20 @@ static void levels_of_the_log_have_other_names_there(void **state)
     assert_int_equal(WITH("SAGEMAKER_CONTAINER_LOG_LEVEL=loud"), 64);
 }
 
+static void an_option_of_json_comes_whole(void **state)
+{
+    (void)state;
+    static const char json[] = "{\"enable_kv_cache_events\": true, \"topic\": \"kv@a b@{m}\"}";
+    char              var[200];
+    for (int i = 0; i < 2; i++) {
+        snprintf(var, sizeof var, "%s_KV_EVENTS_CONFIG=%s", i ? "SM_SPILLWAY" : "SM_VLLM", json);
+        assert_int_equal(WITH(var), 0);
+        assert_string_equal(C.kv_events_config, json);
+    }
+    assert_int_not_equal(WITH("SM_VLLM_KV_EVENTS_CONFIG={\"hwm\": -1}"), 0);
+    assert_non_null(strstr(err, "\"hwm\": found -1"));
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, up, down)
@@ -401,6 +415,7 @@ int main(void)
         TEST(an_unknown_variable_is_told_once_with_what_to_use),
         TEST(sessions_are_turned_on_by_the_platforms_variables),
         TEST(levels_of_the_log_have_other_names_there),
+        TEST(an_option_of_json_comes_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

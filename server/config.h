@@ -90,6 +90,7 @@ struct config {
     const char     *takeover;
     uint32_t        takeover_s;
     struct str_list allowed_host, cors_origin;
+    bool            die_with_parent;
     /* sagemaker */
     enum sagemaker_mode sagemaker;
     const char         *sagemaker_folder;

@@ -59,6 +59,7 @@ struct app {
     bool             handed, shut_idle; /* another serves now; its idle connections were closed */
     uint32_t         shown;             /* tenths of the load that were told */
     enum probe_says  probes;
+    pid_t            parent; /* at the start */
     struct gpu_watch gpus;
     int              end_code; /* of a drain that nobody asked for; 0: an ordinary one */
     struct notify    notify;
@@ -431,12 +432,22 @@ static int run(struct app *a, const sigset_t *wanted)
     }
 }
 
+/* The kernel sends SIGTERM when the parent dies; one that died before it was asked to is told from by its place, which
+ * another process has taken. */
+static void follow_parent(const struct app *a)
+{
+    if (!a->cfg.die_with_parent) return;
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != a->parent) kill(getpid(), SIGTERM);
+}
+
 static int serve(struct app *a)
 {
     char     err[400];
     sigset_t wanted = wanted_signals();
     log_init(a->cfg.log_level, STDOUT_FILENO, a->cfg.log_json);
     sigprocmask(SIG_BLOCK, &wanted, NULL);
+    follow_parent(a);
     notify_open(&a->notify);
     notify_say(&a->notify, "STATUS=loads");
 
@@ -488,6 +499,7 @@ int main(int argc, char **argv)
     static struct app a;
     char              err[400];
     a.t_start_us = a.t_line_us = clock_us();
+    a.parent = getppid();
     a.tty = isatty(STDERR_FILENO);
     harden();
     int code;

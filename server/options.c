@@ -130,6 +130,7 @@ static const struct opt options[] = {
     { U32("drain-seconds", drain_s, "25", 0, 3600, "SECONDS", "after SIGTERM: how long running requests may finish") },
     { U32("flush-seconds", flush_s, "0", 0, 3600, "SECONDS", "after that: how long KV that only the host holds may take into --kv-nvme; 0: as --drain-seconds") },
     { U32("stuck-seconds", stuck_s, "30", 1, 3600, "SECONDS", "an engine without progress: /health is 503, and after so long it tells where it stands and the server exits with 70") },
+    { BOOL("die-with-parent", die_with_parent, "false", "when the process that started this one dies: as after SIGTERM") },
     { STR("takeover", takeover, "PATH", "unix socket: take over from the server that listens there (sockets, host KV), then listen there") },
     { U32("takeover-seconds", takeover_s, "600", 1, 86400, "SECONDS", "how long a new server may take to be ready before this one goes on without it") },
     { ENUM("half-close", half_close, "cancel", half_close, "client closed its sending side while it waits: it is gone, or it still reads") },

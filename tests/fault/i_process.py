@@ -135,6 +135,101 @@ def i5_takeover(_):
         assert not os.path.exists(path)
 
 
+def parent_of(s):
+    """Waits for the server that a parent of its own started: s.proc is that parent."""
+    def child():
+        with open("/proc/%d/task/%d/children" % (s.proc.pid, s.proc.pid)) as f:
+            return f.read().split()
+
+    return int(eventually(child, "a child")[0])
+
+
+def is_there(pid):
+    try:
+        with open("/proc/%d/stat" % pid) as f:
+            return f.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@row("I6", "the process that started it dies: with --die-with-parent what runs finishes and it ends, without it serves on", own=True)
+def i6(_):
+    with tempfile.TemporaryDirectory() as d:
+        parent = os.path.join(d, "parent")
+        with open(parent, "w") as f:
+            f.write('#!/bin/sh\n"%s" "$@"\nexit $?\n' % BINARY)  # a shell that waits
+        os.chmod(parent, 0o700)
+        s = Server("--die-with-parent", binary=parent)
+        pid = parent_of(s)
+        c = s.conn()
+        body = {"prompt": "Once", "max_tokens": 1200, "ignore_eos": True, "temperature": 0, "stream": True}
+        c.send(post_bytes("/v1/completions", json.dumps(body).encode(), ["Connection: close"]))
+        while b"data: " not in c.data:
+            c.data += c.sock.recv(1 << 16)
+        s.proc.kill()
+        s.proc.wait()
+        r = c.read_all()
+        c.close()
+        assert b"[DONE]" in r[0].body and b'"error"' not in r[0].body, r[0].body[-200:]
+        eventually(lambda: not is_there(pid), "the end")
+        with open(s.log_path) as f:
+            log = f.read()
+        assert "main: draining" in log and "main: done" in log, log[-1000:]
+        s.stop()
+        s = Server(binary=parent)
+        pid = parent_of(s)
+        s.proc.kill()
+        s.proc.wait()
+        try:
+            assert s.complete("Hi", max_tokens=2).status == 200
+        finally:
+            os.kill(pid, signal.SIGTERM)
+            eventually(lambda: not is_there(pid), "the end")
+            s.stop()
+
+
+@row("I6", "the server dies: the process in which it has UCX ends too; that one dies: the server starts another one", own=True)
+def i6_room(_):
+    def rooms(pid):
+        with open("/proc/%d/task/%d/children" % (pid, pid)) as f:
+            mine = set(f.read().split())
+        for tid in os.listdir("/proc/%d/task" % pid):
+            with open("/proc/%d/task/%s/children" % (pid, tid)) as f:
+                mine |= set(f.read().split())
+        return sorted(int(x) for x in mine if is_there(int(x)))
+
+    s = Server("--kv-host-gib", "0.05", "--kv-peer-listen", "127.0.0.1:%d" % free_port())
+    try:
+        first = eventually(lambda: rooms(s.proc.pid), "a room")
+        os.kill(first[0], signal.SIGKILL)
+        eventually(lambda: rooms(s.proc.pid) not in ([], first), "another one")
+        assert s.complete("Hi", max_tokens=2).status == 200
+        second = rooms(s.proc.pid)
+        s.proc.kill()
+        s.proc.wait()
+        eventually(lambda: not any(is_there(x) for x in second), "its end")
+    finally:
+        s.stop()
+
+
+@row("I9", "/ping beside 64 streams and bodies of 30 MB, with tiers: p99.9 of at most 10 ms (PING_SECONDS=3600 is the whole row)", own=True)
+def i9(_):
+    bench = os.path.join(os.path.dirname(BINARY), "tools", "bench_ping")
+    assert os.access(bench, os.X_OK), "there is no %s: build the target tools/bench_ping" % bench
+    with tempfile.TemporaryDirectory() as d:
+        s = Server("--kv-cache-bytes", "96MiB", "--max-num-seqs", "96", "--kv-host-gib", "0.1", "--kv-nvme", d + "/kv:1")
+        try:
+            p = subprocess.run([bench, "--port", str(s.port), "--pid", str(s.proc.pid), "--streams", "64", "--bodies", "2", "--nice", "0",
+                                "--seconds", os.environ.get("PING_SECONDS", "2")], capture_output=True, text=True, timeout=PATIENCE + 5 * int(os.environ.get("PING_SECONDS", "2")))
+            assert p.returncode == 0, p.stdout + p.stderr
+            loaded = json.loads(p.stdout.strip().split("\n")[-1])["loaded"]
+            assert loaded["net_p999_ms"] <= 10, "without the waits for a CPU: %s" % p.stdout
+            assert loaded["p999_ms"] <= 10 * slower(), p.stdout
+            assert not s.error_lines(), s.error_lines()
+        finally:
+            s.stop()
+
+
 @row("I20", "an upgrade under load by --takeover: 0 failed requests", own=True)
 def i20(_):
     with tempfile.TemporaryDirectory() as d:

@@ -205,7 +205,7 @@ def a_pod_has_what_it_needs_to_stop_in():
 def a_pod_runs_without_rights():
     for where, spec, _ in pods():
         assert spec["securityContext"]["runAsNonRoot"] and spec["enableServiceLinks"] is False and spec["automountServiceAccountToken"] is False, where
-        for c in spec["containers"]:
+        for c in spec["containers"] + spec.get("initContainers", []):
             s = c["securityContext"]
             assert s["readOnlyRootFilesystem"] and not s["allowPrivilegeEscalation"] and s["capabilities"]["drop"] == ["ALL"], where
             assert c["resources"]["requests"]["memory"] == c["resources"]["limits"]["memory"], "%s: memory is bounded, so it is asked for" % where
@@ -241,6 +241,34 @@ def every_option_exists():
         assert set(names) <= known, "%s: %s" % (where, set(names) - known)
 
 
+def prefill_and_decode_find_each_other():
+    kinds = {}
+    for o in render(os.path.join(K8S, "overlays", "prefill-decode")):
+        kinds.setdefault(o["kind"], {})[o["metadata"]["name"]] = o
+    decode, prefill = [kinds["Deployment"][n]["spec"]["template"] for n in ("spillway", "spillway-prefill")]
+    env = {e["name"]: e.get("value") for e in decode["spec"]["containers"][0]["env"]}
+    args = dict(a.lstrip("-").split("=", 1) for a in prefill["spec"]["containers"][0]["args"] if "=" in a)
+    assert decode["metadata"]["labels"]["llm-d.ai/role"] == env["SPILLWAY_ROLE"] == "decode"
+    assert prefill["metadata"]["labels"]["llm-d.ai/role"] == args["role"] == "prefill"
+    # the decode server asks the Service of all prefill pods, at the port that they listen on, with the same keys
+    host, port = env["SPILLWAY_KV_PEER"].split(":")
+    peers = kinds["Service"][host]["spec"]
+    assert peers["clusterIP"] == "None" and peers["ports"][0]["port"] == int(port)
+    assert peers["selector"].items() <= prefill["metadata"]["labels"].items() and args["kv-peer-listen"].endswith(":" + port)
+    assert [p["containerPort"] for p in prefill["spec"]["containers"][0]["ports"] if p["name"] == peers["ports"][0]["targetPort"]] == [int(port)]
+    assert args["kv-peer-key-file"] == env["SPILLWAY_KV_PEER_KEY_FILE"] and args["kv-mac-key-file"] == env["SPILLWAY_KV_MAC_KEY_FILE"]
+    # the sidecar stands where the pool looks for decode pods, the server where it looks for prefill pods
+    sidecar = decode["spec"]["initContainers"][0]
+    said = dict(a.lstrip("-").split("=") for a in sidecar["args"])
+    pool = kinds["InferencePool"]["spillway"]["spec"]
+    assert sidecar["restartPolicy"] == "Always" and pool["targetPorts"] == [{"number": int(said["port"])}] and args["port"] == said["port"]
+    assert "--port=" + said["vllm-port"] in decode["spec"]["containers"][0]["args"]
+    group = kinds["NetworkPolicy"]["spillway-group"]["spec"]
+    for selector in (pool["selector"], group["podSelector"], group["ingress"][1]["from"][0]["podSelector"], group["egress"][1]["to"][0]["podSelector"]):
+        for pod in (decode, prefill):
+            assert selector["matchLabels"].items() <= pod["metadata"]["labels"].items(), selector
+
+
 def the_base_serves_as_it_is_written():
     spec = [s for where, s, _ in pods() if where.startswith("base:")][0]
     c = spec["containers"][0]
@@ -270,6 +298,7 @@ def the_dockerfile_is_plain():
 
 TESTS = [every_file_is_used, every_object_fits_its_schema, a_wrong_object_is_found, a_pod_has_what_it_needs_to_stop_in, a_pod_runs_without_rights,
          what_is_mounted_is_there_and_what_is_there_is_mounted, what_must_be_made_by_hand_is_said, every_option_exists,
+         prefill_and_decode_find_each_other,
          the_base_serves_as_it_is_written, the_dockerfile_is_plain]
 
 

@@ -9,14 +9,17 @@ enum dtype { DT_F32 = 0, DT_BF16, DT_F16, DT_F8E4M3, DT_I4, DT_I8, DT_COUNT };
 typedef uint16_t bf16; /* the upper half of an IEEE float32 */
 typedef uint16_t f16;  /* IEEE binary16 */
 
+/* "bf16" of DT_BF16, for logs and messages; a static string. */
 const char *dtype_name(enum dtype t);
 
+/* Bytes of one number; 1 of I4, of which two share a byte. */
 static inline size_t dtype_bytes(enum dtype t)
 {
     if (t == DT_F32) return 4;
     return t == DT_BF16 || t == DT_F16 ? 2 : 1;
 }
 
+/* Exact. */
 static inline float bf16_to_f32(bf16 x)
 {
     uint32_t u = (uint32_t)x << 16;

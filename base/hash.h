@@ -11,6 +11,7 @@ static inline uint64_t hash_u64(uint64_t x)
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
     return x ^ (x >> 31);
 }
+/* A hash of h and v together; the order matters. */
 static inline uint64_t hash_combine(uint64_t h, uint64_t v)
 {
     return hash_u64(h ^ (v + 0x9e3779b97f4a7c15u + (h << 6) + (h >> 2)));

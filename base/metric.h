@@ -27,12 +27,15 @@ struct metric_family {
     struct metric   *metric;
 };
 
+/* Counters: adds n. */
 static inline void metric_add(struct metric *m, uint64_t n)
 {
     atomic_fetch_add_explicit(&m->value, n, memory_order_relaxed);
 }
+/* Gauges and REAL: sets the value. metric_get: of any type but histograms and summaries, as a double. */
 void   metric_set(struct metric *m, double v);
 double metric_get(const struct metric *m);
-void   metric_observe(const struct metric_family *f, struct metric *m, double v);
+/* Histograms and summaries: one more value, in the unit of the family's name. f: the family of m. */
+void metric_observe(const struct metric_family *f, struct metric *m, double v);
 /* HELP, TYPE and samples. Numbers as Python prints floats: 1.0, 0.5, +Inf; from one million 1e+06. */
 void metric_print(struct buf *b, const struct metric_family *f, const char *common);

@@ -28,12 +28,16 @@ struct fair {
     uint64_t      use;
 };
 
+/* No tenant, no request. */
 void           fair_init(struct fair *f);
 struct tenant *fair_enter(struct fair *f, uint64_t id); /* of a new request; fair_leave when it is done */
-void           fair_leave(struct fair *f, struct tenant *t);
-void           fair_push(struct fair *f, struct seq *s, uint64_t now_us);
-void           fair_remove(struct fair *f, struct seq *s);
+/* A request of the tenant is done. When its last one is, its place may go to another tenant. */
+void fair_leave(struct fair *f, struct tenant *t);
+/* Puts a sequence that waits into its tenant's queue, by seq key; fair_remove takes it out again. */
+void fair_push(struct fair *f, struct seq *s, uint64_t now_us);
+void fair_remove(struct fair *f, struct seq *s);
 void fair_served(struct fair *f, struct seq *s, uint32_t n_input, uint64_t now_us); /* admitted (and removed) */
+/* Charges the tenant for n_output tokens that were generated. */
 static inline void fair_charge(struct tenant *t, uint64_t n_output) { t->counter += FAIR_OUTPUT_COST * n_output; }
 /* The next tenant among those whose skip_step differs from step; NULL: none. */
 struct tenant *fair_next(struct fair *f, uint64_t step, uint64_t now_us);

@@ -33,7 +33,9 @@ struct phases {
     struct phase_times host, gap; /* per step: the host's time; the device's time without work, though there was some */
 };
 
+/* A turn of the engine begins. */
 void phase_begin(struct phases *p, uint64_t now_us);
+/* The time since the last of these two calls belongs to part `which` of the turn. */
 void phase_end(struct phases *p, enum phase which, uint64_t now_us);
 /* The turn has ended. stepped: a step began or ended in it, so its time is one of a step. */
 void phase_turn(struct phases *p, bool stepped);

@@ -11,9 +11,10 @@ struct sample_need {
 };
 
 struct sample_need sample_need(const struct seq *s, uint32_t n_eos); /* an upper bound, in O(1) */
-bool               sample_fits(const struct batch *b, struct sample_need used, struct sample_need n);
-void               sample_use(struct sample_need *used, struct sample_need n);
-void               sample_unuse(struct sample_need *used, struct sample_need n);
+/* True if the arrays of b have room for n beside what is used. sample_use adds n to it, sample_unuse takes it back. */
+bool sample_fits(const struct batch *b, struct sample_need used, struct sample_need n);
+void sample_use(struct sample_need *used, struct sample_need n);
+void sample_unuse(struct sample_need *used, struct sample_need n);
 /* False: the request alone exceeds the bounds and could never run, so eng_submit refuses it. */
 bool sample_possible(const struct batch *b, const struct eng_request *r, uint32_t n_eos);
 /* True if the row of the next token depends on the previous token, so that the host must know that token first. */

@@ -471,7 +471,8 @@ struct dev_run { /* n pieces of `bytes`, dev_step bytes apart on the device and 
  * process's own memory. An address: this one, because of the former or because it is pinned (over PCIe, slowly). */
 bool        dev_reaches(struct device *d, const void *host);
 enum status dev_copy_open(struct device *d); /* once; allocates streams and buffers of copies. ST_DEVICE, logged */
-void        dev_copy_begin(struct device *d, enum dev_way way, const struct dev_run *run, uint32_t n);
+/* Begins a copy of n runs; dev_copy_done tells of its end. */
+void dev_copy_begin(struct device *d, enum dev_way way, const struct dev_run *run, uint32_t n);
 /* The state of the oldest copy. ST_AGAIN: not done yet. ST_IO: it failed, was logged, and no longer touches memory.
  * ST_DEVICE: the device is lost. */
 enum status dev_copy_done(struct device *d, enum dev_way way);

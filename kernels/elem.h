@@ -5,6 +5,7 @@
 #include "base/dtype.h"
 #include <stdbool.h>
 
+/* Number i of an array of this type, as a float. */
 static inline float elem_load(const void *p, enum dtype t, size_t i)
 {
     if (t == DT_F32) {
@@ -17,6 +18,7 @@ static inline float elem_load(const void *p, enum dtype t, size_t i)
     return t == DT_BF16 ? bf16_to_f32(h) : f16_to_f32(h);
 }
 
+/* Rounds to nearest even. */
 static inline void elem_store(void *p, enum dtype t, size_t i, float f)
 {
     if (t == DT_F32) {

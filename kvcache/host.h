@@ -105,6 +105,7 @@ void        kv_host_close(struct kv_host *h); /* unmaps and closes the slab as w
 /* Verifies every slot, link and count, but not the records. false: the fault was logged. */
 bool kv_host_check(const struct kv_host *h);
 
+/* Where the record of slot i begins, in memory. */
 static inline unsigned char *slot_page(const struct kv_host *h, int32_t i) { return h->slab + (uint64_t)i * h->stride; }
 static inline uint64_t slot_off(const struct kv_host *h, int32_t i) { return (uint64_t)i * h->stride; } /* in seg */
 

@@ -19,6 +19,7 @@ struct kv_identity {
 };
 enum { KV_LAYOUT = 1 }; /* rises when the order of bytes in a block changes */
 
+/* The hash of all members. kv_key_root, kv_key_next: key(0) and key(i + 1) above; ids [block_tokens]. */
 struct kv_key          kv_fingerprint(const struct kv_identity *id);
 struct kv_key          kv_key_root(const struct kv_key *fingerprint, struct kv_salt salt);
 struct kv_key          kv_key_next(const struct kv_key *before, const uint32_t *ids, uint32_t block_tokens);
@@ -28,6 +29,7 @@ static inline uint64_t kv_key_hash(const struct kv_key *k) /* for tables: the ke
     __builtin_memcpy(&h, k->b, sizeof h);
     return h;
 }
+/* Not in constant time: keys are no secrets. */
 static inline bool kv_key_equal(const struct kv_key *a, const struct kv_key *b)
 {
     return !__builtin_memcmp(a, b, sizeof *a);

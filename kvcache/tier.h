@@ -141,6 +141,7 @@ struct kv_audit_rows {
     uint32_t        n_page;
 };
 bool kv_tiers_audit(struct kv_tiers *t, bool idle, struct kv_audit_rows *out);
+/* That step has ended: ST_OK, or the reason for which it computed nothing. The engine's thread, as all of this. */
 void kv_tiers_audited(struct kv_tiers *t, enum status st);
 /* True while the device's cache is in doubt, or the slab is to be handed over and is read in place: all running sequences
  * give their blocks back, then the engine calls kv_tiers_all_gave_way. Until that is over, kv_tiers_ask admits nobody. */

@@ -55,6 +55,7 @@ struct http {
     struct buf       *body; /* set during http_body; NULL: the body is discarded */
 };
 
+/* Makes h ready for the next request of the connection. */
 void http_begin(struct http *h);
 /* p[0..n): all bytes of the head so far. 0: more bytes are needed. 1: *head is filled, and the head has *used_out
  * bytes. -1: refused with *e. */
@@ -65,6 +66,7 @@ int  http_body(struct http *h, const char *p, size_t n, uint64_t body_max, struc
                struct api_error *e);
 bool http_has_body(const struct http *h); /* call after the head: true if a body follows */
 
-bool        slice_is(struct slice s, const char *text); /* equal, ignoring ASCII case */
-bool        slice_is_id(struct slice s);                /* 1 to 128 letters, digits, '.', '_' and '-' */
+bool slice_is(struct slice s, const char *text); /* equal, ignoring ASCII case */
+bool slice_is_id(struct slice s);                /* 1 to 128 letters, digits, '.', '_' and '-' */
+/* "Not Found" of 404; a static string. */
 const char *http_status_text(int status);

@@ -36,8 +36,10 @@ enum {
     OPT_WORDS_MAX = 128, /* bytes of the longest list of words, as option_words writes it */
 };
 
+/* All options, in the order of --help; static. */
 const struct opt *options_table(uint32_t *n_out);
-uint32_t          option_index(const struct opt *o);
+/* The row's number in that table. */
+uint32_t option_index(const struct opt *o);
 /* name: n bytes, without leading dashes. NULL: no such option. */
 const struct opt *option_find(const char *name, size_t n);
 /* The name of the option that is most similar to this name, or NULL if none is similar. */

@@ -18,9 +18,13 @@ struct wheel {
     uint32_t    n;    /* nodes that are set */
 };
 
+/* No node is set. */
 void wheel_init(struct wheel *w, uint64_t now_us);
+/* Sets the due time, or moves it. The node stays the caller's, and must be cleared before it is freed. */
 void wheel_set(struct wheel *w, struct wheel_node *n, uint64_t due_us);
+/* No-op if the node is not set. */
 void wheel_clear(struct wheel *w, struct wheel_node *n);
+/* A node that is not set; call it once before wheel_set. */
 void wheel_node_init(struct wheel_node *n);
 /* Calls fire for each due node, after setting its due time to 0. fire may set, clear and free any node, also this
  * one. */

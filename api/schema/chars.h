@@ -13,6 +13,7 @@ struct chars {
     } range[CHARS_RANGES];
 };
 
+/* Adds the code points from .. to, both included; those of another set. */
 void chars_add(struct chars *c, uint32_t from, uint32_t to);
 void chars_join(struct chars *c, const struct chars *more);
 void chars_invert(struct chars *c); /* c becomes the set of all other characters; surrogates are not characters */

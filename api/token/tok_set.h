@@ -15,7 +15,9 @@ struct tok_set {
     bool              failed; /* out of memory: the set is not complete */
 };
 
+/* The set is empty then, and may be used again. */
 void tok_set_free(struct tok_set *s);
+/* Adds the code points from .. to, both included; all of another set. Without memory: s->failed. */
 void tok_set_add(struct tok_set *s, uint32_t from, uint32_t to);
 void tok_set_add_set(struct tok_set *s, const struct tok_set *other);
 /* Adds a general category, script or property of Oniguruma. Case, spaces, hyphens and underscores of its name do not
@@ -30,7 +32,9 @@ void tok_set_add_class_word(struct tok_set *s);
 bool tok_set_is_word(const char *name, size_t n); /* is it the name "word"? */
 
 void tok_set_sort(struct tok_set *s); /* call it after the last add and before the functions below */
+/* All code points that are not in it; those that are in both sets. */
 void tok_set_invert(struct tok_set *s);
 void tok_set_intersect(struct tok_set *s, const struct tok_set *other);
+/* By bisection. */
 bool tok_set_has(const struct tok_set *s, uint32_t cp);
 void tok_set_fold(struct tok_set *s); /* adds the code points that differ from a member in case alone; sorts */

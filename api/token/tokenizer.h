@@ -37,8 +37,9 @@ enum status tok_encode(const struct tok *t, const char *text, size_t n, unsigned
                        struct tok_ids *out);
 
 uint32_t tok_vocab_size(const struct tok *t); /* highest id + 1 */
-bool     tok_is_special(const struct tok *t, uint32_t id);
-bool     tok_is_added(const struct tok *t, uint32_t id);
+/* Whether the id is one of an added token that is marked special; of any added token. */
+bool tok_is_special(const struct tok *t, uint32_t id);
+bool tok_is_added(const struct tok *t, uint32_t id);
 /* The token's own text as in tokenizer.json (byte-level or ▁ form); NULL: no such id. Borrowed. */
 const char *tok_token(const struct tok *t, uint32_t id, size_t *n_out);
 bool        tok_id_of(const struct tok *t, const char *token, size_t n, uint32_t *id_out);

@@ -50,6 +50,8 @@ enum status rx_status(const struct rx *x);          /* ST_OK, ST_NOMEM, ST_TOO_L
 void        rx_refuel(struct rx *x, uint64_t fuel); /* sets the fuel, and clears an earlier ST_TOO_LARGE */
 size_t      rx_bytes(const struct rx *x);           /* memory in use */
 
+/* The constructors return the number of an expression, or RX_NONE if it matches nothing or cannot be made (rx_status).
+ * One byte of the class; this byte; these bytes in order; a text of a and then one of b. */
 uint32_t rx_of_class(struct rx *x, const struct rx_class *c);
 uint32_t rx_of_byte(struct rx *x, unsigned byte);
 uint32_t rx_of_bytes(struct rx *x, const void *bytes, size_t n);

@@ -64,13 +64,10 @@ __device__ __forceinline__ u64 sample_tiles(struct sample_shared *s, const float
 /* Pass 0 settles the distance from the best. Each later pass settles these bits of the order, from this bit on. */
 __device__ __forceinline__ int sample_shift(int pass)
 {
-    switch (pass) {
-    case 1: return 53;
-    case 2: return 42;
-    case 3: return 32;
-    case 4: return 10;
-    default: return 0;
-    }
+    if (pass == 1) return 53;
+    if (pass == 2) return 42;
+    if (pass == 3) return 32;
+    return pass == 4 ? 10 : 0;
 }
 __device__ __forceinline__ u64 sample_digits(int pass)
 {

@@ -5,6 +5,7 @@
 #include "kernels/host.h"
 #include "kernels/quant.h"
 
+/* Each is the operation of that name in struct dev_ops: kernels/device.h says shapes and types. */
 void ref_embed(struct device *d, void *out, const uint32_t *id, const struct dev_weight *w, uint32_t n);
 void ref_linear(struct device *d, void *out, const void *x, const struct dev_weight *w, const float *bias, uint32_t m);
 void ref_logits(struct device *d, float *out, const void *x, const struct dev_weight *w, uint32_t m);
@@ -28,6 +29,7 @@ enum status ref_quant_alloc(struct device *d, const struct dev_quant *q, uint32_
                             struct dev_weight *w_out);
 void ref_quant_set(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, const struct dev_codes *c);
 
+/* The activation of one gate of a feed-forward. */
 float ref_gate(enum op_act act, float gate);
 float ref_weight(const struct dev_weight *w, uint32_t n, uint32_t k); /* codes with their scales and zeros */
 /* x [w->k], or where the format says so, rounded to 8 bits: then it lies in `rounded`. Returns one of the two. */

@@ -33,6 +33,7 @@ struct kv_hold {      /* zero: nobody has used it yet */
     bool     used, memory_only;
 };
 
+/* One more user with the wish o; o.used false: no user. */
 static inline void kv_hold_join(struct kv_hold *h, struct kv_hold o)
 {
     if (!o.used) return;
@@ -44,10 +45,12 @@ static inline void kv_hold_join(struct kv_hold *h, struct kv_hold o)
     if (o.priority > h->priority) h->priority = o.priority;
     h->memory_only &= o.memory_only;
 }
+/* The hold of one use at now_s, seconds on the clock of kv_tick. */
 static inline struct kv_hold kv_hold_of(const struct kv_keep *k, uint32_t now_s)
 {
     return (struct kv_hold){ k->ttl_s ? now_s + k->ttl_s : KV_NO_END, k->priority, true, k->memory_only };
 }
+/* Whether it has an expiry. kv_hold_class: the class of eviction at now_s. */
 static inline bool kv_hold_ends(const struct kv_hold *h) { return h->used && h->until_s != KV_NO_END; }
 static inline int  kv_hold_class(const struct kv_hold *h, uint32_t now_s)
 {

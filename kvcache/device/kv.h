@@ -86,6 +86,7 @@ struct kv_stats {
         n_borrowed_tokens; /* blocks copied by kv_seq_borrow; their common tokens, part of n_hit_tokens */
 };
 
+/* Allocates all that it will ever need. The caller frees *kv_out with kv_free. ST_NOMEM. */
 enum status kv_create(const struct kv_cfg *cfg, struct kv **kv_out);
 void        kv_free(struct kv *kv);
 

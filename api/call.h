@@ -134,7 +134,8 @@ struct call {
     size_t                    n_echo_prefix; /* chat echo: content of the last message */
     char                      served[256];   /* the model's name as the client wrote it, or the first served name */
     struct call_ask           ask;
-    struct grammar           *grammar; /* or NULL: the form of the answer; each choice has a guide then */
+    char                      schema_ignored[200]; /* names of a schema's keywords that are not enforced; "": none */
+    struct grammar           *grammar;             /* or NULL: the form of the answer; each choice has a guide then */
     const struct dialect     *dialect;
     void                     *own;            /* state of the dialect's writers, in the arena */
     const char               *role;           /* chat: role of the answer */

@@ -13,7 +13,10 @@ struct constraint {
     struct form form;
     const char *param;
     json_t     *parsed; /* form.value, where it was given as text */
+    bool        strict; /* a keyword that cannot be enforced is refused */
 };
+
+_Static_assert(sizeof((struct call *)0)->schema_ignored == SCHEMA_IGNORED, "schema.h and call.h agree");
 
 /* ---------------------------------------------------------------- which one */
 
@@ -56,6 +59,7 @@ static enum status read_format(struct constraint *k, const json_t *v, struct api
         strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != strlen(text))
         return api_fail(e, 400, "response_format",
                         "'response_format.json_schema.name' must be 1 to 64 of a-z, A-Z, 0-9, '_' and '-'");
+    k->strict = json_is_true(json_object_get(named, "strict"));
     if (!schema || json_is_null(schema)) return set(k, FORM_OBJECT, "response_format", v, e);
     return set_schema(k, "response_format", schema, e);
 }
@@ -228,6 +232,7 @@ enum status constraint_prepare(struct call *c, struct api_error *e)
     enum status       st = read_all(c, &k, e);
     bool              bound = k.form.kind || calls_alone(c);
     const char       *param = calls_alone(c) ? "tool_choice" : k.param;
+    if (!k.strict) k.form.schema.ignored = c->schema_ignored;
     if (!st && bound) st = compile(c, &k, param, &c->grammar, e);
     if (!st && bound) st = make_guides(c, param, e);
     if (!st && bound) { /* the grammar says where the text may end */

@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "server/metrics.h"
+#include "server/sagemaker.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -530,6 +531,16 @@ static void text_run(struct text_job *j)
     atomic_fetch_add_explicit(&g->io->srv->n_freed, tree, memory_order_relaxed);
 }
 
+/* What a schema asks for and the answer does not promise stands in a header of the answer. */
+static void say_ignored(struct gen *g)
+{
+    struct api_error e;
+    if (!*g->call.schema_ignored) return;
+    LOG_INFO_BURST(ERROR_LINES_PER_SECOND, "request %s: keywords of its schema that are not enforced: %s", g->id,
+                   g->call.schema_ignored);
+    sagemaker_answer_line(g->conn, &e, "x-schema-ignored: %s", g->call.schema_ignored);
+}
+
 static void text_done(struct text_job *j)
 {
     struct gen *g = (struct gen *)(void *)((char *)j - offsetof(struct gen, job));
@@ -542,6 +553,7 @@ static void text_done(struct text_job *j)
         gen_fail(g, &e, ENG_ERROR);
     } else {
         if (g->call.n_unknown_fields) metrics_unknown_fields(g->io->srv->metrics, g->call.n_unknown_fields);
+        say_ignored(g);
         gen_submit(g);
     }
 }

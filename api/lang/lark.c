@@ -90,7 +90,7 @@ static uint32_t parse_json(struct lark *l)
     }
     json_t *schema = json_parse(e->text + from, n + 1, 0, &why);
     if (!schema) return ebnf_fail(e, from + why.offset, "%s", why.text);
-    enum status st = schema_rules(e->r, schema, (struct schema_form){ false, false }, &symbol, err);
+    enum status st = schema_rules(e->r, schema, (struct schema_form){ .compact = false }, &symbol, err);
     json_decref(schema);
     if (st) return ebnf_fail(e, from, "the JSON schema %.120s", err);
     e->at += n + 1;

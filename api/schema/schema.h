@@ -1,15 +1,17 @@
 /* schema: translates a JSON schema (2020-12 and the older spellings of its keywords) into rules of a grammar. Every
  * text of the grammar is JSON that the schema accepts, in one spelling (docs/design/grammar.md). A keyword that cannot
- * be enforced is refused, never ignored.   Thread: any; struct gr_rules belongs to one at a time. */
+ * be enforced is refused where the form is strict, and else ignored and named.   Thread: any; struct gr_rules belongs
+ * to one at a time. */
 #pragma once
 #include "base/json.h"
 #include "engine/grammar/grammar.h"
 
-enum { SCHEMA_ERR = 500, SCHEMA_NODES_MAX = 50000, SCHEMA_DEPTH_MAX = 400 };
+enum { SCHEMA_ERR = 500, SCHEMA_IGNORED = 200, SCHEMA_NODES_MAX = 50000, SCHEMA_DEPTH_MAX = 400 };
 
 struct schema_form {
-    bool compact; /* no white space anywhere */
-    bool closed;  /* objects without additionalProperties allow no further properties */
+    bool  compact; /* no white space anywhere */
+    bool  closed;  /* objects without additionalProperties allow no further properties */
+    char *ignored; /* [SCHEMA_IGNORED], "" at first: takes the names of keywords that are ignored; NULL: strict */
 };
 
 /* Adds rules to r; *symbol_out: the symbol of all values that the schema accepts. ST_INVALID: err has the JSON
@@ -18,5 +20,3 @@ enum status schema_rules(struct gr_rules *r, const json_t *schema, struct schema
                          char err[SCHEMA_ERR]);
 /* The symbol of any JSON object. */
 uint32_t schema_any_object(struct gr_rules *r, struct schema_form form);
-/* The regular expression that the strings of a format match as a whole; NULL: the name is an annotation. */
-const char *schema_format(const char *name);

@@ -116,6 +116,7 @@ static void set_facts(const struct rx *x, struct rx_node *n)
         n->plain = a->plain;
         n->depth = a->depth + 1;
         break;
+    case RX_K_MULTIPLE: n->nullable = n->max == 0; break; /* from every remainder some digits lead to 0 */
     }
     if (n->nullable || (n->plain && n->kind != RX_K_NONE)) n->is_void = RX_VOID_NO;
 }
@@ -218,6 +219,18 @@ uint32_t rx_of_bytes(struct rx *x, const void *bytes, size_t n)
     return r;
 }
 
+uint32_t rx_remainder(struct rx *x, uint32_t m, uint32_t remainder)
+{
+    return intern(x, (struct rx_node){ .kind = RX_K_MULTIPLE, .min = m, .max = remainder });
+}
+
+uint32_t rx_multiple(struct rx *x, uint32_t m)
+{
+    for (unsigned b = '0'; b <= '9'; b++) rx_of_byte(x, b); /* classes that tell the digits apart */
+    rx_of_byte(x, '.');
+    return rx_remainder(x, m, 0);
+}
+
 uint32_t rx_cat(struct rx *x, uint32_t a, uint32_t b)
 {
     if (a == RX_NONE || b == RX_NONE) return RX_NONE;
@@ -249,8 +262,9 @@ static bool push(struct rx *x, enum rx_kind kind, uint32_t a)
 /* kid[from ..] without repetitions, in order. */
 static void sort_kids(struct rx *x, uint32_t from)
 {
+    if (x->n_kid == from) return; /* there may be no array yet */
     uint32_t *k = x->kid + from, n = x->n_kid - from, kept = 0;
-    if (n) qsort(k, n, sizeof *k, by_number);
+    qsort(k, n, sizeof *k, by_number);
     for (uint32_t i = 0; i < n; i++)
         if (!kept || k[kept - 1] != k[i]) k[kept++] = k[i];
     x->n_kid = from + kept;

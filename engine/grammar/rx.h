@@ -65,6 +65,10 @@ uint32_t rx_not(struct rx *x, uint32_t a);
 /* min to max times; max may be RX_MANY. */
 uint32_t rx_repeat(struct rx *x, uint32_t a, uint32_t min, uint32_t max);
 
+/* Decimal digits, with points that count for nothing, whose number is a multiple of m; also no digits at all. m > 0, below 2^28.
+ */
+uint32_t rx_multiple(struct rx *x, uint32_t m);
+
 bool rx_nullable(const struct rx *x, uint32_t a); /* does it match the empty text? */
 
 /* Divides the byte values into kinds that no class made so far distinguishes, and writes the kind of each value. After

@@ -58,6 +58,16 @@ static uint32_t derive_repeat(struct rx *x, uint32_t a, uint8_t kind)
     return rx_cat(x, d, rx_repeat(x, of, min ? min - 1 : 0, max == RX_MANY ? RX_MANY : max - 1));
 }
 
+static uint32_t derive_multiple(struct rx *x, uint32_t a, uint8_t kind)
+{
+    struct rx_node n = x->node[a];
+    uint8_t        byte = x->rep[kind];
+    if (byte == '.') return a;
+    if (byte < '0' || byte > '9') return RX_NONE;
+    n.max = (n.max * 10 + (uint32_t)(byte - '0')) % n.min;
+    return rx_remainder(x, n.min, n.max);
+}
+
 uint32_t rx_derive(struct rx *x, uint32_t a, uint8_t kind)
 {
     if (a == RX_NONE || a == RX_EMPTY || !rx_burn(x, 1)) return RX_NONE;
@@ -71,6 +81,7 @@ uint32_t rx_derive(struct rx *x, uint32_t a, uint8_t kind)
     case RX_K_CAT: r = derive_cat(x, a, kind); break;
     case RX_K_OR:
     case RX_K_AND: r = derive_kids(x, a, kind); break;
+    case RX_K_MULTIPLE: r = derive_multiple(x, a, kind); break;
     case RX_K_NOT: r = rx_not(x, rx_derive(x, n->a, kind)); break;
     default: r = derive_repeat(x, a, kind); break;
     }

@@ -3,7 +3,7 @@
 #include "base/chain.h"
 #include "engine/grammar/rx.h"
 
-enum rx_kind { RX_K_NONE, RX_K_EMPTY, RX_K_CLASS, RX_K_CAT, RX_K_OR, RX_K_AND, RX_K_NOT, RX_K_REPEAT };
+enum rx_kind { RX_K_NONE, RX_K_EMPTY, RX_K_CLASS, RX_K_CAT, RX_K_OR, RX_K_AND, RX_K_NOT, RX_K_REPEAT, RX_K_MULTIPLE };
 enum rx_void { RX_VOID_UNKNOWN, RX_VOID_NO, RX_VOID_YES };
 
 struct rx_node {
@@ -15,7 +15,7 @@ struct rx_node {
     int32_t  link;
     uint32_t a,
         b; /* CLASS: number of the class; CAT, NOT, REPEAT: operands; OR, AND: first operand in kid[], and how many */
-    uint32_t min, max; /* REPEAT */
+    uint32_t min, max; /* REPEAT; MULTIPLE: of min, and the remainder so far is max */
 };
 
 struct rx_memo {
@@ -42,3 +42,5 @@ struct rx {
 
 /* Takes n units; false when the set has failed or fails now. */
 bool rx_burn(struct rx *x, uint64_t n);
+/* The digits that are still to come behind some that leave this remainder of m. */
+uint32_t rx_remainder(struct rx *x, uint32_t m, uint32_t remainder);

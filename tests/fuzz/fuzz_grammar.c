@@ -34,13 +34,15 @@ static struct grammar *compile(uint8_t form, const char *text, size_t n)
 {
     struct gr_rules *r = gr_rules_create(&small);
     struct grammar  *g = NULL;
-    char             err[SCHEMA_ERR] = "";
+    char             err[SCHEMA_ERR] = "", ignored[SCHEMA_IGNORED] = "";
     uint32_t         symbol = 0, rx;
     enum status      st = ST_INVALID;
     if (form & 1) {
         struct json_error je;
         json_t           *schema = json_parse(text, n, 0, &je);
-        if (schema) st = schema_rules(r, schema, (struct schema_form){ form & 2, form & 4 }, &symbol, err);
+        if (schema)
+            st = schema_rules(r, schema, (struct schema_form){ form & 2, form & 4, form & 8 ? ignored : NULL }, &symbol,
+                              err);
         if (schema && st && !*err) abort();
         json_decref(schema);
     } else {

@@ -141,7 +141,7 @@ int main(int argc, char **argv)
     for (json_t *line; v && (line = read_line(f)); json_decref(line)) {
         struct gr_rules   *r = gr_rules_create(&gr_limits_default);
         struct grammar    *g = NULL;
-        struct schema_form form = { false, false };
+        struct schema_form form = { .compact = false };
         char               err[SCHEMA_ERR] = "";
         uint32_t           symbol;
         double             begin = now_us();

@@ -1,6 +1,7 @@
 #include "test.h"
 #include "size.h"
 #include "api/callform.h"
+#include "api/callform_row.h"
 #include "api/calls/calls_row.h"
 #include "api/gate.h"
 #include "api/markup.h"
@@ -89,8 +90,6 @@ static void tools_open(struct family_under_test *k)
         t->name = json_string_value(json_object_get(f, "name"));
         t->n = strlen(t->name);
         t->allowed = true;
-        json_t *named = json_object_get(json_object_get(f, "parameters"), "properties");
-        if (k->calls.row->quote) json_object_del(named, "o"); /* this notation has no objects within arguments */
         assert_int_equal(calls_tool_props(t, json_object_get(f, "parameters"), &k->arena), ST_OK);
     }
     k->tools->limited = true;
@@ -187,7 +186,7 @@ static uint32_t next(uint32_t *seed)
 /* An allowed token: any, but mostly one that brings the answer nearer to its end. */
 static uint32_t draw(const struct family_under_test *k, const struct guide *u, uint32_t *seed)
 {
-    static const char likely[] = "\"\"}}]),>>\n</think>";
+    static const char likely[] = "\"}]),>\n</think>";
     uint32_t          n_word, n_refused;
     const uint32_t   *mask = guide_mask(u, &n_word), *refused = guide_refused(u, &n_refused);
     for (;;) {
@@ -228,7 +227,6 @@ static bool walk(struct family_under_test *k, struct guides *g, uint32_t seed)
     enum markup_start start = (enum markup_start)(seed % 3);
     bool              one = seed % 2, ended = false;
     if (k->calls.row->thinks) start = MARKUP_BEFORE;
-    for (uint32_t i = 0; i < k->tools->n; i++) k->tools->tool[i].allowed = seed % 4 == 0 || seed / 4 % 3 == i;
     struct told            t = { .calls = json_array() };
     const struct calls_cfg cfg = { .model = &k->calls, .tools = k->tools, .hidden = true, .sink = tell, .ctx = &t };
     struct guide          *u = guide_of(k, one, start);
@@ -266,14 +264,15 @@ static void every_answer_of_every_family_is_calls_that_the_schemas_accept(void *
     struct ring    wake;
     assert_int_equal(ring_init(&wake, 4), ST_OK);
     assert_int_equal(guides_create(0, 4, &wake, &g), ST_OK);
-    uint32_t n_walk = (uint32_t)test_size(6 * WALKS, WALKS);
+    uint32_t n_walk = (uint32_t)test_size(20 * WALKS, WALKS);
     for (size_t i = 0; calls_row_at(i); i++) {
+        if (!callform_row_of(calls_row_at(i)->name, 0)) continue;
         for (int tokens = calls_row_at(i)->thinks; tokens < 2; tokens++) { /* a header of bytes has too many tokens */
             struct family_under_test k;
             uint32_t                 n_ended = 0;
             family_open(&k, calls_row_at(i), tokens);
             for (uint32_t seed = 0; seed < n_walk; seed++) n_ended += walk(&k, g, seed);
-            if (n_ended < n_walk / 4) fail_msg("%s: %u of %u ended", k.calls.row->name, n_ended, n_walk);
+            if (n_ended < n_walk / 3) fail_msg("%s: %u of %u ended", k.calls.row->name, n_ended, n_walk);
             family_close(&k);
         }
     }

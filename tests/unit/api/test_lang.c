@@ -173,7 +173,7 @@ static void errors_name_their_line_and_column(void **state)
         { lark_rules, "start: /a(?=b)/", "look-ahead" },
         { lark_rules, "start: /a/x", "the flag 'x'" },
         { lark_rules, "start: /a", "does not end" },
-        { lark_rules, "start: %json {\"not\": {\"minLength\": 1}}", "/not" },
+        { lark_rules, "start: %json {\"not\": {\"format\": \"x\"}}", "/not" },
         { lark_rules, "start: %json {\"a\"", "does not end" },
         { lark_rules, "start: %json {\"a\" 1}", "line 1, column " },
         { lark_rules, "start: \"a\" ]", "a rule, a terminal" },

@@ -6,7 +6,7 @@ static struct grammar *grammar_of(const char *text, char *err)
     struct json_error  je;
     struct gr_rules   *r = gr_rules_create(&gr_limits_default);
     struct grammar    *g = NULL;
-    struct schema_form form = { false, false };
+    struct schema_form form = { .compact = false };
     uint32_t           symbol;
     json_t            *schema = json_parse(text, strlen(text), 0, &je);
     if (!schema) fail_msg("%s: %s", text, je.text);
@@ -169,33 +169,128 @@ static void schemas_refer_to_each_other(void **state)
     check(rows, ARRAY_N(rows));
 }
 
+static void keywords_hold_together(void **state)
+{
+    (void)state;
+    static const struct row rows[] = {
+        { "{\"allOf\":[{\"type\":[\"integer\",\"string\"],\"minimum\":3},{\"type\":\"integer\",\"maximum\":5}],\"multipleOf\":2}",
+          { "4" },
+          { "3", "5", "6", "\"a\"" } },
+        { "{\"$defs\":{\"a\":{\"type\":\"object\",\"properties\":{\"x\":{\"type\":\"integer\"}}}},\"$ref\":\"#/$defs/a\",\"required\":[\"x\"],"
+          "\"properties\":{\"x\":{\"minimum\":2}}}",
+          { "{\"x\":2}" },
+          { "{}", "{\"x\":1}", "{\"x\":\"a\"}" } },
+        { "{\"enum\":[1,\"a\",5,\"abc\",null],\"not\":{\"const\":5},\"maxLength\":2}",
+          { "1", "\"a\"", "null" },
+          { "5", "\"abc\"" } },
+        { "{\"type\":\"object\",\"properties\":{\"k\":{\"enum\":[\"a\",\"b\"]},\"x\":{\"type\":\"integer\"}},\"required\":[\"k\"],"
+          "\"if\":{\"properties\":{\"k\":{\"const\":\"a\"}}},\"then\":{\"required\":[\"x\"]},\"else\":{\"properties\":{\"x\":false}}}",
+          { "{\"k\":\"a\",\"x\":1}", "{\"k\":\"b\"}" },
+          { "{\"k\":\"a\"}", "{\"k\":\"b\",\"x\":1}" } },
+        { "{\"type\":\"object\",\"properties\":{\"a\":{},\"b\":{}},\"dependentRequired\":{\"a\":[\"b\"]}}",
+          { "{}", "{\"b\":1}", "{\"a\":1,\"b\":1}" },
+          { "{\"a\":1}" } },
+        { "{\"type\":\"object\",\"patternProperties\":{\"^n\":{\"type\":\"integer\"},\"x$\":{\"maximum\":9}},\"additionalProperties\":false}",
+          { "{}", "{\"n\":10}", "{\"nx\":9}" },
+          { "{\"nx\":10}", "{\"a\":1}", "{\"n\":\"a\"}" } },
+        { "{\"type\":\"object\",\"propertyNames\":{\"pattern\":\"^[a-c]$\"},\"minProperties\":1,\"maxProperties\":2}",
+          { "{\"a\":1}", "{\"b\":1,\"c\":2}" },
+          { "{}", "{\"d\":1}", "{\"a\":1,\"b\":1,\"c\":1}" } },
+        { "{\"type\":\"object\",\"properties\":{\"a\":{},\"b\":{},\"c\":{}},\"minProperties\":2,\"additionalProperties\":false}",
+          { "{\"a\":1,\"c\":1}", "{\"a\":1,\"b\":1,\"c\":1}" },
+          { "{\"a\":1}", "{}" } },
+        { "{\"type\":\"array\",\"items\":{\"enum\":[1,\"a\",null]},\"uniqueItems\":true,\"minItems\":1,\"maxItems\":2}",
+          { "[1]", "[\"a\",1]", "[null, \"a\"]" },
+          { "[]", "[1,1]", "[1,\"a\",null]" } },
+        { "{\"type\":\"array\",\"contains\":{\"type\":\"integer\"},\"maxItems\":3,\"items\":{\"type\":[\"integer\",\"null\"]}}",
+          { "[1]", "[null,1]", "[1,null,2]", "[null,null,3]" },
+          { "[]", "[null]", "[null,null,null]", "[\"a\",1]" } },
+        { "{\"type\":\"array\",\"minItems\":3000,\"items\":{\"type\":\"null\"}}", { NULL }, { "[]", "[null]" } },
+        { "{\"type\":\"number\",\"minimum\":0.15,\"exclusiveMaximum\":2.5}",
+          { "0.15", "0.150", "0.2", "1", "2.4999", "2" },
+          { "0.1499", "0.1", "2.5", "2.50", "3", "0" } },
+        { "{\"type\":\"number\",\"multipleOf\":0.25,\"minimum\":-1}",
+          { "0.25", "-0.5", "1", "2.75", "0.5" },
+          { "0.3", "-1.25", "0.125" } },
+        { "{\"type\":\"number\",\"multipleOf\":0.01}", { "1.23", "-4", "0.1" }, { "1.234" } },
+        { "{\"type\":\"integer\",\"minimum\":9007199254740993,\"maximum\":9007199254740995}",
+          { "9007199254740993", "9007199254740995" },
+          { "9007199254740992", "9007199254740996" } },
+        { "{\"type\":\"integer\",\"minimum\":1e30}",
+          { "1000000000000000000000000000000" },
+          { "999999999999999999999999999999" } },
+        { "{\"oneOf\":[{\"type\":\"integer\",\"minimum\":0},{\"type\":\"integer\",\"maximum\":5}]}",
+          { "-1", "6" },
+          { "0", "5" } },
+        { "{\"not\":{\"type\":[\"object\",\"array\",\"string\"]}}", { "1", "null", "true" }, { "\"a\"", "{}" } },
+        { "{\"type\":\"string\",\"not\":{\"pattern\":\"a\"}}", { "\"b\"", "\"\"" }, { "\"ba\"" } },
+        { "{\"type\":\"object\",\"properties\":{\"a\":{\"not\":{\"type\":\"null\"}}}}",
+          { "{\"a\":1}", "{}" },
+          { "{\"a\":null}" } },
+        { "{\"$defs\":{\"x\":{\"$anchor\":\"here\",\"type\":\"null\"}},\"$ref\":\"#here\"}", { "null" }, { "1" } },
+        { "{\"anyOf\":[{\"type\":\"null\"},{\"type\":\"string\"}],\"minLength\":3}",
+          { "null", "\"abc\"" },
+          { "\"ab\"", "1" } },
+        { "{\"type\":\"object\",\"additionalProperties\":{\"type\":\"integer\"},\"required\":[\"z\"]}",
+          { "{\"z\":1}", "{\"z\":1,\"y\":2}" },
+          { "{\"z\":\"a\"}", "{}" } },
+    };
+    check(rows, ARRAY_N(rows));
+}
+
+/* Without `strict` what cannot be enforced is left out, and said so. */
+static void a_lenient_form_names_what_it_ignores(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "{\"type\":\"array\",\"uniqueItems\":true,\"items\":{\"type\":\"object\",\"uniqueItems\":true,\"minProperties\":4,"
+        "\"properties\":{\"a\":{\"type\":\"string\",\"pattern\":\"(x)\\\\1\",\"maxLength\":2}}}}";
+    char               err[SCHEMA_ERR] = "", ignored[SCHEMA_IGNORED] = "";
+    struct json_error  je;
+    struct gr_rules   *r = gr_rules_create(&gr_limits_default);
+    struct grammar    *g = NULL;
+    struct schema_form form = { .ignored = ignored };
+    uint32_t           symbol;
+    json_t            *schema = json_parse(text, strlen(text), 0, &je);
+    assert_int_equal(schema_rules(r, schema, form, &symbol, err), ST_OK);
+    assert_string_equal(ignored, "uniqueItems,minProperties,pattern");
+    assert_int_equal(gr_build(r, symbol, &g, err), ST_OK);
+    assert_int_equal(verdict(g, "[{\"a\":\"q\"},{\"a\":\"q\"}]"), 'y');
+    assert_int_equal(verdict(g, "[{\"a\":\"qqq\"}]"), 'n');
+    gr_free(g);
+    json_decref(schema);
+}
+
 static void what_cannot_be_enforced_is_refused_with_its_place(void **state)
 {
     (void)state;
     static const struct {
         const char *schema, *why;
     } rows[] = {
-        { "{\"type\":\"object\",\"properties\":{\"a\":{\"not\":{\"type\":\"null\"}}}}", "'/properties/a/not'" },
+        { "{\"type\":\"object\",\"properties\":{\"a\":{\"not\":{\"format\":\"date\"}}}}", "'/properties/a/not'" },
         { "{\"type\":\"array\",\"uniqueItems\":true}", "'/uniqueItems'" },
-        { "{\"type\":\"array\",\"items\":{\"type\":\"number\",\"multipleOf\":3}}", "/items/multipleOf'" },
-        { "{\"if\":{},\"then\":{}}", "'/if'" },
-        { "{\"oneOf\":[{\"type\":\"integer\"},{\"type\":\"number\"}]}", "'/oneOf': 0 and 1" },
-        { "{\"allOf\":[{},{}]}", "'/allOf'" },
+        { "{\"type\":\"array\",\"items\":{\"type\":\"number\",\"multipleOf\":10001}}", "/items/multipleOf'" },
+        { "{\"if\":{\"uniqueItems\":true},\"then\":{}}", "'/if'" },
+        { "{\"oneOf\":[{\"type\":\"integer\"},{\"type\":\"number\",\"format\":\"x\"}]}", "'/oneOf': 0 and 1" },
+        { "{\"unevaluatedProperties\":false}", "'/unevaluatedProperties'" },
+        { "{\"type\":\"object\",\"minProperties\":2}", "'/minProperties'" },
+        { "{\"type\":\"array\",\"contains\":{\"type\":\"null\"},\"minContains\":2}", "'/minContains'" },
+        { "{\"propertyNames\":{\"anyOf\":[{\"const\":\"a\"}]}}", "'/propertyNames/propertyNames'" },
+        { "{\"allOf\":3}", "'/allOf'" },
+        { "{\"enum\":[[1]],\"items\":{\"type\":\"integer\"}}", "'/enum'" },
         { "{\"$ref\":\"http://example.com/x\"}", "not within this schema" },
         { "{\"$ref\":\"#/$defs/missing\"}", "not within this schema" },
-        { "{\"$ref\":\"#\"}", "no text at all" },
+        { "{\"$ref\":\"#\"}", "refers to itself" },
         { "{\"$defs\":{\"a\":{\"$ref\":\"#/$defs/b\"},\"b\":{\"$ref\":\"#/$defs/a\"}},\"$ref\":\"#/$defs/a\"}",
-          "no text at all" },
+          "refers to itself" },
         { "{\"type\":\"object\",\"properties\":{\"a\":false},\"required\":[\"a\"]}", "no text at all" },
         { "{\"type\":\"string\",\"pattern\":\"(a)\\\\1\"}", "back-references" },
         { "{\"type\":\"string\",\"minLength\":3,\"maxLength\":2}", "less than minLength" },
-        { "{\"type\":\"integer\",\"minimum\":3,\"maximum\":2}", "no whole number" },
-        { "{\"type\":\"number\",\"minimum\":0.5}", "whole" },
+        { "{\"type\":\"integer\",\"minimum\":3,\"maximum\":2}", "no text at all" },
         { "{\"type\":\"strange\"}", "one of object" },
         { "{\"enum\":[]}", "a list of values" },
         { "{\"type\":\"array\",\"minItems\":-1}", "a count" },
-        { "{\"type\":\"object\",\"patternProperties\":{}}", "'/patternProperties'" },
-        { "{\"anyOf\":[{\"type\":\"null\"}],\"minLength\":3}", "'minLength' beside it" },
+        { "{\"patternProperties\":{\"(a)\\\\1\":{}}}", "back-references" },
         { "3", "object or a boolean" },
     };
     for (size_t i = 0; i < ARRAY_N(rows); i++) {
@@ -272,6 +367,8 @@ int main(void)
         cmocka_unit_test(formats_are_enforced),
         cmocka_unit_test(arrays_and_objects_have_their_parts),
         cmocka_unit_test(schemas_refer_to_each_other),
+        cmocka_unit_test(keywords_hold_together),
+        cmocka_unit_test(a_lenient_form_names_what_it_ignores),
         cmocka_unit_test(what_cannot_be_enforced_is_refused_with_its_place),
         cmocka_unit_test(bounds_of_whole_numbers_are_exact),
         cmocka_unit_test(a_schema_made_to_hurt_ends),

@@ -94,7 +94,7 @@ static void tools_of_a_wrong_shape_are_refused_by_name(void **state)
           "tools[0].custom.format" },
         { "\"tools\":[" W "],\"tool_choice\":\"sometimes\"", "tool_choice" },
         { "\"tool_choice\":\"required\",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{"
-          "\"properties\":{\"a\":{\"not\":{}}}}}}]",
+          "\"properties\":{\"a\":{\"not\":{\"format\":\"x\"}}}}}}]",
           "tools[0].function.parameters" },
         { "\"tools\":[" W "],\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"x\"}}", "tool_choice" },
         { "\"tools\":[" W

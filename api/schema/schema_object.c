@@ -1,0 +1,304 @@
+/* schema_object: objects of a schema. Members come in the order in which the schemas name them. */
+#include "api/lang/repeat.h"
+#include "api/schema/chars.h"
+#include "api/schema/regex.h"
+#include "api/schema/schema_impl.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { PATTERNS_MAX = 5, COUNT_MAX = 64, STATES_MAX = 40000, MEMBERS_MAX = 20000 };
+
+struct member {
+    const char *name;
+    size_t      n_name;
+    uint32_t    rule; /* "name": value */
+    bool        required;
+};
+
+struct object {
+    struct schema           *s;
+    const struct schema_all *all;
+    struct member           *member;
+    uint32_t                 n, room;
+    uint32_t                 min, max; /* members; max RX_MANY: any number */
+    const char              *pattern[PATTERNS_MAX];
+    uint32_t                 pattern_rx[PATTERNS_MAX]; /* of a name, with its quotes */
+    uint32_t                 n_pattern;
+    uint32_t                 names;  /* expression that every name matches, with its quotes */
+    bool                     named;  /* a schema of the request names members */
+    bool                     stated; /* and one says what others may be */
+};
+
+static uint32_t terminal(struct schema *s, uint32_t before, const char *text, uint32_t after)
+{
+    return gr_terminal(s->r, rx_cat(s->x, before, rx_cat(s->x, rx_of_bytes(s->x, text, strlen(text)), after)));
+}
+
+static uint32_t any_name(struct schema *s)
+{
+    return schema_string_rx(s, rx_repeat(s->x, chars_any(s->x, true), 0, RX_MANY));
+}
+
+/* ---------------------------------------------------------------- what the parts say */
+
+static void add_pattern(struct object *o, const char *text)
+{
+    struct schema    *s = o->s;
+    struct regex_form form = { .search = true, .json = true };
+    char              why[REGEX_ERR];
+    uint32_t          r = RX_NONE;
+    for (uint32_t i = 0; i < o->n_pattern; i++)
+        if (!strcmp(o->pattern[i], text)) return;
+    if (o->n_pattern == PATTERNS_MAX) {
+        schema_fail(s, "patternProperties", "more than %d patterns", PATTERNS_MAX);
+        return;
+    }
+    if (regex_rx(s->x, text, strlen(text), form, &r, why)) {
+        schema_fail(s, "patternProperties", "'%.40s': %s", text, why);
+        return;
+    }
+    o->pattern[o->n_pattern] = text;
+    o->pattern_rx[o->n_pattern++] = schema_string_rx(s, r);
+}
+
+static void add_member(struct object *o, const char *name, size_t n, bool required)
+{
+    for (uint32_t i = 0; i < o->n; i++) {
+        if (o->member[i].n_name != n || memcmp(o->member[i].name, name, n) != 0) continue;
+        o->member[i].required = o->member[i].required || required;
+        return;
+    }
+    if (o->n == o->room) {
+        uint32_t       want = o->room ? 2 * o->room : 16;
+        struct member *more = o->n < MEMBERS_MAX ? arena_calloc(&o->s->arena, want, sizeof *more) : NULL;
+        if (!more) {
+            schema_fail(o->s, "properties", "more members than are allowed");
+            return;
+        }
+        if (o->n) memcpy(more, o->member, o->n * sizeof *more);
+        o->member = more;
+        o->room = want;
+    }
+    o->member[o->n++] = (struct member){ name, n, 0, required };
+}
+
+/* The names of one part: its members, and what it requires and nothing else is said of. */
+static void add_names(struct object *o, const json_t *node)
+{
+    json_t *properties = json_object_get(node, "properties"), *patterns = json_object_get(node, "patternProperties");
+    const json_t *required = json_object_get(node, "required");
+    if (properties && !json_is_object(properties)) schema_fail(o->s, "properties", "an object is needed");
+    if (patterns && !json_is_object(patterns)) schema_fail(o->s, "patternProperties", "an object is needed");
+    if (required && !json_is_array(required) && !json_is_boolean(required))
+        schema_fail(o->s, "required", "a list of names is needed");
+    for (void *it = json_object_iter(properties); it && !o->s->failed; it = json_object_iter_next(properties, it))
+        add_member(o, json_object_iter_key(it), json_object_iter_key_len(it), false);
+    for (size_t i = 0; i < json_array_size(required) && !o->s->failed; i++) {
+        const json_t *name = json_array_get(required, i);
+        if (!json_is_string(name)) schema_fail(o->s, "required", "a list of names is needed");
+        if (json_is_string(name)) add_member(o, json_string_value(name), json_string_length(name), true);
+    }
+    for (void *it = json_object_iter(patterns); it && !o->s->failed; it = json_object_iter_next(patterns, it))
+        add_pattern(o, json_object_iter_key(it));
+}
+
+/* The names that propertyNames of one part allows, as strings: its type does not matter. */
+static uint32_t names_of(struct object *o, const json_t *schema)
+{
+    struct schema    *s = o->s;
+    struct schema_all all = { 0 };
+    uint32_t          r = RX_NONE;
+    if (json_is_true(schema)) return RX_ALL;
+    schema_add(s, &all, schema);
+    if (all.nothing) return RX_NONE;
+    for (uint32_t i = 0; i < all.n; i++) {
+        const json_t *node = all.part[i].node, *no = json_object_get(node, "not");
+        if (!json_object_get(node, "anyOf") && !json_object_get(node, "oneOf") && !json_object_get(node, "if") &&
+            (!no || schema_not_is_plain(no)))
+            continue;
+        schema_beyond(s, "propertyNames", "a choice in it cannot be enforced");
+        return RX_ALL;
+    }
+    json_t *values = schema_values(s, &all);
+    if (!(schema_types(s, &all) >> TYPE_STRING & 1)) {
+        json_decref(values);
+        return RX_NONE;
+    }
+    if (!values) return schema_string(s, &all);
+    for (size_t i = 0; i < json_array_size(values); i++)
+        if (json_is_string(json_array_get(values, i)))
+            r = rx_or2(s->x, r, schema_literal(s, json_array_get(values, i)));
+    json_decref(values);
+    return rx_and2(s->x, r, schema_string(s, &all));
+}
+
+static void read_parts(struct object *o)
+{
+    struct schema *s = o->s;
+    o->max = RX_MANY;
+    o->names = RX_ALL;
+    for (uint32_t i = 0; i < o->all->n && !s->failed; i++) {
+        const json_t *node = o->all->part[i].node, *names = json_object_get(node, "propertyNames");
+        uint32_t      min = 0, max = RX_MANY;
+        add_names(o, node);
+        if (schema_count(s, node, "minProperties", &min) && min > o->min) o->min = min;
+        if (schema_count(s, node, "maxProperties", &max) && max < o->max) o->max = max;
+        if (names) {
+            size_t was = schema_enter(s, "propertyNames", 0);
+            o->names = rx_and2(s->x, o->names, names_of(o, names));
+            schema_leave(s, was);
+        }
+        bool own = json_object_get(node, SCHEMA_OWN) != NULL;
+        o->named = o->named || (!own && json_object_get(node, "properties"));
+        o->stated = o->stated || json_object_get(node, "additionalProperties");
+    }
+}
+
+/* ---------------------------------------------------------------- one member */
+
+/* Of each part what it says of a member: by name (NULL: it has none of the given), by the patterns that the name matches (a set
+ * of bits), or else as of any other. false: such a member is not allowed. */
+static bool holds(struct object *o, const char *name, uint32_t patterns, struct schema_all *all)
+{
+    bool said = name != NULL;
+    for (uint32_t i = 0; i < o->all->n; i++) {
+        const json_t *node = o->all->part[i].node, *map = json_object_get(node, "patternProperties");
+        const json_t *own = name ? json_object_get(json_object_get(node, "properties"), name) : NULL;
+        const json_t *other = json_object_get(node, "additionalProperties");
+        bool          met = own != NULL;
+        if (own) schema_add(o->s, all, own);
+        for (uint32_t p = 0; p < o->n_pattern; p++) {
+            const json_t *one = patterns >> p & 1 ? json_object_get(map, o->pattern[p]) : NULL;
+            if (!one) continue;
+            schema_add(o->s, all, one);
+            met = true;
+        }
+        said = said || met;
+        if (met || !other) continue;
+        said = true;
+        size_t was = schema_enter(o->s, "additionalProperties", 0);
+        schema_add(o->s, all, other);
+        schema_leave(o->s, was);
+    }
+    /* Objects whose members are named are closed, unless they say otherwise. */
+    if (!said && (o->named || o->s->form.closed)) return false;
+    return !all->nothing;
+}
+
+/* "name": value, for names of an expression and values of these schemas; added to a rule. */
+static void add_pair(struct object *o, uint32_t rule, uint32_t name, const struct schema_all *all)
+{
+    struct schema *s = o->s;
+    uint32_t       space = schema_space(s), value = schema_compile(s, all);
+    uint32_t       head =
+        gr_terminal(s->r, rx_cat(s->x, name, rx_cat(s->x, space, rx_cat(s->x, rx_of_byte(s->x, ':'), space))));
+    gr_alt(s->r, rule, (uint32_t[]){ head, value }, 2);
+}
+
+/* The names that match just these patterns. */
+static uint32_t just(struct object *o, uint32_t name, uint32_t patterns)
+{
+    for (uint32_t p = 0; p < o->n_pattern; p++) {
+        uint32_t rx = o->pattern_rx[p];
+        name = rx_and2(o->s->x, name, patterns >> p & 1 ? rx : rx_not(o->s->x, rx));
+    }
+    return o->names == RX_ALL ? name : rx_and2(o->s->x, name, o->names);
+}
+
+/* One member. Which patterns its name matches is left to the expressions: of the sets of patterns one is possible. */
+static uint32_t member_rule(struct object *o, const char *name, uint32_t rx)
+{
+    uint32_t rule = gr_rule(o->s->r);
+    for (uint32_t patterns = 0; patterns < 1u << o->n_pattern && !o->s->failed; patterns++) {
+        struct schema_all all = { 0 };
+        uint32_t          these = just(o, rx, patterns);
+        if (these == RX_NONE || !holds(o, name, patterns, &all)) continue;
+        add_pair(o, rule, these, &all);
+    }
+    return rule;
+}
+
+/* A member that no schema names. */
+static uint32_t other_rule(struct object *o)
+{
+    struct schema *s = o->s;
+    uint32_t       any = any_name(s), *name = malloc((o->n + 1) * sizeof *name);
+    if (!name) return schema_fail(s, "properties", "no memory");
+    for (uint32_t i = 0; i < o->n; i++)
+        name[i] = schema_string_rx(s, chars_text(s->x, o->member[i].name, o->member[i].n_name, true));
+    if (o->n) any = rx_and2(s->x, any, rx_not(s->x, rx_or(s->x, name, o->n)));
+    free(name);
+    return member_rule(o, NULL, any);
+}
+
+/* ---------------------------------------------------------------- all members */
+
+/* What follows once the named members are through and `count` of all are written: others, and the end. */
+static uint32_t tail(struct object *o, uint32_t count, uint32_t other, uint32_t sep)
+{
+    struct schema *s = o->s;
+    uint32_t       rule = gr_rule(s->r), end = terminal(s, count ? schema_space(s) : RX_EMPTY, "}", RX_EMPTY),
+             unit = gr_rule(s->r);
+    uint32_t close = terminal(s, schema_space(s), "}", RX_EMPTY);
+    gr_alt(s->r, unit, (uint32_t[]){ sep, other }, 2);
+    if (count >= o->min) gr_alt(s->r, rule, &end, 1);
+    /* Other members may repeat a name, so that they count as one for minProperties. */
+    if (count + 1 < o->min || count + 1 > o->max) return rule;
+    uint32_t more = repeat_symbol(s->r, unit, 0, o->max == RX_MANY ? RX_MANY : o->max - count - 1);
+    gr_alt(s->r, rule, (uint32_t[]){ count ? unit : other, more, close }, 3);
+    return rule;
+}
+
+/* Members in their order. Rules c of a row: what follows where c members are written; the last stands for more, too. */
+static uint32_t members(struct object *o, uint32_t other)
+{
+    struct schema *s = o->s;
+    uint32_t       space = schema_space(s), sep = terminal(s, space, ",", space), last = o->max;
+    if (o->max == RX_MANY) last = o->min ? o->min : 1;
+    if (last > o->n + 1) last = o->max == RX_MANY || o->max > o->n + 1 ? o->n + 1 : last;
+    if (last > COUNT_MAX && (uint64_t)last * o->n > STATES_MAX)
+        return schema_fail(s, "minProperties", "such counts of so many members cannot be enforced");
+    uint32_t *row = malloc((last + 1) * sizeof *row);
+    if (!row) return schema_fail(s, "properties", "no memory");
+    for (uint32_t c = 0; c <= last; c++) row[c] = tail(o, c, other, sep);
+    for (uint32_t i = o->n; i-- > 0;) {
+        const struct member *m = &o->member[i];
+        for (uint32_t c = 0; c <= last; c++) { /* row[c + 1] is still that of the member behind */
+            uint32_t rule = gr_rule(s->r), next = row[c < last ? c + 1 : last];
+            bool     full = o->max != RX_MANY && c >= o->max;
+            if (!full)
+                gr_alt(s->r, rule, c ? (uint32_t[]){ sep, m->rule, next } : (uint32_t[]){ m->rule, next, 0 },
+                       c ? 3 : 2);
+            if (!m->required) gr_alt(s->r, rule, &row[c], 1);
+            row[c] = rule;
+        }
+    }
+    uint32_t rule = gr_rule(s->r);
+    gr_alt(s->r, rule, (uint32_t[]){ terminal(s, RX_EMPTY, "{", space), row[0] }, 2);
+    free(row);
+    return rule;
+}
+
+uint32_t schema_object(struct schema *s, const struct schema_all *all)
+{
+    struct object o = { .s = s, .all = all };
+    read_parts(&o);
+    if (s->failed) return schema_nothing(s);
+    if (o.min > o.n + 1) {
+        schema_beyond(s, "minProperties", "members that no schema names may repeat, so that they cannot be counted");
+        o.min = 0;
+    }
+    if (o.min > o.max)
+        return all->n == 1 ? schema_fail(s, "maxProperties", "it is less than minProperties") : schema_nothing(s);
+    size_t was = schema_enter(s, "properties", 0);
+    for (uint32_t i = 0; i < o.n && !s->failed; i++) {
+        struct member *m = &o.member[i];
+        uint32_t       rx = schema_string_rx(s, chars_text(s->x, m->name, m->n_name, true));
+        size_t         inner = schema_enter(s, m->name, 0);
+        m->rule = member_rule(&o, m->name, rx);
+        schema_leave(s, inner);
+    }
+    schema_leave(s, was);
+    if (s->failed) return schema_nothing(s);
+    return members(&o, other_rule(&o));
+}

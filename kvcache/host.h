@@ -38,6 +38,7 @@ struct host_slot {
     bool           found;        /* the block was in a slab that was handed over */
     uint8_t        lease;        /* enum slot_lease */
     uint32_t       pin_gen;
+    uint32_t       kept; /* parcels that hold it; some of its readers */
     struct kv_hold hold;
 };
 

@@ -379,6 +379,13 @@ static void load_try(struct kv_tiers *t, struct kv_salt salt, const uint32_t *id
     if (t->n_done >= l->after_step) load_turn(t, l);
 }
 
+/* All loads are taken. What another server has computed is worth a wait, for as long as its answers are of use. */
+static bool waits_for_load(struct kv_want *w, uint64_t now)
+{
+    if (!w->until_us) w->until_us = now + HOLD_US;
+    return now < w->until_us;
+}
+
 bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, const uint32_t *ids, uint32_t n,
                   const struct kv_cursor *hit, double us_per_token)
 {
@@ -439,6 +446,7 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
             return short_of_blocks(t, w, hit->n, now);
         }
         if (!n_load || !load_start(t, w, salt, ids, hit->n, n_load, key, in_place)) {
+            if (w->claim && waits_for_load(w, now)) return false;
             t->stats.n_recompute++;
             return go_on(t, w, hit->n, false);
         }

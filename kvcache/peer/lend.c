@@ -18,12 +18,17 @@ static void end_lease(struct peers *p, struct lease *l)
     l->n = 0;
 }
 
-static uint32_t lent_to(const struct peers *p, uint32_t guest)
+/* Slots that one more lease of this guest may hold. Those of parcels do not count: they stay where they are anyway. */
+static uint32_t room_for(const struct peers *p, uint32_t guest)
 {
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < LEASES_MAX; i++)
-        if (p->lease[i].used && p->lease[i].guest == guest) n += p->lease[i].n;
-    return n;
+    uint32_t n = 0, all = 0, n_slot = p->host->n_slot;
+    for (uint32_t i = 0; i < LEASES_MAX; i++) {
+        const struct lease *l = &p->lease[i];
+        if (l->used && l->guest == guest) n += l->n_own;
+        if (l->used) all += l->n_own;
+    }
+    if (n >= n_slot / LENT_SHARE || all >= n_slot / 2) return 0;
+    return n_slot / LENT_SHARE - n < n_slot / 2 - all ? n_slot / LENT_SHARE - n : n_slot / 2 - all;
 }
 
 /* Blocks with a retention rule of their users (memory only, or an end) are not lent, because a peer does not learn the
@@ -39,13 +44,8 @@ static void lend(struct peers *p, const struct peer_note *n)
     struct kv_host *h = p->host;
     struct lease   *l = p->lease;
     while (l < p->lease + LEASES_MAX && l->used) l++;
-    uint32_t room = h->n_slot / LENT_SHARE, lent = lent_to(p, n->peer);
-    room = room > lent ? room - lent : 0;
-    if (l == p->lease + LEASES_MAX) room = 0;
-    if (h->n_lent >= h->n_slot / 2)
-        room = 0;
-    else if (room > h->n_slot / 2 - h->n_lent)
-        room = h->n_slot / 2 - h->n_lent;
+    bool              full = l == p->lease + LEASES_MAX;
+    uint32_t          room = room_for(p, n->peer), n_own = 0;
     struct peer_note *a = &p->out;
     uint32_t          n_lent = 0;
     a->type = PEER_ANSWER;
@@ -57,9 +57,12 @@ static void lend(struct peers *p, const struct peer_note *n)
     for (uint32_t i = 0; i < n->n; i++) {
         struct kv_key key;
         memcpy(key.b, n->key[i].b, sizeof key.b);
-        int32_t s = n_lent < room ? slot_find(h, &key) : SLOT_NONE;
-        a->where[i] = (struct pwire_where){ .found = s != SLOT_NONE && lend_may(&h->slot[s]) };
+        int32_t s = full ? SLOT_NONE : slot_find(h, &key);
+        bool    kept = s != SLOT_NONE && h->slot[s].kept;
+        a->where[i] =
+            (struct pwire_where){ .found = s != SLOT_NONE && (kept || n_own < room) && lend_may(&h->slot[s]) };
         if (!a->where[i].found) continue;
+        n_own += !kept;
         a->where[i].slot = (uint32_t)s;
         a->where[i].payload = h->slot[s].payload;
         l->slot[n_lent++] = s;
@@ -77,6 +80,7 @@ static void lend(struct peers *p, const struct peer_note *n)
     l->epoch = n->epoch;
     l->id = n->lease;
     l->n = n_lent;
+    l->n_own = n_own;
     l->end_us = p->cfg.clock() + PEER_LEASE_MS * (uint64_t)1000;
 }
 

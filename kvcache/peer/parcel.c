@@ -29,6 +29,7 @@ static void end_parcel(struct peers *p, struct parcel *l)
         struct cell *c = &p->cell[i];
         CHECK(p->host->n_kept > 0);
         p->host->n_kept--;
+        p->host->slot[c->slot].kept--;
         slot_unread(p->host, c->slot);
         l->first_cell = c->next;
         c->next = p->free_cell;
@@ -59,6 +60,7 @@ uint32_t parcel_keep(struct peers *p, const struct kv_key *first, const int32_t 
         p->cell[i] = (struct cell){ .slot = slot[kept], .next = l->first_cell };
         l->first_cell = i;
         p->host->slot[slot[kept]].readers++;
+        p->host->slot[slot[kept]].kept++;
         p->host->n_kept++;
         slot_touch(p->host, slot[kept]);
     }

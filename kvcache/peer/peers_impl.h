@@ -40,7 +40,7 @@ struct seek { /* of one prompt */
 };
 struct lease { /* of a guest */
     bool     used;
-    uint32_t guest, n;
+    uint32_t guest, n, n_own; /* n_own: slots that were lent for its sake alone, not kept in a parcel */
     uint64_t epoch, id, end_us;
     int32_t  slot[PWIRE_KEYS_MAX];
 };

@@ -264,6 +264,30 @@ def many_at_once_over_two_prefill_servers_one_of_which_dies(w):
 
 
 @test
+def a_burst_is_pulled_not_computed(w):
+    p, d, _ = pair(w, "--kv-cache-bytes", "64MiB")
+    n = 24  # more than loads at a time
+    want = [choices(alone(w).post("/v1/completions", body(200 + k)))[0][0] for k in range(n)]
+    params = [prefill(p, "/v1/completions", body(200 + k)) for k in range(n)]
+    assert all(len(x["remote_block_ids"]) > 15 for x in params)
+    bad = []
+
+    def leg(k):
+        if choices(decode(d, "/v1/completions", body(200 + k), params[k]))[0][0] != want[k]:
+            bad.append(k)
+
+    threads = [threading.Thread(target=leg, args=(k,)) for k in range(n)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not bad, bad
+    assert pulls(d, "pulled") == n, [(how, pulls(d, how)) for how in ("pulled", "missing", "lost")]
+    freed(p)
+    p.stop(), d.stop()
+
+
+@test
 def parameters_that_are_stale_or_of_others_cost_time_alone(w):
     keys = os.path.join(w.folder, "keys")
     with open(keys, "w") as f:

@@ -636,6 +636,42 @@ static void a_claim_that_cannot_be_met_is_computed_and_counted(void **state)
     }
 }
 
+/* As many others are being loaded as can be: a prompt that another server has computed waits for its turn. */
+static void a_claim_waits_for_a_load_to_end(void **state)
+{
+    (void)state;
+    struct world    w;
+    struct user     u;
+    struct kv_claim c = claim_of(engine_of_peer, BLOCKS);
+    open_peers_world(&w);
+    meet_peer(&w, 5, engine_of_peer);
+    for (int i = 0; i < KV_LOADS_MAX; i++) {
+        struct load *l = &w.t->load[i];
+        l->used = l->settled = true;
+        l->n_waiter = 1;
+        l->hold_us = UINT64_MAX;
+    }
+    ask_for(&u, 1, TOKENS, 1);
+    asked_by = &u;
+    fake.lie = HONEST;
+    fill_slab(&w, &u, HONEST);
+    u.want.claim = &c;
+    kv_tiers_claim(w.t, &c, u.salt, u.ids, u.n);
+    for (int i = 0; i < 50; i++) {
+        assert_false(try_admit(&w, &u));
+        turn(&w, 10000);
+    }
+    for (int i = 0; i < KV_LOADS_MAX; i++) w.t->load[i].used = false;
+    for (int i = 0; !try_admit(&w, &u); i++) {
+        assert_true(i < 1000);
+        turn(&w, 100);
+    }
+    assert_int_equal(u.n_hit, BLOCKS * BT);
+    kv_tiers_claim_end(w.t, &u.want, u.n, u.n_hit, KV_CLAIM_ENDS);
+    finish_user(&w, &u);
+    close_peers_world(&w);
+}
+
 static void a_claim_is_repeated_while_its_prompt_waits(void **state)
 {
     (void)state;
@@ -676,6 +712,7 @@ int main(void)
         cmocka_unit_test(what_is_claimed_is_pulled_from_the_engine_that_is_named),
         cmocka_unit_test(a_claim_that_cannot_be_met_is_computed_and_counted),
         cmocka_unit_test(a_claim_is_repeated_while_its_prompt_waits),
+        cmocka_unit_test(a_claim_waits_for_a_load_to_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,15 @@
 /* bench_ucx: what the lane to peers moves, beside ucx_perftest of the same UCX in the same run.
- *   bench_ucx [--transport tcp|shm] [--kib 256] [--mib 1024] [--runs 5]
+ *   bench_ucx [--transport tcp|shm] [--kib 256] [--mib 1024] [--runs 5] [--slots 1]
  * A second process lends a slab on loopback; records of so many KiB are pulled from it, as many at a time as the lane is
- * deep. ucx_perftest (package ucx-utils) does the same by ucp_get; the two take turns, and every figure is a median. */
+ * deep. ucx_perftest (package ucx-utils) does the same by ucp_get, from and to one buffer, as the lane does with one slot
+ * (--slots 0: as many as the slab has); the two take turns, and every figure is a median. */
 #include "base/check.h"
 #include "base/clock.h"
 #include "transfer/lane.h"
 #include "transfer/peer/lane_ucx.h"
 #include "transfer/peer/room.h"
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -21,8 +23,8 @@ enum { SLAB_MIB = 256, RUNS_MAX = 101, PORT = 13977, JOBS = 64 };
 
 static struct {
     enum peer_transport transport;
-    uint32_t            kib, mib, runs;
-} o = { .kib = 256, .mib = 1024, .runs = 5 };
+    uint32_t            kib, mib, runs, slots;
+} o = { .kib = 256, .mib = 1024, .runs = 5, .slots = 1 };
 
 struct end {
     struct xfer     *x;
@@ -79,7 +81,7 @@ static void end(pid_t pid)
 static double pull(struct end *e, uint32_t from)
 {
     uint64_t bytes = (uint64_t)o.kib << 10, n = ((uint64_t)o.mib << 20) / bytes,
-             slots = ((uint64_t)SLAB_MIB << 20) / bytes;
+             most = ((uint64_t)SLAB_MIB << 20) / bytes, slots = o.slots && o.slots < most ? o.slots : most;
     uint64_t posted = 0, done = 0, begin = clock_us();
     while (done < n) {
         struct xfer_done d[32];
@@ -95,7 +97,10 @@ static double pull(struct end *e, uint32_t from)
         uint32_t k = xfer_poll(e->x, d, 32);
         for (uint32_t i = 0; i < k; i++) CHECK(d[i].st == ST_OK);
         done += k;
-        if (!k && xfer_arm(e->x)) usleep(50);
+        if (k || !xfer_arm(e->x)) continue;
+        struct pollfd wake = { .fd = xfer_fd(e->x), .events = POLLIN };
+        (void)poll(&wake, 1, 1000);
+        xfer_ack(e->x);
     }
     return (double)(n * bytes) / (double)(clock_us() - begin);
 }
@@ -154,6 +159,7 @@ int main(int n_arg, char **arg)
         if (!strcmp(arg[i], "--transport")) o.transport = !strcmp(arg[i + 1], "shm") ? PEER_SHM : PEER_TCP;
         if (!strcmp(arg[i], "--kib")) o.kib = (uint32_t)strtoul(arg[i + 1], NULL, 10);
         if (!strcmp(arg[i], "--mib")) o.mib = (uint32_t)strtoul(arg[i + 1], NULL, 10);
+        if (!strcmp(arg[i], "--slots")) o.slots = (uint32_t)strtoul(arg[i + 1], NULL, 10);
         if (!strcmp(arg[i], "--runs")) o.runs = (uint32_t)strtoul(arg[i + 1], NULL, 10);
     }
     if (!o.kib || !o.runs || o.runs > RUNS_MAX || o.kib > SLAB_MIB << 10) return EXIT_USAGE;

@@ -297,7 +297,8 @@ static void hear_room(struct ucx_lane *l)
             return;
         }
         l->wait_us = 0;
-        if (l->in.type == ROOM_DONE) done(l, &l->in.done);
+        for (uint32_t i = 0; l->in.type == ROOM_DONE && i < l->in.dones.n && i < ROOM_FLIGHTS; i++)
+            done(l, &l->in.dones.done[i]);
         if (l->in.type != ROOM_NOTE || !note_is_sound(&l->in.note)) continue;
         l->in.note.epoch += l->epochs;
         keep_ends(l, &l->in.note);
@@ -348,30 +349,36 @@ static enum status lane_open(struct xfer_lane *lane)
     return ST_OK;
 }
 
-static void begin_one(struct ucx_lane *l, struct xfer_item *it)
+/* Adds the job to the packet l->out.gets. false: the room that could do it is gone. */
+static bool add_get(struct ucx_lane *l, struct xfer_item *it)
 {
     uint32_t f = 0;
-    bool     mine = l->fd >= 0 && it->src.epoch > l->epochs && it->dst.base == l->slab && l->slab_told;
+    if (l->fd < 0 || it->src.epoch <= l->epochs || it->dst.base != l->slab || !l->slab_told) return false;
     while (f < ROOM_FLIGHTS && l->flight[f]) f++;
     CHECK(f < ROOM_FLIGHTS); /* the lane's depth is ROOM_FLIGHTS, so one is free */
-    if (mine) {
-        l->out.type = ROOM_GET;
-        l->out.get = (struct room_get){ .flight = f,
-                                        .peer = (uint32_t)it->src.fd,
-                                        .bytes = it->job.bytes,
-                                        .epoch = it->src.epoch - l->epochs,
-                                        .src_off = it->job.src_off,
-                                        .dst_off = it->job.dst_off };
-        l->flight[f] = it;
-        if (room_send(l->fd, &l->out, -1) == ST_OK) return;
-        l->flight[f] = NULL;
-    }
-    lane_done(it, ST_PEER_LOST);
+    l->flight[f] = it;
+    l->out.gets.get[l->out.gets.n++] = (struct room_get){ .flight = f,
+                                                          .peer = (uint32_t)it->src.fd,
+                                                          .bytes = it->job.bytes,
+                                                          .epoch = it->src.epoch - l->epochs,
+                                                          .src_off = it->job.src_off,
+                                                          .dst_off = it->job.dst_off };
+    return true;
 }
 
 static void lane_begin(struct xfer_lane *lane, struct xfer_item **item, uint32_t n)
 {
-    for (uint32_t i = 0; i < n; i++) begin_one(of(lane), item[i]);
+    struct ucx_lane *l = of(lane);
+    l->out.type = ROOM_GET;
+    l->out.gets.n = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (!add_get(l, item[i])) lane_done(item[i], ST_PEER_LOST);
+    if (!l->out.gets.n || room_send(l->fd, &l->out, -1) == ST_OK) return;
+    for (uint32_t i = 0; i < l->out.gets.n; i++) {
+        uint32_t f = l->out.gets.get[i].flight;
+        lane_done(l->flight[f], ST_PEER_LOST);
+        l->flight[f] = NULL;
+    }
 }
 
 static void lane_reap(struct xfer_lane *lane, bool wait)

@@ -2,7 +2,6 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include <arpa/inet.h>
-#include <errno.h>
 #include <netdb.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -14,9 +13,7 @@ enum { NAMES_MAX = 32, FOUND_MAX = 64, HOST_BYTES = 256 };
 
 struct names {
     pthread_mutex_t lock;
-    pthread_cond_t  changed;
-    uint32_t        n, every_ms, n_found, n_user; /* n_user: the owner and the thread; the last frees it */
-    bool            stop;
+    uint32_t        n, every_ms, n_found;
     uint64_t        round;
     void (*wake)(void *);
     void              *wake_arg;
@@ -76,43 +73,22 @@ static uint32_t resolve(struct names *s, uint32_t i, struct names_found *out, ui
     return n;
 }
 
-static void let_go(struct names *s) /* with the lock, which it gives back */
-{
-    bool last = --s->n_user == 0;
-    pthread_mutex_unlock(&s->lock);
-    if (!last) return;
-    pthread_mutex_destroy(&s->lock);
-    pthread_cond_destroy(&s->changed);
-    free(s);
-}
-
 static void *names_main(void *arg)
 {
-    struct names       *s = arg;
-    struct names_found *found = malloc(FOUND_MAX * sizeof *found);
-    pthread_mutex_lock(&s->lock);
-    while (!s->stop && found) {
-        pthread_mutex_unlock(&s->lock);
+    struct names         *s = arg;
+    struct names_found   *found = malloc(FOUND_MAX * sizeof *found);
+    const struct timespec pause = { .tv_sec = s->every_ms / 1000, .tv_nsec = s->every_ms % 1000 * 1000000 };
+    while (found) {
         uint32_t n = 0;
         for (uint32_t i = 0; i < s->n; i++) n = resolve(s, i, found, n);
         pthread_mutex_lock(&s->lock);
-        if (s->stop) break;
         memcpy(s->found, found, n * sizeof *found);
         s->n_found = n;
         s->round++;
         s->wake(s->wake_arg);
-        struct timespec end;
-        clock_gettime(CLOCK_REALTIME, &end);
-        end.tv_sec += s->every_ms / 1000;
-        end.tv_nsec += s->every_ms % 1000 * 1000000;
-        if (end.tv_nsec >= 1000000000) {
-            end.tv_nsec -= 1000000000;
-            end.tv_sec++;
-        }
-        while (!s->stop && pthread_cond_timedwait(&s->changed, &s->lock, &end) != ETIMEDOUT) continue;
+        pthread_mutex_unlock(&s->lock);
+        nanosleep(&pause, NULL);
     }
-    free(found);
-    let_go(s);
     return NULL;
 }
 
@@ -129,28 +105,16 @@ enum status names_start(const char *const *name, uint32_t n, uint32_t every_ms, 
     s->every_ms = every_ms;
     s->wake = wake;
     s->wake_arg = wake_arg;
-    s->n_user = 2;
     pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->changed, NULL);
     if (!st) st = thread_start(&thread, THREAD_XFER, "peer names", names_main, s);
     if (st) {
         pthread_mutex_destroy(&s->lock);
-        pthread_cond_destroy(&s->changed);
         free(s);
         return st;
     }
-    pthread_detach(thread); /* a resolver may keep it for longer than the server lives */
+    pthread_detach(thread);
     *out = s;
     return ST_OK;
-}
-
-void names_stop(struct names *s)
-{
-    if (!s) return;
-    pthread_mutex_lock(&s->lock);
-    s->stop = true;
-    pthread_cond_signal(&s->changed);
-    let_go(s);
 }
 
 uint32_t names_get(struct names *s, struct names_found *out, uint32_t max, uint64_t *round_out)

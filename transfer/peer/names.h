@@ -16,12 +16,10 @@ struct names_found {
 /* name: n texts HOST:PORT or [IPv6]:PORT, at most 32, copied. All addresses of a name are found (a headless service
  * has several). wake: called from the thread of names after each round, with its lock held, so it must not call
  * names_get.
+ * They are resolved until the process ends, because a resolver cannot be interrupted.
  * ST_CONFIG: a text is not HOST:PORT, or there are too many. ST_NOMEM; errors of thread_start. */
 enum status names_start(const char *const *name, uint32_t n, uint32_t every_ms, void (*wake)(void *), void *wake_arg,
                         struct names **out);
-/* Does not wait for the resolver; wake is not called after it returns. The later of this call and the thread's end
- * frees n. NULL is allowed. */
-void names_stop(struct names *n);
 /* Copies the addresses of the last round, at most max, and returns how many. *round_out: rounds so far; 0: none is
  * over. */
 uint32_t names_get(struct names *n, struct names_found *out, uint32_t max, uint64_t *round_out);

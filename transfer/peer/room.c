@@ -17,7 +17,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { TURN_MS = 250, FLIGHT_MS = 10, NAMES_MS = 10000, SETUP_MS = 10000, POLL_MAX = 4 + PEERS_MAX + PEER_GUESTS_MAX };
+enum {
+    TURN_MS = 250,
+    FLIGHT_MS = 10,
+    TALK_US = 50000, /* longest time between two looks at the control connections while others have work */
+    NAMES_MS = 10000,
+    SETUP_MS = 10000,
+    OVER_MANY = 8, /* so many ended GETs are told of at once, so that the lane sends more while the rest is moved */
+    POLL_MAX = 4 + PEERS_MAX + PEER_GUESTS_MAX
+};
 
 /* ---- to the lane */
 
@@ -35,14 +43,25 @@ static bool send_notes(struct room *l)
     return true;
 }
 
-/* Reports the end of a GET to the lane. If the socket is full, waits until the lane reads or is gone. */
-static void tell_done(struct room *l, uint32_t flight, enum status st)
+/* Reports the GETs that have ended to the lane; if the socket is full, a later turn does. false: the lane is gone. */
+static bool send_over(struct room *l)
 {
-    struct room_packet p = { .type = ROOM_DONE, .done = { flight, st } };
-    while (room_send(l->fd, &p, -1) == ST_AGAIN) {
-        struct pollfd w = { .fd = l->fd, .events = POLLOUT };
-        (void)poll(&w, 1, TURN_MS);
-    }
+    if (!l->over.n) return true;
+    l->out.type = ROOM_DONE;
+    l->out.dones.n = l->over.n;
+    memcpy(l->out.dones.done, l->over.done, l->over.n * sizeof *l->over.done);
+    enum status st = room_send(l->fd, &l->out, -1);
+    if (st) return st == ST_AGAIN;
+    for (uint32_t i = 0; i < l->over.n; i++) l->flight[l->over.done[i].flight].used = false;
+    l->over.n = 0;
+    return true;
+}
+
+/* Often called inside a callback of UCX, where nothing may wait. */
+static void end_flight(struct room *l, uint32_t flight, enum status st)
+{
+    CHECK(l->over.n < ROOM_FLIGHTS); /* the lane uses a flight again only after it was told of its end */
+    l->over.done[l->over.n++] = (struct room_done){ flight, st };
 }
 
 /* ---- GETs */
@@ -54,8 +73,7 @@ static void got(void *arg, enum status st)
         f->from->n_flight--;
         f->from->moved_us = clock_us();
     }
-    f->used = false;
-    tell_done(f->room, (uint32_t)(f - f->room->flight), st);
+    end_flight(f->room, (uint32_t)(f - f->room->flight), st);
 }
 
 static void get(struct room *l, const struct room_get *g)
@@ -65,12 +83,22 @@ static void get(struct room *l, const struct room_get *g)
     CHECK(g->peer < PEERS_MAX && g->flight < ROOM_FLIGHTS && !f->used);
     CHECK(g->dst_off <= l->slab_bytes && g->bytes <= l->slab_bytes - g->dst_off);
     if (s->state != SPEAKER_UP || s->epoch != g->epoch || g->src_off > s->bytes || g->bytes > s->bytes - g->src_off) {
-        tell_done(l, g->flight, ST_PEER_LOST);
+        f->used = true;
+        end_flight(l, g->flight, ST_PEER_LOST);
         return;
     }
     *f = (struct flight){ .room = l, .from = s, .epoch = s->epoch, .used = true };
     if (!s->n_flight++) s->moved_us = clock_us();
     ucx_get(&f->job, s->reach, l->slab + g->dst_off, g->bytes, g->src_off, got, f);
+}
+
+static void get_all(struct room *l, const struct room_gets *g)
+{
+    CHECK(g->n <= ROOM_FLIGHTS);
+    for (uint32_t i = 0; i < g->n; i++) {
+        get(l, &g->get[i]);
+        if (l->over.n >= OVER_MANY) (void)send_over(l); /* a lane that is gone is noticed by hear_lane */
+    }
 }
 
 /* ---- what the lane says */
@@ -128,7 +156,7 @@ static bool hear_lane(struct room *l)
         enum status st = room_recv(l->fd, &l->in, &fd, 0);
         if (st) return st == ST_AGAIN;
         if (l->in.type == ROOM_NOTE) take_note(l, &l->in.note);
-        if (l->in.type == ROOM_GET) get(l, &l->in.get);
+        if (l->in.type == ROOM_GET) get_all(l, &l->in.gets);
         if (l->in.type == ROOM_SLAB && fd >= 0) take_slab(l, fd, l->in.slab_bytes);
         if (fd >= 0) close(fd);
     }
@@ -181,13 +209,17 @@ static void names_woke(void *arg)
 
 static void turn(struct room *l)
 {
-    uint64_t now = clock_us();
+    ucx_progress(l->u);
+    uint64_t now = clock_us(); /* behind the times of what has just come */
+    if (!l->talk_due && now - l->talked_us < TALK_US) return;
+    l->talk_due = false;
+    l->talked_us = now;
     look_at_names(l);
     if (l->listener >= 0) talk_accept(l, now);
     talk_connect_due(l, now);
     for (uint32_t i = 0; i < PEERS_MAX; i++) talk_turn(l, &l->peer[i], now);
     for (uint32_t i = 0; i < PEER_GUESTS_MAX; i++) talk_turn(l, &l->guest[i], now);
-    ucx_progress(l->u);
+    ucx_progress(l->u); /* what talking began */
 }
 
 static void add_poll(struct pollfd *p, uint32_t *n, int fd, bool out)
@@ -211,7 +243,7 @@ static void wait_for_events(struct room *l)
     bool          anybody = false;
     char          drop[64];
     add_poll(p, &n, l->wake[0], false);
-    add_poll(p, &n, l->fd, l->n_note);
+    add_poll(p, &n, l->fd, l->n_note || l->over.n);
     add_poll(p, &n, ucx_fd(l->u), false);
     if (l->listener >= 0) add_poll(p, &n, l->listener, false);
     for (uint32_t i = 0; i < PEERS_MAX; i++) {
@@ -219,10 +251,13 @@ static void wait_for_events(struct room *l)
         anybody |= add_speaker(p, &n, &l->peer[i]);
     }
     for (uint32_t i = 0; i < PEER_GUESTS_MAX; i++) anybody |= add_speaker(p, &n, &l->guest[i]);
-    if (!ucx_arm(l->u)) return;
     int ms = anybody ? TURN_MS : -1;
     if (ucx_in_flight(l->u)) ms = FLIGHT_MS; /* UCX has lost wake-ups of GETs before */
-    if (poll(p, n, ms) > 0 && p[0].revents) (void)!read(l->wake[0], drop, sizeof drop);
+    if (!ucx_arm(l->u)) ms = 0;
+    if (poll(p, n, ms) <= 0) return;
+    if (p[0].revents) (void)!read(l->wake[0], drop, sizeof drop);
+    l->talk_due |= p[0].revents != 0;
+    for (uint32_t i = 3; i < n; i++) l->talk_due |= p[i].revents != 0; /* behind wake, the lane and UCX */
 }
 
 /* ---- life */
@@ -256,10 +291,11 @@ static int run(int fd)
     for (uint32_t i = 0; i < PEER_GUESTS_MAX; i++)
         l->guest[i] = (struct speaker){ .index = i, .c.fd = -1, .guest = true };
     if (pipe2(l->wake, O_CLOEXEC | O_NONBLOCK)) return EXIT_SOFTWARE;
+    l->talk_due = true;
     if (!set_up(l)) return EXIT_CONFIG;
     while (hear_lane(l)) {
         turn(l);
-        if (!send_notes(l)) break;
+        if (!send_over(l) || !send_notes(l)) break;
         wait_for_events(l);
     }
     return 0; /* the server that owns this room has ended or left it; the kernel closes all open files */

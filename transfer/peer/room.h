@@ -37,13 +37,21 @@ struct room_done {
     uint32_t    flight;
     enum status st; /* ST_OK, ST_PEER_LOST */
 };
+struct room_gets { /* GETs begin and end in batches: a packet costs as much as moving 100 KiB */
+    uint32_t        n;
+    struct room_get get[ROOM_FLIGHTS];
+};
+struct room_dones {
+    uint32_t         n;
+    struct room_done done[ROOM_FLIGHTS];
+};
 struct room_packet {
     enum room_type type;
     union {
         struct room_setup setup;
         uint64_t          slab_bytes;
-        struct room_get   get;
-        struct room_done  done;
+        struct room_gets  gets;
+        struct room_dones dones;
         char              why[400]; /* ROOM_FAILED */
         struct peer_note  note;
     };

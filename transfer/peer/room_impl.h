@@ -37,7 +37,7 @@ struct flight { /* a GET in progress */
     struct room    *room;
     struct speaker *from;
     uint64_t        epoch; /* of the connection that the GET belongs to */
-    bool            used;
+    bool            used;  /* until the lane has been told of its end */
 };
 
 struct room {
@@ -54,8 +54,11 @@ struct room {
     uint64_t           slab_bytes;
     struct speaker     peer[PEERS_MAX], guest[PEER_GUESTS_MAX];
     struct flight      flight[ROOM_FLIGHTS];
+    struct room_dones  over; /* ended GETs of which the lane was not told yet */
     struct pwire_msg   msg, reply;
     struct room_packet in, out;
+    bool               talk_due; /* a control connection has an event, or it is time to look at their clocks */
+    uint64_t           talked_us;
     struct peer_note   note[NOTES_MAX]; /* ring of the notes that the lane has not taken yet */
     uint32_t           note_first, n_note;
 };

@@ -53,10 +53,14 @@ static size_t bytes_of(const struct room_packet *p)
     switch (p->type) {
     case ROOM_SETUP: return at + sizeof p->setup;
     case ROOM_SLAB: return at + sizeof p->slab_bytes;
-    case ROOM_GET: return at + sizeof p->get;
+    case ROOM_GET:
+        CHECK(p->gets.n <= ROOM_FLIGHTS);
+        return offsetof(struct room_packet, gets.get) + p->gets.n * sizeof *p->gets.get;
     case ROOM_READY: return at;
     case ROOM_FAILED: return at + sizeof p->why;
-    case ROOM_DONE: return at + sizeof p->done;
+    case ROOM_DONE:
+        CHECK(p->dones.n <= ROOM_FLIGHTS);
+        return offsetof(struct room_packet, dones.done) + p->dones.n * sizeof *p->dones.done;
     case ROOM_NOTE: break;
     }
     bool keys = p->note.type == PEER_ASK || p->note.type == PEER_ASKED;

@@ -46,10 +46,10 @@ struct object_piece {
 typedef void object_each(void *ctx, const char *name, uint64_t bytes, const char *etag);
 
 struct object_req {
-    enum object_op             op;
-    char                       name[OBJECT_NAME]; /* LIST: the prefix of the names wanted */
-    uint64_t                   off, bytes;        /* GET: the range. With a body: bytes is its length */
-    const struct object_piece *piece;             /* GET: [n_piece] */
+    enum object_op op;
+    char           name[OBJECT_NAME]; /* LIST: the prefix of the names wanted */
+    uint64_t       off, bytes; /* GET: the range; no bytes: done at once, unasked. With a body: bytes is its length */
+    const struct object_piece *piece; /* GET: [n_piece] */
     uint32_t                   n_piece;
     const void                *body;
     char                       after[OBJECT_NAME]; /* LIST: only names that sort after this one; "": all */
@@ -75,6 +75,7 @@ struct object_client;
 struct object_ops {
     const char *name;
     uint64_t    object_bytes; /* recommended size of an object */
+    bool        parts;        /* the four operations of an upload in parts exist */
     enum status (*client)(struct object_store *s, struct object_client **c_out);
     void (*client_free)(struct object_client *c);
     void (*begin)(struct object_client *c, struct object_req *r);
@@ -115,8 +116,8 @@ void object_cancel(struct object_client *c, struct object_req *r); /* a later ob
 uint32_t object_run(struct object_client *c, int fd, int64_t wait_us, struct object_req **done, uint32_t max);
 /* Runs one request to its end, and blocks meanwhile. Returns r->st. The client has no other requests. */
 enum status object_do(struct object_client *c, struct object_req *r);
-/* Stores a whole object, and blocks meanwhile. An object longer than part_bytes is sent as a multipart upload, which
- * only S3 has (parts of at least 5 MiB, at most OBJECT_PARTS_MAX). Errors: err has one line. */
+/* Stores a whole object, and blocks meanwhile. An object longer than part_bytes is sent as a multipart upload where
+ * the store has such (S3: parts of at least 5 MiB, at most OBJECT_PARTS_MAX). Errors: err has one line. */
 enum status object_put(struct object_client *c, const char *name, const void *body, uint64_t bytes, uint64_t part_bytes,
                        uint64_t deadline_us, char *err, size_t err_bytes);
 

@@ -125,6 +125,7 @@ static enum status put_whole(struct object_client *c, const char *name, const vo
 enum status object_put(struct object_client *c, const char *name, const void *body, uint64_t bytes, uint64_t part_bytes,
                        uint64_t deadline_us, char *err, size_t err_bytes)
 {
-    if (bytes <= part_bytes) return put_whole(c, name, body, bytes, deadline_us, err, err_bytes);
+    if (bytes <= part_bytes || !c->store->ops->parts)
+        return put_whole(c, name, body, bytes, deadline_us, err, err_bytes);
     return put_parts(c, name, body, bytes, part_bytes, deadline_us, err, err_bytes);
 }

@@ -1,25 +1,20 @@
 /* redis: objects in Redis or Valkey: each is a string, and a sorted set of their names serves LIST. A client has one
  * connection, on which requests are answered in order. If the connection is lost, or the oldest request passes its
- * deadline, all requests sent on it fail; the next request opens a new connection.
+ * deadline, all requests sent on it fail; the next request opens a new connection. Nothing waits for the server but
+ * run; only the resolver of names does its work in the client's thread.
  * URL: redis://host[:port][/db[/prefix]]. The password comes from REDISCLI_AUTH, as for redis-cli. */
 #include "base/check.h"
 #include "base/clock.h"
 #include "transfer/object/object.h"
+#include <errno.h>
 #include <hiredis/hiredis.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
-enum {
-    PORT = 6379,
-    CONNECT_US = 1000000,
-    SEND_S = 5,
-    DEADLINE_US = 60000000,
-    OBJECT_BYTES = 1 << 20,
-    HOST = 200,
-    PREFIX = 64
-};
+enum { PORT = 6379, CONNECT_US = 1000000, DEADLINE_US = 60000000, OBJECT_BYTES = 1 << 20, HOST = 200, PREFIX = 64 };
 
 struct redis {
     struct object_store store; /* first */
@@ -28,9 +23,11 @@ struct redis {
 };
 /* What was sent for a request, and how many replies are to come. */
 struct redis_client {
-    struct object_client client; /* first */
-    redisContext        *c;      /* NULL: not connected */
-    bool                 unsent; /* commands wait to be written */
+    struct object_client client;     /* first */
+    redisContext        *c;          /* NULL: there is no connection */
+    bool                 unsent;     /* commands wait to be written */
+    uint64_t             connect_us; /* the connection is given up if it is not made until then; 0: it is made */
+    uint32_t             n_greeting; /* replies to AUTH and SELECT that are still to come, before those of requests */
     struct list          sent, over;
 };
 /* The replies of the request at the head of `sent`. */
@@ -66,6 +63,9 @@ static void disconnect(struct redis_client *c, enum status st, const char *reaso
     snprintf(why, sizeof why, "%s", reason); /* it may be the connection's own */
     if (c->c) redisFree(c->c);
     c->c = NULL;
+    c->unsent = false;
+    c->connect_us = 0;
+    c->n_greeting = 0;
     LIST_EACH(it, &c->sent) {
         struct object_req *r = LIST_ENTRY(it, struct object_req, link);
         if (r->st == ST_AGAIN) fail(c, r, st, why);
@@ -75,32 +75,50 @@ static void disconnect(struct redis_client *c, enum status st, const char *reaso
 
 /* ---- the connection */
 
-static bool says_ok(struct redis_client *c, redisReply *reply, char *why, size_t why_bytes)
-{
-    bool ok = reply && reply->type == REDIS_REPLY_STATUS;
-    if (!ok) snprintf(why, why_bytes, "%s", reply && reply->str ? reply->str : c->c->errstr);
-    if (reply) freeReplyObject(reply);
-    return ok;
-}
-
+/* Begins to connect. false: it cannot begin. */
 static bool connect_to(struct redis_client *c, char *why, size_t why_bytes)
 {
     const struct redis *s = redis_of(c->client.store);
     const char         *password = getenv("REDISCLI_AUTH");
-    c->c = redisConnectWithTimeout(s->host, s->port, (struct timeval){ .tv_usec = CONNECT_US - 1 });
+    c->c = redisConnectNonBlock(s->host, s->port);
     if (!c->c || c->c->err) {
         snprintf(why, why_bytes, "%s", c->c ? c->c->errstr : "no memory for a connection");
-        goto failed;
+        if (c->c) redisFree(c->c);
+        c->c = NULL;
+        return false;
     }
-    redisSetTimeout(c->c, (struct timeval){ .tv_sec = SEND_S });
-    redisEnableKeepAlive(c->c);
-    if (password && *password && !says_ok(c, redisCommand(c->c, "AUTH %s", password), why, why_bytes)) goto failed;
-    if (s->db && !says_ok(c, redisCommand(c->c, "SELECT %d", s->db), why, why_bytes)) goto failed;
+    c->connect_us = clock_us() + CONNECT_US;
+    c->n_greeting = 0;
+    if (password && *password) {
+        redisAppendCommand(c->c, "AUTH %s", password);
+        c->n_greeting++;
+    }
+    if (s->db) {
+        redisAppendCommand(c->c, "SELECT %d", s->db);
+        c->n_greeting++;
+    }
     return true;
-failed:
-    if (c->c) redisFree(c->c);
-    c->c = NULL;
-    return false;
+}
+
+/* The socket can be written: the connection is made, or has failed. */
+static void came_through(struct redis_client *c)
+{
+    int       e = 0;
+    socklen_t n = sizeof e;
+    if (getsockopt(c->c->fd, SOL_SOCKET, SO_ERROR, &e, &n)) e = errno;
+    if (e) {
+        disconnect(c, ST_PEER_LOST, strerror(e));
+        return;
+    }
+    c->connect_us = 0;
+    redisEnableKeepAlive(c->c);
+}
+
+static void take_greeting(struct redis_client *c, const redisReply *reply)
+{
+    c->n_greeting--;
+    if (reply->type == REDIS_REPLY_STATUS) return;
+    disconnect(c, ST_PEER_LOST, reply->str ? reply->str : "the server does not take AUTH or SELECT");
 }
 
 /* ---- requests */
@@ -142,8 +160,13 @@ static void begin(struct object_client *oc, struct object_req *r)
 {
     struct redis_client *c = client_of(oc);
     const struct redis  *s = redis_of(oc->store);
-    struct reply_state  *state = calloc(1, sizeof *state);
-    char                 why[OBJECT_WHY] = "no memory for a request";
+    if (r->op == OBJECT_GET && !r->bytes) { /* a range of nothing has no form */
+        r->st = ST_OK;
+        list_add_tail(&c->over, &r->link);
+        return;
+    }
+    struct reply_state *state = calloc(1, sizeof *state);
+    char                why[OBJECT_WHY] = "no memory for a request";
     if (!r->deadline_us) r->deadline_us = clock_us() + DEADLINE_US;
     list_add_tail(&c->sent, &r->link);
     r->call = state;
@@ -258,19 +281,27 @@ static void work(struct redis_client *c, short events)
 {
     int   all = 0;
     void *reply;
+    if (c->c && c->connect_us && (events & (POLLOUT | POLLERR | POLLHUP))) came_through(c);
+    if (c->c && c->connect_us) return;
     if (c->c && (events & POLLOUT)) {
         if (redisBufferWrite(c->c, &all) != REDIS_OK)
             disconnect(c, ST_PEER_LOST, c->c->errstr);
         else
             c->unsent = !all;
     }
-    if (c->c && (events & POLLIN) && redisBufferRead(c->c) != REDIS_OK) disconnect(c, ST_PEER_LOST, c->c->errstr);
+    if (c->c && (events & (POLLIN | POLLHUP)) && redisBufferRead(c->c) != REDIS_OK)
+        disconnect(c, ST_PEER_LOST, c->c->errstr);
     while (c->c) {
         if (redisGetReplyFromReader(c->c, &reply) != REDIS_OK) {
             disconnect(c, ST_INVALID, c->c->errstr);
             return;
         }
         if (!reply) return;
+        if (c->n_greeting) {
+            take_greeting(c, reply);
+            freeReplyObject(reply);
+            continue;
+        }
         if (list_empty(&c->sent)) {
             freeReplyObject(reply);
             disconnect(c, ST_INVALID, "an answer that nobody asked for");
@@ -285,17 +316,23 @@ static uint32_t run(struct object_client *oc, int fd, int64_t wait_us, struct ob
 {
     struct redis_client *c = client_of(oc);
     uint32_t             n = 0;
-    while (c->c && c->unsent) work(c, POLLOUT);
+    if (c->c && c->unsent && !c->connect_us) work(c, POLLOUT); /* most often there is room for all of it */
+    if (c->c && c->connect_us) {
+        int64_t left = (int64_t)(c->connect_us - clock_us());
+        if (left <= 0) disconnect(c, ST_TIMEOUT, "no connection in time");
+        if (left > 0 && left < wait_us) wait_us = left;
+    }
     if (!list_empty(&c->sent)) {
         const struct object_req *oldest = LIST_ENTRY(c->sent.next, struct object_req, link);
         int64_t                  left = (int64_t)(oldest->deadline_us - clock_us());
         if (left <= 0) disconnect(c, ST_TIMEOUT, "no answer in time");
         if (left > 0 && left < wait_us) wait_us = left;
     }
-    struct pollfd p[2] = { { .fd = c->c ? c->c->fd : -1, .events = POLLIN }, { .fd = fd, .events = POLLIN } };
+    struct pollfd p[2] = { { .fd = c->c ? c->c->fd : -1, .events = (short)(POLLIN | (c->unsent ? POLLOUT : 0)) },
+                           { .fd = fd, .events = POLLIN } };
     int           ms = list_empty(&c->over) && wait_us > 0 ? (int)(wait_us / 1000 + 1) : 0;
-    if (poll(p, 2, ms) > 0 && p[0].revents) work(c, POLLIN);
-    while (c->c && c->unsent) work(c, POLLOUT); /* a list goes on with lengths */
+    if (poll(p, 2, ms) > 0 && p[0].revents) work(c, p[0].revents);
+    if (c->c && c->unsent && !c->connect_us) work(c, POLLOUT); /* a list goes on with lengths */
     while (n < max && !list_empty(&c->over)) {
         struct object_req *r = LIST_ENTRY(c->over.next, struct object_req, link);
         list_del(&r->link);

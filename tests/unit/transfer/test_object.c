@@ -6,6 +6,9 @@
 #include "transfer/object/xml.h"
 #include "base/clock.h"
 #include "test.h"
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 static const char EMPTY[] = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
@@ -307,6 +310,104 @@ static void a_slow_store_is_left_alone_for_a_while(void **state)
     assert_true(object_is_down(&s, 0));
 }
 
+/* ---- stores of another kind */
+
+static struct {
+    uint32_t n_put, n_other;
+    uint64_t bytes;
+} plain;
+static struct object_req *plain_done;
+
+static void plain_begin(struct object_client *c, struct object_req *r)
+{
+    (void)c;
+    plain.n_put += r->op == OBJECT_PUT;
+    plain.n_other += r->op != OBJECT_PUT;
+    plain.bytes = r->bytes;
+    r->st = r->op == OBJECT_PUT ? ST_OK : ST_CONFIG;
+    plain_done = r;
+}
+
+static uint32_t plain_run(struct object_client *c, int fd, int64_t wait_us, struct object_req **done, uint32_t max)
+{
+    (void)c;
+    (void)fd;
+    (void)wait_us;
+    (void)max;
+    *done = plain_done;
+    return 1;
+}
+
+/* What S3 gets in parts, a store that knows no parts gets whole. */
+static void a_store_without_parts_gets_a_long_object_whole(void **state)
+{
+    (void)state;
+    static const struct object_ops ops = { .name = "plain", .begin = plain_begin, .run = plain_run };
+    struct object_store            s = { .ops = &ops, .shown = "plain" };
+    struct object_client           c = { .store = &s };
+    char                           err[OBJECT_WHY] = "";
+    assert_int_equal(object_put(&c, "x", "0123456789", 10, 4, 0, err, sizeof err), ST_OK);
+    assert_int_equal(plain.n_put, 1);
+    assert_int_equal(plain.n_other, 0);
+    assert_int_equal(plain.bytes, 10);
+}
+
+static void a_range_of_nothing_needs_no_store(void **state)
+{
+    static const char *const urls[] = { "redis://127.0.0.1:1/0", "s3://bucket/p" };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_N(urls); i++) {
+        struct object_cfg     cfg = { .url = urls[i], .endpoint = "http://127.0.0.1:1", .region = "us-east-1" };
+        struct object_req     r = { .op = OBJECT_GET, .name = "x" };
+        struct object_store  *s;
+        struct object_client *c;
+        char                  err[400];
+        assert_int_equal(object_open(&cfg, &s, err, sizeof err), ST_OK);
+        assert_int_equal(object_client(s, &c), ST_OK);
+        assert_int_equal(object_do(c, &r), ST_OK);
+        object_client_free(c);
+        object_close(s);
+    }
+}
+
+/* A port that takes no connection, because as many wait there as may: a request to it begins at once, and ends when
+ * connecting has taken too long. */
+static void a_redis_that_does_not_answer_holds_nobody_up(void **state)
+{
+    (void)state;
+    struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
+    socklen_t          n = sizeof a;
+    int                listener = socket(AF_INET, SOCK_STREAM, 0), waiting[4];
+    assert_int_equal(bind(listener, (struct sockaddr *)&a, sizeof a), 0);
+    assert_int_equal(listen(listener, 0), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&a, &n), 0);
+    for (size_t i = 0; i < ARRAY_N(waiting); i++) {
+        waiting[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        (void)connect(waiting[i], (struct sockaddr *)&a, sizeof a);
+    }
+    char                  url[64], err[400];
+    struct object_store  *s;
+    struct object_client *c;
+    struct object_req    *done[1];
+    unsigned char         byte[4];
+    struct object_piece   piece = { byte, sizeof byte };
+    struct object_req     r = { .op = OBJECT_GET, .name = "x", .bytes = 4, .piece = &piece, .n_piece = 1 };
+    snprintf(url, sizeof url, "redis://127.0.0.1:%d/3", ntohs(a.sin_port));
+    assert_int_equal(object_open(&(struct object_cfg){ .url = url }, &s, err, sizeof err), ST_OK);
+    assert_int_equal(object_client(s, &c), ST_OK);
+    object_begin(c, &r);
+    assert_int_equal(r.st, ST_AGAIN); /* it waits; the caller did not */
+    assert_int_equal(object_run(c, -1, 0, done, 1), 0);
+    while (!object_run(c, -1, 1000000, done, 1)) continue;
+    assert_ptr_equal(done[0], &r);
+    assert_int_equal(r.st, ST_TIMEOUT);
+    assert_non_null(strstr(r.why, "no connection in time"));
+    object_client_free(c);
+    object_close(s);
+    for (size_t i = 0; i < ARRAY_N(waiting); i++) close(waiting[i]);
+    close(listener);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -323,6 +424,9 @@ int main(void)
         cmocka_unit_test(urls_that_name_no_bucket_are_refused_with_a_reason),
         cmocka_unit_test(a_store_that_is_not_there_is_an_error_with_a_line),
         cmocka_unit_test(a_slow_store_is_left_alone_for_a_while),
+        cmocka_unit_test(a_store_without_parts_gets_a_long_object_whole),
+        cmocka_unit_test(a_range_of_nothing_needs_no_store),
+        cmocka_unit_test(a_redis_that_does_not_answer_holds_nobody_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

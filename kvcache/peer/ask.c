@@ -155,6 +155,18 @@ bool ask_open(const struct peers *p, uint64_t ticket)
     return false;
 }
 
+/* Tells the lane to leave a peer alone. If its queue is full, a later turn tells it: a connection that nobody uses would
+ * stay up, and the peer would never be connected to again. */
+static void send_drop(struct peers *p, uint32_t peer)
+{
+    struct other *o = &p->other[peer];
+    p->out.type = PEER_DROP;
+    p->out.peer = peer;
+    p->out.epoch = o->epoch;
+    p->out.wait_ms = o->drop_ms;
+    if (p->net->ops->send(p->net, &p->out)) o->drop_ms = 0;
+}
+
 void ask_turn(struct peers *p, uint64_t now)
 {
     for (uint32_t i = 0; i < ASKS_MAX; i++) {
@@ -167,6 +179,7 @@ void ask_turn(struct peers *p, uint64_t now)
         if (p->seek[i].n_open && now >= p->seek[i].until_us) p->seek[i].n_open = 0;
     for (uint32_t i = 0; i < PEERS_MAX; i++) { /* segments of lost peers whose last read has ended */
         struct other *o = &p->other[i];
+        if (o->drop_ms) send_drop(p, i);
         if (o->up || !o->seg || o->n_read) continue;
         xfer_seg_drop(p->cfg.xfer, o->seg);
         o->seg = 0;
@@ -179,6 +192,7 @@ static void come(struct peers *p, const struct peer_note *n)
 {
     struct other *o = &p->other[n->peer];
     o->up = true;
+    o->drop_ms = 0; /* of the connection before */
     o->epoch = n->epoch;
     o->bytes = n->bytes;
     o->n_bad = 0;
@@ -191,11 +205,8 @@ static void come(struct peers *p, const struct peer_note *n)
     struct xfer_seg seg = { .kind = XFER_REMOTE, .fd = (int)n->peer, .epoch = n->epoch, .bytes = n->bytes };
     if (o->seg || xfer_seg_add(p->cfg.xfer, &seg, &o->seg)) {
         o->up = false; /* reads of its earlier segment are in flight, or xfer is full: a later connection is used */
-        p->out.type = PEER_DROP;
-        p->out.peer = n->peer;
-        p->out.epoch = n->epoch;
-        p->out.wait_ms = 1000;
-        (void)p->net->ops->send(p->net, &p->out);
+        o->drop_ms = 1000;
+        send_drop(p, n->peer);
     }
 }
 
@@ -252,11 +263,8 @@ void ask_doubt(struct peers *p, uint32_t peer)
     LOG_WARN("peer: %s has given %u blocks that are not what they should be: it is left alone for %d s", o->name,
              o->n_bad, PEER_BAD_MS / 1000);
     struct peer_note bye = { .type = PEER_DOWN, .peer = peer, .epoch = o->epoch };
-    p->out.type = PEER_DROP;
-    p->out.peer = peer;
-    p->out.epoch = o->epoch;
-    p->out.wait_ms = PEER_BAD_MS;
-    (void)p->net->ops->send(p->net, &p->out);
+    o->drop_ms = PEER_BAD_MS;
+    send_drop(p, peer);
     go(p, &bye);
 }
 

@@ -8,8 +8,9 @@
 enum { ASKS_MAX = 64, SEEKS_MAX = 64, KNOWN_MAX = 8192, LEASES_MAX = 64, NONE_KNOWN = -1 };
 enum { PARCELS_MAX = 256, CLAIMS_MAX = 256 };
 
-struct other { /* a peer that we ask; named is not used yet */
-    bool          up, named;
+struct other { /* a peer that we ask */
+    bool          up;
+    uint32_t      drop_ms; /* the lane is still to be told to leave it alone for so long; 0: not */
     uint64_t      epoch, bytes;
     uint32_t      seg;    /* the xfer segment of its slab; 0: none. If not up: kept only until n_read is 0 */
     uint32_t      n_read; /* reads of seg in flight */

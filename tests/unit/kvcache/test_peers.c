@@ -27,7 +27,7 @@ enum lie {
 static struct {
     struct peer_net      net;
     struct peer_note     to[32];
-    uint32_t             n_to, n_ask, n_give_back, n_taken, n_drop;
+    uint32_t             n_to, n_ask, n_give_back, n_taken, n_drop, n_full; /* n_full: DROPs that find the queue full */
     enum lie             lie;
     struct peer_note     last_answer; /* of the tiers, to a guest */
     struct peer_note     last_claim;
@@ -113,6 +113,10 @@ static bool fake_send(struct peer_net *net, const struct peer_note *n)
         break;
     case PEER_ANSWER: fake.last_answer = *n; break;
     case PEER_DROP:
+        if (fake.n_full) {
+            fake.n_full--;
+            return false;
+        }
         fake.n_drop++;
         assert_int_equal(n->wait_ms, PEER_BAD_MS);
         break;
@@ -235,6 +239,22 @@ static void G4_blocks_that_are_not_what_was_asked_for_are_computed(void **state)
     (void)state;
     const enum lie lies[] = { OTHER_BLOCK, OTHER_TENANT, OTHER_MODEL, OTHER_SEED, STALE, NOTHING };
     for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) no_lie_of_a_peer_is_used(lies[i]);
+}
+
+/* The lane's queue is full when it is to be told: it is told later, and once. */
+static void a_peer_is_left_alone_also_if_the_lane_is_busy(void **state)
+{
+    (void)state;
+    struct world w;
+    struct user  u;
+    open_peers_world(&w);
+    fake.n_full = 3;
+    assert_int_equal(come(&w, 1, FLIPPED, &u), 0);
+    finish_user(&w, &u);
+    for (int i = 0; i < 50; i++) turn(&w, 100);
+    assert_int_equal(fake.n_full, 0);
+    assert_int_equal(fake.n_drop, 1);
+    close_peers_world(&w);
 }
 
 static void G5_blocks_that_came_damaged_are_computed(void **state)
@@ -699,6 +719,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_a_peer_has_is_pulled_and_its_lease_goes_back),
         cmocka_unit_test(G4_blocks_that_are_not_what_was_asked_for_are_computed),
+        cmocka_unit_test(a_peer_is_left_alone_also_if_the_lane_is_busy),
         cmocka_unit_test(G5_blocks_that_came_damaged_are_computed),
         cmocka_unit_test(G7_answers_that_are_lost_doubled_or_of_another_question_harm_nobody),
         cmocka_unit_test(G6_failing_operations_cost_time_alone),

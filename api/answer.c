@@ -115,8 +115,7 @@ static void add_prompt(struct answer_usage *u, const struct call_prompt *p)
 {
     u->n_prompt += p->n_id;
     u->n_cached += p->n_cached;
-    u->n_cached_host += p->n_cached_host;
-    u->n_cached_store += p->n_cached_store;
+    for (uint32_t i = 0; i < KV_TIERS; i++) u->n_cached_from[i] += p->n_cached_from[i];
     u->n_pinned += p->n_pinned;
 }
 

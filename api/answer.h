@@ -33,8 +33,7 @@ struct answer_tool {
 /* Tokens. */
 struct answer_usage {
     uint64_t n_prompt, n_completion, n_reasoning; /* n_reasoning: of the completion */
-    uint64_t n_cached, n_cached_host,
-        n_cached_store; /* prompt tokens from the cache; those of them from the host and from stores */
+    uint64_t n_cached, n_cached_from[KV_TIERS];   /* prompt tokens from the cache; those of them from each tier */
     uint64_t n_pinned;
     bool     pins; /* the request asked for a pin */
 };

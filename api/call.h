@@ -84,8 +84,8 @@ struct call_prompt {
     uint32_t        n_id;
     float          *lp;
     uint32_t       *lp_rank;
-    struct eng_top *lp_top; /* prompt logprobs, if asked for */
-    uint32_t        n_cached, n_cached_host, n_cached_store, n_pinned;
+    struct eng_top *lp_top;                                      /* prompt logprobs, if asked for */
+    uint32_t        n_cached, n_cached_from[KV_TIERS], n_pinned; /* as in struct eng_request */
 };
 
 /* What tool_choice demands. */

@@ -157,19 +157,21 @@ static bool admit(struct sched *s, struct seq *q)
     if (!q->resumed) {
         r->n_cached = hit;
         /* Of what was found, the last tokens are those that came for it. */
-        r->n_cached_host = q->want.n_host < hit ? q->want.n_host : hit;
-        r->n_cached_store = q->want.n_store < hit - r->n_cached_host ? q->want.n_store : hit - r->n_cached_host;
+        uint32_t here = hit;
+        for (uint32_t i = 0; i < KV_TIERS; i++) {
+            r->n_cached_from[i] = q->want.n_from[i] < here ? q->want.n_from[i] : here;
+            here -= r->n_cached_from[i];
+            s->n_cached_from[ENG_FROM_TIER + i] += r->n_cached_from[i];
+        }
         s->n_prompt_tokens += q->n_prompt;
         s->n_cached_tokens += hit;
-        uint32_t here = hit - r->n_cached_host - r->n_cached_store;
         s->n_cached_from[ENG_FROM_DEVICE] += here;
-        s->n_cached_from[ENG_FROM_HOST] += r->n_cached_host;
-        s->n_cached_from[ENG_FROM_STORE] += r->n_cached_store;
         if (s->tiers) s->n_below_query_tokens += q->n_prompt - here;
         r->t_sched_us = s->now_us;
         fair_served(&s->fair, q, q->n_prompt - hit, s->now_us);
     } else {
-        uint32_t came = q->want.n_host + q->want.n_store;
+        uint32_t came = 0;
+        for (uint32_t i = 0; i < KV_TIERS; i++) came += q->want.n_from[i];
         s->n_resumed_tokens += came < hit ? came : hit;
     }
     sched_run(s, q);

@@ -8,6 +8,7 @@
 #include "base/ring.h"
 #include "base/status.h"
 #include "engine/guide.h"
+#include "kvcache/below.h"
 #include "kvcache/device/kv.h"
 #include "kvcache/parcel.h"
 #include <stdatomic.h>
@@ -94,9 +95,9 @@ struct eng_request {
     struct eng_top *prompt_top; /* [n_prompt * n_prompt_top] */
 
     /* engine, readable by the submitter after ENG_FINAL (n_cached, t_first_us: once n_out > 0) */
-    uint32_t n_cached;                      /* prompt tokens that were not computed, from the prefix cache */
-    uint32_t n_cached_host, n_cached_store; /* part of n_cached: loaded for this request from the host, from a store */
-    uint32_t n_pinned; /* keep.pin_s: pinned prompt tokens; fewer than asked for if pins have no room */
+    uint32_t n_cached;                /* prompt tokens that were not computed, from the prefix cache */
+    uint32_t n_cached_from[KV_TIERS]; /* part of n_cached: loaded for this request, by tier */
+    uint32_t n_pinned;                /* keep.pin_s: pinned prompt tokens; fewer than asked for if pins have no room */
     uint32_t n_preempted;
     uint64_t t_submit_us, t_load_us, t_sched_us, t_first_us,
         t_last_us;      /* t_load_us: it began to wait for lower tiers; 0: it did not */
@@ -110,7 +111,7 @@ struct eng_request {
 };
 
 /* Where cached prompt tokens were found. */
-enum eng_source { ENG_FROM_DEVICE, ENG_FROM_HOST, ENG_FROM_STORE, ENG_SOURCES };
+enum eng_source { ENG_FROM_DEVICE, ENG_FROM_TIER, ENG_SOURCES = ENG_FROM_TIER + KV_TIERS }; /* ENG_FROM_TIER + tier */
 /* Requests that wait are counted by who asks (without a key, with one) and by priority (before others, plain, after). */
 enum { ENG_ASKERS = 2, ENG_RANKS = 3, ENG_CLASSES = ENG_ASKERS * ENG_RANKS };
 static inline uint32_t eng_class_of(const struct eng_request *r)

@@ -48,11 +48,11 @@ static enum status take_memory(struct kv_tiers *t)
         struct load *l = &t->load[i];
         l->ids = calloc(c->seq_tokens_max, 4);
         l->state = calloc(blocks, 1);
-        l->read = calloc(blocks, sizeof *l->read);
+        l->from = calloc(blocks, 1);
         l->key = calloc(blocks, sizeof *l->key);
         l->ticket = calloc(blocks, sizeof *l->ticket);
         l->slot = calloc(blocks, sizeof *l->slot);
-        if (!l->ids || !l->state || !l->read || !l->key || !l->ticket || !l->slot) return ST_NOMEM;
+        if (!l->ids || !l->state || !l->from || !l->key || !l->ticket || !l->slot) return ST_NOMEM;
     }
     return place_open(t);
 }
@@ -221,7 +221,7 @@ void kv_tiers_close(struct kv_tiers *t, uint64_t flush_us)
         struct load *l = &t->load[i];
         free(l->ids);
         free(l->state);
-        free(l->read);
+        free(l->from);
         free(l->key);
         free(l->ticket);
         free(l->slot);

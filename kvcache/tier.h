@@ -116,8 +116,8 @@ struct kv_want {
     uint32_t         n_hit;                        /* tokens that the device held when kv_tiers_ask returned true */
     bool             asked; /* kv_tiers_ask returned true; no new question while the device holds n_hit tokens */
     bool             late;  /* its load missed the deadline; blocks that arrive before it is admitted still count */
-    uint32_t         n_host, n_store; /* tokens loaded for it, by origin */
-    struct kv_claim *claim;           /* the parcel that it pulls whatever that costs, or NULL; the caller sets it */
+    uint32_t         n_from[KV_TIERS]; /* tokens loaded for it, by the tier that held them */
+    struct kv_claim *claim;            /* the parcel that it pulls whatever that costs, or NULL; the caller sets it */
 };
 /* True if the prompt ids[0..n) may be admitted now. false: blocks beyond hit, the end of its path in the device's tree,
  * are on their way or awaited; ask again after a turn. us_per_token: current cost of computing. */

@@ -41,7 +41,7 @@ struct load {
         n_late; /* blocks [first, first + n_block) of the path; n_late: waiters that were told to go on without it */
     uint32_t       n_todo; /* blocks whose copy to the device has not begun */
     unsigned char *state;  /* [n_block] */
-    bool          *read;   /* [n_block] the block was read from a place below for this load */
+    unsigned char *from;   /* [n_block] enum kv_tier: KV_TIER_HOST until the block was read from a place below */
     struct kv_key *key;    /* [n_block] */
     uint64_t      *ticket;
     int32_t       *slot; /* [n_block] in place: the slot whose lease the load has; SLOT_NONE: none */

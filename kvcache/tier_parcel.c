@@ -53,7 +53,7 @@ static enum kv_claim_end how_it_ended(const struct kv_tiers *t, const struct kv_
     uint32_t               bt = t->cfg.block_tokens, most = n ? (n - 1) / bt : 0; /* a match leaves one token */
     uint32_t               want = c->n_block < most ? c->n_block : most;
     if (c->n_block > n / bt) return KV_CLAIM_MISMATCH;
-    if (n_hit / bt >= want) return w->n_store ? KV_CLAIM_PULLED : KV_CLAIM_HERE;
+    if (n_hit / bt >= want) return w->n_from[KV_TIER_PEER] ? KV_CLAIM_PULLED : KV_CLAIM_HERE;
     if (!b || c->unknown) return KV_CLAIM_NO_PEER;
     if (c->n_found < want) return b->row->parcels->knows(b, c) ? KV_CLAIM_MISSING : KV_CLAIM_NO_PEER;
     return KV_CLAIM_LOST;
@@ -65,5 +65,5 @@ void kv_tiers_claim_end(struct kv_tiers *t, const struct kv_want *w, uint32_t n,
     if (!w->claim) return;
     if (why == KV_CLAIM_ENDS) why = how_it_ended(t, w, n, n_hit);
     t->stats.claim[why]++;
-    if (b) b->row->parcels->claim_end(b, w->claim, w->n_store / t->cfg.block_tokens);
+    if (b) b->row->parcels->claim_end(b, w->claim, w->n_from[KV_TIER_PEER] / t->cfg.block_tokens);
 }

@@ -133,7 +133,7 @@ uint32_t place_settle(struct kv_tiers *t, struct load *l, uint32_t n)
             t->stats.n_in_place += is_guest;
             if (is_guest) move_lease(t, slot);
             t->stats.tier[KV_TIER_HOST].hit_blocks +=
-                !l->read[k]; /* a block of a store went through the host: one hit, of that store */
+                l->from[k] == KV_TIER_HOST; /* a block of a store went through the host: one hit, of that store */
         }
         if (!is_guest && slot != SLOT_NONE) slot_release(&t->host, slot); /* no step has seen it */
         l->slot[k] = SLOT_NONE;

@@ -91,7 +91,7 @@ static bool load_start(struct kv_tiers *t, struct kv_want *w, struct kv_salt sal
     memcpy(l->ids, ids, (n_hit + n_block * bt) * sizeof *ids);
     memcpy(l->key, key, n_block * sizeof *key);
     memset(l->state, LOAD_WANT, n_block);
-    memset(l->read, 0, n_block * sizeof *l->read);
+    memset(l->from, KV_TIER_HOST, n_block);
     for (uint32_t k = 0; k < n_block; k++) l->slot[k] = SLOT_NONE;
     l->used = true;
     l->settled = l->giving_up = l->doubted = l->trial = false;
@@ -248,7 +248,7 @@ void up_read_done(struct kv_tiers *t, struct host_flight *f, const struct xfer_d
         slot_ready(&t->host, f->slot, kv_record_of(slot_page(&t->host, f->slot))->payload);
         if (below_keeps(t, f->store)) t->host.slot[f->slot].store = (uint8_t)(f->store + 1);
         l->state[f->block] = LOAD_WANT; /* of the host now */
-        l->read[f->block] = true;
+        l->from[f->block] = (unsigned char)b->row->tier;
         t->stats.tier[b->row->tier].hit_blocks++;
         t->stats.tier[b->row->tier].bytes_out += t->host.stride;
         return;
@@ -268,7 +268,7 @@ void up_copy_done(struct kv_tiers *t, struct host_flight *f, const struct xfer_d
     if (d->st == ST_OK) {
         t->stats.n_loaded++;
         t->stats.tier[KV_TIER_HOST].hit_blocks +=
-            !l->read[f->block]; /* a block of a store went through the host: one hit, of that store */
+            l->from[f->block] == KV_TIER_HOST; /* a block of a store went through the host: one hit, of that store */
         t->stats.tier[KV_TIER_HOST].bytes_out += t->cfg.block_bytes;
     } else if (d->st == ST_INVALID) { /* the host's memory has changed under us */
         tier_doubt(t, NULL, KV_DOUBT_PAYLOAD);
@@ -284,10 +284,8 @@ void up_copy_done(struct kv_tiers *t, struct host_flight *f, const struct xfer_d
 /* What the load has brought for w, by tier: the first n_done blocks are in the device's tree. */
 static void credit(const struct kv_tiers *t, const struct load *l, struct kv_want *w)
 {
-    uint32_t n_store = 0;
-    for (uint32_t k = 0; k < l->n_done; k++) n_store += l->read[k];
-    w->n_store = n_store * t->cfg.block_tokens;
-    w->n_host = (l->n_done - n_store) * t->cfg.block_tokens;
+    memset(w->n_from, 0, sizeof w->n_from);
+    for (uint32_t k = 0; k < l->n_done; k++) w->n_from[l->from[k]] += t->cfg.block_tokens;
 }
 
 void kv_tiers_forget(struct kv_tiers *t, struct kv_want *w)

@@ -296,8 +296,7 @@ static void note_tokens(struct gen *g, struct call_choice *ch, struct eng_reques
     else {
         struct call_prompt *cp = &g->call.prompt[p];
         cp->n_cached = r->n_cached;
-        cp->n_cached_host = r->n_cached_host;
-        cp->n_cached_store = r->n_cached_store;
+        memcpy(cp->n_cached_from, r->n_cached_from, sizeof cp->n_cached_from);
         cp->n_pinned = r->n_pinned;
     }
     ch->t_last_us = now;

@@ -67,9 +67,14 @@ static const char *const l_pos[] = { "position=\"0\"", NULL };
 static const char *const l_version[] = { "version=\"" SPILLWAY_VERSION "\",compiler=\"" COMPILER "\",arch=\"" ARCH
                                          "\",cuda=\"" CUDA "\"",
                                          NULL };
-static const char *const l_cached[] = {
-    "source=\"device\"", "source=\"host\"", "source=\"disk\"", "source=\"p2p\"", "source=\"external_unspecified\"", NULL
-};
+static const char *const l_cached[] = { "source=\"device\"",
+                                        "source=\"host\"",
+                                        "source=\"disk\"",
+                                        "source=\"p2p\"",
+                                        "source=\"object\"",
+                                        "source=\"external_unspecified\"",
+                                        NULL };
+static_assert(sizeof l_cached / sizeof *l_cached - 2 == ENG_SOURCES, "in the order of enum eng_source");
 #define L_PHASE(id, name) "phase=\"" name "\"",
 static const char *const l_phase[] = { PHASE_LIST(L_PHASE) NULL };
 static const char *const l_arena[] = { "arena=\"weights\"", "arena=\"workspace\"", "arena=\"kv\"",

@@ -123,7 +123,8 @@ static void sample_engine(struct metrics *m, const struct server *s)
     metric_set(one(m, F_KV_USE), use);
     metric_set(one(m, F_KV_USE_OLD), use);
     uint64_t cached = e.n_cached_tokens < e.n_prompt_tokens ? e.n_cached_tokens : e.n_prompt_tokens;
-    uint64_t below = e.n_cached_from[ENG_FROM_HOST] + e.n_cached_from[ENG_FROM_STORE];
+    uint64_t below = 0;
+    for (uint32_t i = ENG_FROM_TIER; i < ENG_SOURCES; i++) below += e.n_cached_from[i];
     if (below > cached) below = cached; /* counters are read one after the other */
     count_to(m, F_PROMPT, 0, e.n_prompt_tokens);
     count_to(m, F_PROMPT_SRC, 0, e.n_prompt_tokens - cached);
@@ -131,7 +132,7 @@ static void sample_engine(struct metrics *m, const struct server *s)
     count_to(m, F_PROMPT_SRC, 2, below);
     count_to(m, F_PROMPT_CACHED, 0, cached);
     count_to(m, F_CACHED_SRC, 0, cached - below);
-    for (uint32_t i = ENG_FROM_HOST; i < ENG_SOURCES; i++) count_to(m, F_CACHED_SRC, i, e.n_cached_from[i]);
+    for (uint32_t i = ENG_FROM_TIER; i < ENG_SOURCES; i++) count_to(m, F_CACHED_SRC, i, e.n_cached_from[i]);
     count_to(m, F_EXT_QUERIES, 0, e.n_below_query_tokens);
     count_to(m, F_EXT_HITS, 0, below);
     count_to(m, F_GENERATED, 0, e.n_generated);

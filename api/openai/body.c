@@ -11,6 +11,28 @@ void openai_put_ids(const uint32_t *id, size_t n, struct buf *out)
     buf_putc(out, ']');
 }
 
+/* An extension, shown only where tokens came from tiers below the device. Peers and objects are named only where some
+ * came from there. */
+static void put_tiers(const struct answer_usage *u, struct buf *out)
+{
+    static const char *const name[] = {
+#define TIER_NAME(id, text) text,
+        KV_TIER_LIST(TIER_NAME)
+#undef TIER_NAME
+    };
+    uint64_t below = 0;
+    for (uint32_t i = 0; i < KV_TIERS; i++) below += u->n_cached_from[i];
+    if (!below) return;
+    buf_puts(out, ",\"cached_tokens_by_tier\":{\"device\":");
+    json_put_int(out, (int64_t)(u->n_cached - below));
+    for (uint32_t i = 0; i < KV_TIERS; i++) {
+        if (i > KV_TIER_STORE && !u->n_cached_from[i]) continue;
+        buf_printf(out, ",\"%s\":", name[i]);
+        json_put_int(out, (int64_t)u->n_cached_from[i]);
+    }
+    buf_putc(out, '}');
+}
+
 void openai_put_usage(const struct answer_usage *u, struct buf *out)
 {
     buf_puts(out, "{\"prompt_tokens\":");
@@ -21,15 +43,7 @@ void openai_put_usage(const struct answer_usage *u, struct buf *out)
     json_put_int(out, (int64_t)u->n_completion);
     buf_puts(out, ",\"prompt_tokens_details\":{\"cached_tokens\":");
     json_put_int(out, (int64_t)u->n_cached);
-    if (u->n_cached_host + u->n_cached_store) { /* an extension, shown only where there are tiers */
-        buf_puts(out, ",\"cached_tokens_by_tier\":{\"device\":");
-        json_put_int(out, (int64_t)(u->n_cached - u->n_cached_host - u->n_cached_store));
-        buf_puts(out, ",\"host\":");
-        json_put_int(out, (int64_t)u->n_cached_host);
-        buf_puts(out, ",\"nvme\":");
-        json_put_int(out, (int64_t)u->n_cached_store);
-        buf_putc(out, '}');
-    }
+    put_tiers(u, out);
     if (u->pins) {
         buf_puts(out, ",\"pinned_tokens\":");
         json_put_int(out, (int64_t)u->n_pinned);

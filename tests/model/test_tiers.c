@@ -354,8 +354,8 @@ static void wave(void)
         struct talk *t = &talk[who[i]];
         job_end(j);
         sum.n_cached += j->r.n_cached;
-        sum.n_host += j->r.n_cached_host;
-        sum.n_store += j->r.n_cached_store;
+        sum.n_host += j->r.n_cached_from[KV_TIER_HOST];
+        sum.n_store += j->r.n_cached_from[KV_TIER_STORE];
         sum.n_preempted += j->r.n_preempted;
         j->want = j->got;
         uint32_t c = draw(j->n_choice);

@@ -461,9 +461,10 @@ static void story(struct dice *d, struct world *w)
         world_verify(w, c[i]);
         if (order[i].parcel.state == KV_PARCEL_MAKING || order[i].claim.row)
             WORLD_FAULT(w, "request %u: its parcel or its claim has no end", (unsigned)r->id);
-        if (r->n_cached >= r->n_prompt || r->n_cached_host > r->n_cached || r->n_cached_store)
+        if (r->n_cached >= r->n_prompt || r->n_cached_from[KV_TIER_HOST] > r->n_cached ||
+            r->n_cached_from[KV_TIER_STORE])
             WORLD_FAULT(w, "request %u: %u of %u cached, %u by the host", (unsigned)r->id, r->n_cached, r->n_prompt,
-                        r->n_cached_host);
+                        r->n_cached_from[KV_TIER_HOST]);
     }
     if (!w->fault[0]) world_ledger(w);
     if (w->fault[0]) eng_stop(w->e); /* the requests go after the engine */

@@ -420,10 +420,10 @@ static void count(struct sums *m, const struct agent *a, uint64_t asked_us)
     double                    s = (double)(r->t_first_us - asked_us) * 1e-6;
     m->n++;
     m->prompt += r->n_prompt;
-    m->host += r->n_cached_host;
-    m->store += r->n_cached_store;
+    m->host += r->n_cached_from[KV_TIER_HOST];
+    m->store += r->n_cached_from[KV_TIER_STORE];
     m->fresh += a->n_new;
-    m->device += r->n_cached - r->n_cached_host - r->n_cached_store;
+    m->device += r->n_cached - r->n_cached_from[KV_TIER_HOST] - r->n_cached_from[KV_TIER_STORE];
     m->out += atomic_load(&a->choice.n_out);
     m->ttft_sum_s += s;
     if (n_ttft < SAMPLES_MAX) ttft[n_ttft++] = s;

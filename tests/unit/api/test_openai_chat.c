@@ -245,6 +245,29 @@ static void the_last_message_can_be_continued(void **state)
 
 /* ---------------------------------------------------------------- answers */
 
+/* What came from below the device is told by tier; peers and objects only where there are some. */
+static void cached_tokens_are_told_by_tier(void **state)
+{
+    (void)state;
+    struct answer_usage u = { .n_prompt = 100, .n_cached = 70 };
+    struct buf          out;
+    buf_init(&out, 4096);
+    openai_put_usage(&u, &out);
+    assert_null(strstr(buf_cstr(&out), "by_tier"));
+    buf_free(&out);
+    buf_init(&out, 4096);
+    u.n_cached_from[KV_TIER_HOST] = 16;
+    openai_put_usage(&u, &out);
+    assert_non_null(strstr(buf_cstr(&out), "\"cached_tokens_by_tier\":{\"device\":54,\"host\":16,\"nvme\":0}"));
+    buf_free(&out);
+    buf_init(&out, 4096);
+    u.n_cached_from[KV_TIER_PEER] = 8;
+    u.n_cached_from[KV_TIER_OBJECT] = 32;
+    openai_put_usage(&u, &out);
+    assert_non_null(strstr(buf_cstr(&out), "{\"device\":14,\"host\":16,\"nvme\":0,\"peer\":8,\"object\":32}"));
+    buf_free(&out);
+}
+
 static void an_answer_has_openais_shape(void **state)
 {
     (void)state;
@@ -693,6 +716,7 @@ int main(void)
         cmocka_unit_test(C12_messages_that_the_template_refuses_are_a_400),
         cmocka_unit_test(C4_control_tokens_of_users_are_text),
         cmocka_unit_test(the_last_message_can_be_continued),
+        cmocka_unit_test(cached_tokens_are_told_by_tier),
         cmocka_unit_test(an_answer_has_openais_shape),
         cmocka_unit_test(usage_reports_pinned_tokens_only_when_a_pin_was_asked_for),
         cmocka_unit_test(a_stream_has_openais_order),

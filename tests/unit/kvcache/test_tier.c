@@ -17,8 +17,8 @@ static void what_left_the_device_comes_back_from_the_host(void **state)
     assert_int_equal(u.n_hit, 56); /* all but the last, which must be computed */
     kv_tiers_stats(w.t, &st);
     assert_int_equal(st.tier[KV_TIER_HOST].hit_blocks, 14);
-    assert_int_equal(u.want.n_host, 56);
-    assert_int_equal(u.want.n_store, 0);
+    assert_int_equal(u.want.n_from[KV_TIER_HOST], 56);
+    assert_int_equal(u.want.n_from[KV_TIER_STORE], 0);
     /* another tenant's: the same tokens, another salt */
     kv_evict_all(w.kv);
     ask_for(&u, 1, 60, 100);
@@ -78,11 +78,11 @@ static void blocks_that_arrive_late_and_are_used_are_credited(void **state)
     struct kv_tiers_stats st;
     kv_tiers_stats(w.t, &st);
     assert_int_equal(st.n_abandoned, 1);
-    assert_int_equal(u.want.n_host, 0);
+    assert_int_equal(u.want.n_from[KV_TIER_HOST], 0);
     for (int i = 0; i < 100; i++) turn(&w, 100); /* the device has no room for the prompt meanwhile, say */
     assert_true(try_admit(&w, &u));
     assert_int_equal(u.n_hit, 56);
-    assert_int_equal(u.want.n_host, 56);
+    assert_int_equal(u.want.n_from[KV_TIER_HOST], 56);
     finish_user(&w, &u);
     close_world(&w, false);
 }
@@ -239,7 +239,7 @@ static void a_restart_finds_prefixes_in_the_store(void **state)
     ask_for(&u, 1, 60, 100000);
     admit(&w, &u);
     assert_int_equal(u.n_hit, 56);
-    assert_int_equal(u.want.n_store, 56);
+    assert_int_equal(u.want.n_from[KV_TIER_STORE], 56);
     finish_user(&w, &u);
     kv_tiers_stats(w.t, &st);
     assert_int_equal(st.tier[KV_TIER_STORE].hit_blocks, 14);
@@ -272,7 +272,7 @@ static void blocks_that_only_the_device_holds_are_kept_at_the_end(void **state)
         ask_for(&u, family, 60, 100000);
         admit(&w, &u);
         assert_int_equal(u.n_hit, 56);
-        assert_int_equal(u.want.n_store, 56);
+        assert_int_equal(u.want.n_from[KV_TIER_STORE], 56);
         finish_user(&w, &u);
         for (int k = 0; k < 20; k++) {
             turn(&w, 10);

@@ -76,6 +76,7 @@ static void batch_sent(void *data, void *hint)
 {
     struct event_batch *b = hint;
     (void)data;
+    (void)atomic_load(&b->refs); /* after the publisher's writes, whatever the library does to pass the batch on */
     atomic_fetch_sub(b->held, b->bytes);
     replay_unref(b);
 }

@@ -1,6 +1,7 @@
 #include "api/callform.h"
 #include "api/calls/calls_row.h"
 #include "api/callform_row.h"
+#include "api/callvalue.h"
 #include "api/markup.h"
 #include "api/schema/schema.h"
 #include "base/check.h"
@@ -97,7 +98,7 @@ static void add_text(struct build *b, uint32_t rule, const char *text, const str
         const char *token = token_at(b->f->calls, text);
         if (token) {
             end_text(b, &s);
-            put_symbol(&s, markup_mark(b->r, b->f->calls, token, false));
+            put_symbol(&s, markup_mark(b->r, b->f->calls, token, b->f->again));
             text += strlen(token);
             continue;
         }
@@ -197,12 +198,153 @@ static enum status json_args(struct build *b, uint32_t *symbol_out)
     return ST_OK;
 }
 
+/* ---------------------------------------------------------------- arguments that stand by themselves */
+
+/* Keywords of the whole that say no more than the arguments' own. */
+static bool is_enforced(const char *key)
+{
+    static const char *const known[] = { "type",    "properties",  "required", "additionalProperties", "$defs",   "$id",
+                                         "$schema", "definitions", "title",    "description",          "$comment" };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(key, known[i])) return true;
+    return !strncmp(key, "x-", 2);
+}
+
+static bool is_word(const char *s, bool dashes)
+{
+    size_t n = 0;
+    for (; s[n]; n++) {
+        bool letter = (s[n] >= 'a' && s[n] <= 'z') || (s[n] >= 'A' && s[n] <= 'Z') || s[n] == '_';
+        bool later = (s[n] >= '0' && s[n] <= '9') || (dashes && (s[n] == '-' || s[n] == '.'));
+        if (!letter && !(n && later)) return false;
+    }
+    return n > 0 && n < CALLS_NAME_MAX;
+}
+
+static bool key_fits(const struct build *b, const char *key)
+{
+    size_t n = strlen(key);
+    if (b->row->values == CF_PYTHON) return is_word(key, false);
+    return n && n < CALLS_NAME_MAX && !strpbrk(key, "<>\"{}:,= \t\r\n");
+}
+
+static enum status check_whole(struct build *b)
+{
+    const char   *key;
+    json_t       *value;
+    const json_t *named = json_object_get(b->schema, "properties"), *required = json_object_get(b->schema, "required");
+    json_object_foreach((json_t *)(uintptr_t)b->schema, key, value)
+    {
+        (void)value;
+        if (is_enforced(key)) continue;
+        snprintf(b->err, CALLFORM_ERR, "at '/%.60s': it cannot be enforced in this notation of calls", key);
+        return ST_INVALID;
+    }
+    for (size_t i = 0; i < json_array_size(required); i++) {
+        const char *name = json_string_value(json_array_get(required, i));
+        if (name && json_object_get(named, name)) continue;
+        snprintf(b->err, CALLFORM_ERR, "at '/required': '%.60s' is not one of 'properties'", name ? name : "");
+        return ST_INVALID;
+    }
+    return ST_OK;
+}
+
+static struct callvalue_form value_form(const struct build *b)
+{
+    struct callvalue_form     f = { .quoted = b->row->values == CF_PYTHON,
+                                    .typed = b->row->values == CF_TYPED,
+                                    .flat = b->row->values == CF_BARE };
+    const struct calls_model *m = b->f->calls;
+    if (b->row->stop) f.stop[f.n_stop++] = b->row->stop;
+    for (uint32_t i = 0; f.typed && i < m->n_step && f.n_stop < CALLVALUE_STOPS; i++)
+        if (m->step[i].from == CS_VALUE) f.stop[f.n_stop++] = m->mark[m->step[i].mark].text;
+    return f;
+}
+
+/* One argument: a rule with its spellings. */
+static enum status value_rule(struct build *b, const json_t *root, const char *key, uint32_t *rule_out)
+{
+    const struct callvalue_form form = value_form(b);
+    struct fill                 fill = { .name = key, .n_name = strlen(key) };
+    struct callvalue            v;
+    uint8_t                     kinds = calls_tool_kinds(b->tool, key, strlen(key));
+    if (!key_fits(b, key)) {
+        snprintf(b->err, CALLFORM_ERR, "at '/properties': the name '%.60s' cannot be said in this notation of calls",
+                 key);
+        return ST_INVALID;
+    }
+    if (b->row->data && form.typed && kinds != CALLS_STRING) kinds = CALLS_ANY; /* the marker says which it is */
+    struct callvalue_form own = form;
+    own.typed = form.typed && !b->row->data;
+    enum status st = callvalue_rules(b->r, root, key, kinds, &own, &v, b->err);
+    if (st) return st;
+    *rule_out = gr_rule(b->r);
+    fill.value = v.text;
+    if (v.text != UINT32_MAX) add_text(b, *rule_out, b->row->value, &fill);
+    fill.value = v.data;
+    if (v.data != UINT32_MAX) add_text(b, *rule_out, b->row->data ? b->row->data : b->row->value, &fill);
+    return ST_OK;
+}
+
+static bool is_required(const json_t *schema, const char *key)
+{
+    const json_t *list = json_object_get(schema, "required");
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (json_str_is(json_array_get(list, i), key)) return true;
+    return false;
+}
+
+/* The arguments in the order of their properties, from the last to the first: `first` has none before it, `later` has
+ * some. */
+static enum status add_args(struct build *b, const json_t *root, const char *const *key, size_t n, uint32_t *symbol_out)
+{
+    uint32_t first = gr_rule(b->r), later = first, join = text_rule(b, b->row->join ? b->row->join : "");
+    gr_alt(b->r, first, NULL, 0);
+    while (n-- > 0) {
+        uint32_t    value, all = gr_rule(b->r), behind = gr_rule(b->r);
+        enum status st = value_rule(b, root, key[n], &value);
+        if (st) return st;
+        gr_alt(b->r, all, (uint32_t[]){ value, later }, 2);
+        gr_alt(b->r, behind, (uint32_t[]){ join, value, later }, 3);
+        if (!is_required(b->schema, key[n])) {
+            gr_alt(b->r, all, &first, 1);
+            gr_alt(b->r, behind, &later, 1);
+        }
+        first = all;
+        later = behind;
+    }
+    *symbol_out = first;
+    return ST_OK;
+}
+
+static enum status single_args(struct build *b, uint32_t *symbol_out)
+{
+    const char *key[CALLS_PROPS_MAX];
+    size_t      n = 0;
+    json_t     *named = json_object_get(b->schema, "properties"), *value;
+    const char *name;
+    enum status st = check_whole(b);
+    if (st) return st;
+    if (json_object_size(named) > CALLS_PROPS_MAX) return fail(b, "at '/properties': there are too many");
+    json_object_foreach(named, name, value)
+    {
+        (void)value;
+        key[n++] = name;
+    }
+    json_t *root = callvalue_root(b->schema ? b->schema : named);
+    st = n && !root ? ST_NOMEM : add_args(b, root, key, n, symbol_out);
+    json_decref(root);
+    return st;
+}
+
 /* ---------------------------------------------------------------- calls */
 
 static enum status add_call(struct build *b, uint32_t rule)
 {
     struct fill fill = { .name = b->tool->name, .n_name = b->tool->n };
-    enum status st = json_args(b, &fill.args);
+    if (b->row->values == CF_PYTHON && !is_word(b->tool->name, true))
+        return fail(b, "the tool's name cannot be said in this notation of calls");
+    enum status st = b->row->values == CF_JSON ? json_args(b, &fill.args) : single_args(b, &fill.args);
     if (!st) add_text(b, rule, b->row->call, &fill);
     return st;
 }
@@ -256,7 +398,8 @@ enum status callform_rules(struct gr_rules *r, const struct callform *f, uint32_
             return st;
         }
     }
-    uint32_t all = f->one || b.row->one ? call : several(&b, call), rule = gr_rule(r);
+    bool     one = f->one || b.row->one || (f->again && !*b.row->end);
+    uint32_t all = one ? call : several(&b, call), rule = gr_rule(r);
     gr_alt(r, rule, (uint32_t[]){ text_rule(&b, b.row->begin), all, text_rule(&b, b.row->end) }, 3);
     *symbol_out = rule;
     return ST_OK;

@@ -12,10 +12,11 @@ enum { CALLFORM_ERR = 600 };
 struct callform {
     const struct calls_model *calls; /* with a row */
     const struct tmpl        *tmpl;
-    const struct calls_tools *tools;   /* those that are allowed may be called */
-    const json_t             *shown;   /* [tools->n] as templates see them: {"function": {"parameters": ..}} */
-    bool                      one;     /* one call alone */
-    bool                      lenient; /* where a schema cannot be enforced, and is not strict, any object will do */
+    const struct calls_tools *tools; /* those that are allowed may be called */
+    const json_t             *shown; /* [tools->n] as templates see them: {"function": {"parameters": ..}} */
+    bool                      one;   /* one call alone */
+    bool again;   /* the text ends where a call, or a section of calls, has ended, and markers may be spelled */
+    bool lenient; /* where a schema cannot be enforced, and is not strict, any object will do */
 };
 
 /* Adds rules to r; *symbol_out: one call, or several in a row. ST_INVALID: err says why, *tool_out is the tool it is

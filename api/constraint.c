@@ -146,13 +146,24 @@ static enum markup_start start_of(const struct call *c)
 /* A call is demanded, and then the answer is nothing else. */
 static bool calls_alone(const struct call *c) { return c->tools && c->tools_mode != TOOLS_FREE; }
 
-static enum status rules_of_calls(const struct call *c, struct gr_rules *r, uint32_t *symbol_out, struct api_error *e)
+/* Only calls are bound, where the model makes one: a tool is strict. */
+static bool calls_again(const struct call *c, const struct constraint *k)
+{
+    bool strict = false;
+    for (uint32_t i = 0; c->tools && i < c->tools->n; i++)
+        strict = strict || (c->tools->tool[i].strict && c->tools->tool[i].allowed);
+    return strict && !k->form.kind && !calls_alone(c);
+}
+
+static enum status rules_of_calls(const struct call *c, bool again, struct gr_rules *r, uint32_t *symbol_out,
+                                  struct api_error *e)
 {
     const struct callform f = { .calls = &c->model->family->calls,
                                 .tmpl = c->model->tmpl,
                                 .tools = c->tools,
                                 .shown = c->ask.tools,
                                 .one = c->one_call || c->tools_mode == TOOLS_NAMED,
+                                .again = again,
                                 .lenient = !calls_alone(c) };
     char                  why[CALLFORM_ERR] = "", field[80] = "tools";
     uint32_t              tool;
@@ -169,10 +180,11 @@ static enum status rules_of_answer(const struct call *c, const struct constraint
     char        why[FORM_ERR] = "";
     uint32_t    text = MARKUP_NONE, calls = MARKUP_NONE;
     enum status st = ST_OK;
+    if (calls_again(c, k)) return rules_of_calls(c, true, r, symbol_out, e);
     if (!calls_alone(c)) st = grammars_rules(c->model->grammars, &k->form, r, &text, why);
     if (st == ST_INVALID || st == ST_TOO_LARGE)
         return api_fail(e, 400, k->param, "'%s' cannot be served: %s", k->param, why);
-    if (!st && c->tools) st = rules_of_calls(c, r, &calls, e);
+    if (!st && c->tools) st = rules_of_calls(c, false, r, &calls, e);
     if (!st) *symbol_out = markup_answer(r, &c->model->family->calls, text, calls, start_of(c));
     return st;
 }
@@ -207,9 +219,11 @@ static enum status compile(const struct call *c, const struct constraint *k, con
     return st == ST_NOMEM ? api_fail(e, 503, "", "out of memory") : st;
 }
 
-static enum status make_guides(struct call *c, const char *param, struct api_error *e)
+static enum status make_guides(struct call *c, bool again, const char *param, struct api_error *e)
 {
-    const struct grammars_text text = { .gated = start_of(c) != MARKUP_PLAIN,
+    enum gate_kind             behind = c->reasons ? GATE_INSIDE : GATE_BEFORE;
+    const struct grammars_text text = { .gated = again || start_of(c) != MARKUP_PLAIN,
+                                        .kind = again ? GATE_CALLS : behind,
                                         .reasoning = c->reasons,
                                         .tools = c->tools };
     struct guide              *first = NULL;
@@ -230,12 +244,18 @@ enum status constraint_prepare(struct call *c, struct api_error *e)
 {
     struct constraint k = { .param = NULL };
     enum status       st = read_all(c, &k, e);
-    bool              bound = k.form.kind || calls_alone(c);
+    bool              again = !st && calls_again(c, &k), bound = k.form.kind || calls_alone(c) || again;
     const char       *param = calls_alone(c) ? "tool_choice" : k.param;
     if (!k.strict) k.form.schema.ignored = c->schema_ignored;
+    if (again) param = "tools";
+    if (again && !calls_have_marks(&c->model->family->calls))
+        st = api_fail(
+            e, 400, "tools",
+            "'strict': true is not supported where 'tool_choice' is \"auto\": this model's calls have no marker "
+            "that tells them from text");
     if (!st && bound) st = compile(c, &k, param, &c->grammar, e);
-    if (!st && bound) st = make_guides(c, param, e);
-    if (!st && bound) { /* the grammar says where the text may end */
+    if (!st && bound) st = make_guides(c, again, param, e);
+    if (!st && bound && !again) { /* the grammar says where the text may end */
         c->s.min_tokens = 0;
         c->s.ignore_eos = false;
     }

@@ -9,6 +9,8 @@ struct answer_gate {
     struct gate              base;
     const struct gate_model *m;
     struct calls             calls;
+    enum gate_kind           kind;
+    enum calls_free          what;
     bool                     reasoning; /* at the beginning */
     enum gate_phase          phase;
     struct buf               opened; /* the marker that ended reasoning, and the bytes behind it */
@@ -56,14 +58,21 @@ static enum gate_phase push(struct gate *base, uint32_t token, struct gate_open 
         b = bytes_of(g, token);
         taken = b.n;
         if (was_free)
-            taken = calls_text_reason(&g->calls, (const char *)b.p, b.n);
+            taken = calls_text_free(&g->calls, g->what, (const char *)b.p, b.n);
         else
             calls_text(&g->calls, (const char *)b.p, b.n);
     }
-    if (calls_reasoning(&g->calls)) return g->phase = GATE_FREE;
+    if (was_free && calls_is_free(&g->calls, g->what)) return GATE_FREE;
     if (was_free && mark < 0) open_with(g, b, taken, open);
-    g->phase = was_free || g->calls.said ? GATE_BOUND : GATE_WATCH;
-    return g->phase;
+    if (g->kind == GATE_CALLS) return g->phase = GATE_WATCH;
+    if (calls_reasoning(&g->calls)) return g->phase = GATE_FREE;
+    return g->phase = was_free || g->calls.said ? GATE_BOUND : GATE_WATCH;
+}
+
+static void restart(struct gate *base)
+{
+    struct answer_gate *g = (struct answer_gate *)base;
+    g->phase = GATE_FREE;
 }
 
 static uint32_t marks(const struct gate *base, struct gate_mark *out)
@@ -73,7 +82,7 @@ static uint32_t marks(const struct gate *base, struct gate_mark *out)
     uint32_t                  n = 0;
     for (uint32_t i = 0; i < m->n_mark && n < GATE_MARKS; i++) {
         struct gate_mark k = { .text = m->mark[i].text, .n = m->mark[i].n, .token = m->mark[i].id };
-        if (!calls_leaves(&g->calls, i, &k.begun)) continue;
+        if (!calls_leaves(&g->calls, g->what, i, &k.begun)) continue;
         if (m->mark[i].by_id && k.token != UINT32_MAX) k.n = k.begun = 0;
         out[n++] = k;
     }
@@ -93,17 +102,23 @@ static void drop(struct gate *base)
 static struct gate *fork(const struct gate *base)
 {
     const struct answer_gate *g = (const struct answer_gate *)base;
-    return gate_create(g->m, g->calls.cfg.tools, g->reasoning);
+    return gate_create(g->m, g->calls.cfg.tools, g->kind, g->reasoning);
 }
 
-struct gate *gate_create(const struct gate_model *m, const struct calls_tools *tools, bool reasoning)
+struct gate *gate_create(const struct gate_model *m, const struct calls_tools *tools, enum gate_kind kind,
+                         bool reasoning)
 {
-    static const struct gate_ops ops = { push, marks, fork, drop };
+    static const struct gate_ops ops = { push, restart, marks, fork, drop };
     const struct calls_cfg       cfg = { .model = m->calls, .tools = tools, .hidden = true, .sink = nobody };
     struct answer_gate          *g = calloc(1, sizeof *g);
     if (!g) return NULL;
-    g->base =
-        (struct gate){ .ops = &ops, .first = reasoning ? GATE_FREE : GATE_WATCH, .odd = m->odd, .n_odd = m->n_odd };
+    g->base = (struct gate){ .ops = &ops,
+                             .first = kind == GATE_BEFORE ? GATE_WATCH : GATE_FREE,
+                             .again = kind == GATE_CALLS,
+                             .odd = m->odd,
+                             .n_odd = m->n_odd };
+    g->kind = kind;
+    g->what = kind == GATE_CALLS ? CALLS_FREE_TEXT : CALLS_FREE_REASON;
     g->m = m;
     g->reasoning = reasoning;
     g->phase = g->base.first;
@@ -122,7 +137,9 @@ static bool ends_inside(const struct calls_model *m, struct token_bytes b)
 {
     for (uint32_t i = 0; i < m->n_step; i++) {
         const struct calls_step *x = &m->step[i];
-        if (x->from != CS_REASON || x->to == CS_REASON || x->mark >= m->n_mark) continue;
+        bool                     thought = x->from == CS_REASON && x->to != CS_REASON;
+        bool                     call = x->from == CS_TEXT && x->to != CS_TEXT && x->to != CS_REASON;
+        if ((!thought && !call) || x->act & (CA_REDO | CA_DROP) || x->mark >= m->n_mark) continue;
         const char          *text = m->mark[x->mark].text;
         uint32_t             n = m->mark[x->mark].n;
         const unsigned char *at = b.n ? memmem(b.p, b.n, text, n) : NULL;

@@ -168,14 +168,6 @@ static enum status without_tools(const struct call *c, const json_t *choice, str
     return api_fail(e, 400, "tool_choice", "'tool_choice' needs 'tools'");
 }
 
-/* A schema that must hold wherever the model calls: not yet. */
-static enum status strict_alone(uint32_t i, struct api_error *e)
-{
-    char field[2 * FIELD_BYTES];
-    snprintf(field, sizeof field, "tools[%u].function.strict", i);
-    return unbound(field, "'strict': true where 'tool_choice' is \"auto\"", e);
-}
-
 enum status tools_read(struct call *c, struct api_error *e)
 {
     const struct family *family = c->model->family;
@@ -208,8 +200,6 @@ enum status tools_read(struct call *c, struct api_error *e)
     c->ask.tools = shown;
     c->one_call = !c->ask.parallel;
     if (c->tools_mode == TOOLS_NAMED) c->one_call = true;
-    for (uint32_t i = 0; !none && c->tools_mode == TOOLS_FREE && i < t->n; i++)
-        if (t->tool[i].strict && !c->ask.response_format) return strict_alone(i, e);
     if (!none) c->tools = t;
     return ST_OK;
 }

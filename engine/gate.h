@@ -6,11 +6,12 @@
  * included.
  * Thread: the one that works on the guide. */
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 enum gate_phase {
-    GATE_FREE,  /* any token may come, except those that end a sequence */
+    GATE_FREE,  /* any token may come, except those that end a sequence (unless `again`) */
     GATE_WATCH, /* the grammar binds, and the gate must see the next token too */
     GATE_BOUND, /* the grammar binds from here on */
 };
@@ -34,6 +35,8 @@ struct gate_ops {
     /* Takes the choice's next token and returns the phase of the token after it. *open_out is set where a free text
      * ends. Allocates nothing. */
     enum gate_phase (*push)(struct gate *g, uint32_t token, struct gate_open *open_out);
+    /* The text of the grammar is complete, and a free text follows (`again`). */
+    void (*restart)(struct gate *g);
     /* Writes the markers that may end the free text here, at most GATE_MARKS, and returns how many. */
     uint32_t (*marks)(const struct gate *g, struct gate_mark *out);
     /* A new gate at the beginning of a text, for another choice. NULL: no memory. */
@@ -44,6 +47,7 @@ struct gate_ops {
 struct gate {
     const struct gate_ops *ops;
     enum gate_phase        first; /* the phase of the first token */
+    bool                   again; /* the text is free again where a text of the grammar has ended, and may end there */
     /* [n_odd] tokens that hold such a marker and more. They are never allowed in a free text; hardly a vocabulary has
      * one. Borrowed. */
     const uint32_t *odd;

@@ -93,7 +93,7 @@ static enum guide_state free_mask(struct guide *u)
     u->plain = !n_begun && !u->gate->n_odd;
     if (u->plain) return GUIDE_READY;
     memset(u->mask, 0xff, u->n_words * sizeof *u->mask);
-    for (uint32_t i = 0; i < u->n_eos; i++) forbid(u, u->eos_id[i]);
+    for (uint32_t i = 0; i < u->n_eos && !u->gate->again; i++) forbid(u, u->eos_id[i]);
     for (uint32_t i = 0; i < u->n_refused; i++) forbid(u, u->refused[i]);
     for (uint32_t i = 0; i < u->gate->n_odd; i++) forbid(u, u->gate->odd[i]);
     for (uint32_t i = 0; i < n; i++)
@@ -227,6 +227,8 @@ const uint32_t *guide_mask(const struct guide *u, uint32_t *n_words_out)
     return u->mask;
 }
 
+bool guide_may_end(const struct guide *u) { return u->gate && u->gate->again; }
+
 const uint32_t *guide_refused(const struct guide *u, uint32_t *n_out)
 {
     *n_out = u->n_refused;
@@ -251,6 +253,11 @@ static enum status take(struct guide *u, bool pushed)
     bool        was_free = pushed || u->phase == GATE_FREE;
     enum status st = was_free ? ST_OK : gr_accept(u->match, u->token);
     if (!st && !pushed && u->phase != GATE_BOUND) push_gate(u);
+    if (!st && !was_free && u->gate && u->gate->again && gr_is_end(u->match)) {
+        u->gate->ops->restart(u->gate);
+        gr_restart(u->match);
+        u->phase = GATE_FREE;
+    }
     if (st || !was_free || u->phase == GATE_FREE) return st;
     return u->open.bytes ? gr_accept_bytes(u->match, u->open.bytes, u->open.n) : gr_accept(u->match, u->token);
 }

@@ -35,9 +35,11 @@ void guide_drop(struct guide *guide);
 /* ---- called by the engine */
 
 enum guide_state guide_state(const struct guide *guide);
-/* [n_words] of 32 bits, while it is ready. n_words 0: the choice writes freely, and any token may come but an end. */
+/* [n_words] of 32 bits, while it is ready. n_words 0: the choice writes freely (guide_may_end, guide_refused). */
 const uint32_t *guide_mask(const struct guide *guide, uint32_t *n_words_out);
-/* Tokens that may not come either while there is no mask: [n] at most GATE_MARKS. */
+/* Whether the choice may end while there is no mask. */
+bool guide_may_end(const struct guide *guide);
+/* Tokens that may not come while there is no mask: [n] at most GATE_MARKS. */
 const uint32_t *guide_refused(const struct guide *guide, uint32_t *n_out);
 /* Words of its masks. */
 uint32_t guide_words(const struct guide *guide);

@@ -91,7 +91,7 @@ static void ban_ends(struct batch *b, const struct guide *guide, const struct se
     const uint32_t *refused = guide_refused(guide, &n_refused);
     guide_mask(guide, &n_mask);
     if (n_mask) return;
-    for (uint32_t i = 0; i < lim->n_eos; i++) ban(b, lim->eos_id[i], vocab);
+    for (uint32_t i = 0; i < lim->n_eos && !guide_may_end(guide); i++) ban(b, lim->eos_id[i], vocab);
     for (uint32_t i = 0; i < n_refused; i++) ban(b, refused[i], vocab);
 }
 

@@ -142,7 +142,7 @@ static void fire(struct calls *p, const struct calls_step *x)
     unsigned                  act = x->act;
     bool                      shows = !(p->cfg.hidden && m->mark[x->mark].special), good = true;
     bool                      begins = !is_free(x->to) && !(is_gap(x->from) && is_gap(x->to)) && !(act & CA_DROP);
-    if (x->from == CS_REASON) p->left = x->mark;
+    if (x->from == CS_REASON || (begins && !p->holding && !p->opened)) p->left = x->mark;
     if (begins) calls_hold(p);
     if (p->holding && shows && !(act & CA_REDO)) buf_put(&p->raw, text, n);
     if (act & CA_VALUE) good = calls_value_end(p);
@@ -267,11 +267,11 @@ void calls_text(struct calls *p, const char *s, size_t n)
     calls_flush(p);
 }
 
-size_t calls_text_reason(struct calls *p, const char *s, size_t n)
+size_t calls_text_free(struct calls *p, enum calls_free what, const char *s, size_t n)
 {
     size_t i = 0;
     p->n_token++;
-    for (; i < n && p->state == CS_REASON; i++) byte(p, s[i]);
+    for (; i < n && calls_is_free(p, what); i++) byte(p, s[i]);
     calls_flush(p);
     return i;
 }
@@ -317,17 +317,42 @@ void calls_end(struct calls *p)
 
 bool calls_reasoning(const struct calls *p) { return p->state == CS_REASON; }
 
-bool calls_leaves(const struct calls *p, uint32_t mark, uint32_t *n_begun_out)
+bool calls_is_free(const struct calls *p, enum calls_free what)
+{
+    if (what == CALLS_FREE_REASON) return p->state == CS_REASON;
+    return !p->holding && !p->opened && (is_free(p->state) || is_gap(p->state));
+}
+
+/* A step out of text, into a call. */
+static bool begins_call(const struct calls_step *x)
+{
+    bool outside = is_free(x->from) || x->from == CS_AFTER;
+    return outside && !is_free(x->to) && !(is_gap(x->from) && is_gap(x->to)) && !(x->act & CA_DROP);
+}
+
+bool calls_leaves(const struct calls *p, enum calls_free what, uint32_t mark, uint32_t *n_begun_out)
 {
     const struct calls_model *m = p->cfg.model;
     bool                      leaves = false;
     for (uint32_t i = 0; i < m->n_step; i++) {
         const struct calls_step *x = &m->step[i];
-        leaves = leaves || (x->from == CS_REASON && x->mark == mark && x->to != CS_REASON && counts(p, x));
+        bool ends = what == CALLS_FREE_REASON ? x->from == CS_REASON && x->to != CS_REASON : begins_call(x);
+        leaves = leaves || (ends && x->mark == mark && counts(p, x));
     }
     bool begun = p->n_held <= m->mark[mark].n && memcmp(m->mark[mark].text, p->held, p->n_held) == 0;
     *n_begun_out = begun ? p->n_held : 0;
     return leaves;
+}
+
+bool calls_have_marks(const struct calls_model *m)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < m->n_step; i++) {
+        if (!begins_call(&m->step[i])) continue;
+        if (m->step[i].act & CA_REDO) return false;
+        any = true;
+    }
+    return any && !m->row->thinks;
 }
 
 void calls_free(struct calls *p)

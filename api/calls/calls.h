@@ -100,7 +100,7 @@ struct calls_machine {
 struct calls {
     struct calls_cfg         cfg;
     uint8_t                  state, origin;
-    uint8_t                  left; /* the marker with which reasoning was last left */
+    uint8_t                  left; /* the marker with which reasoning, or a text between calls, was last left */
     bool                     done; /* cfg.one: the call is over, and all further bytes are ignored */
     bool                     said; /* text that is not blank, or a call, was emitted */
     bool                     quiet, skip_newlines, holding, opened;
@@ -129,12 +129,19 @@ void calls_init(struct calls *p, const struct calls_cfg *cfg, bool reasoning);
 /* Take the text of a token, or a token that is marker `mark`. They call the sink before they return. */
 void calls_text(struct calls *p, const char *s, size_t n);
 void calls_mark(struct calls *p, int mark);
-/* As calls_text, up to the byte with which reasoning ends. Returns how many bytes it took. */
-size_t calls_text_reason(struct calls *p, const char *s, size_t n);
+/* What a free text is: reasoning alone, or all that is no call. */
+enum calls_free { CALLS_FREE_REASON, CALLS_FREE_TEXT };
+/* As calls_text, up to the byte with which a free text ends. Returns how many bytes it took. */
+size_t calls_text_free(struct calls *p, enum calls_free what, const char *s, size_t n);
 /* Ends the answer: emits what is held. */
 void calls_end(struct calls *p);
 /* Whether the next byte would be reasoning. */
 bool calls_reasoning(const struct calls *p);
-/* Whether marker `mark` ends reasoning in this answer. *n_begun_out: how many of its bytes have come. */
-bool calls_leaves(const struct calls *p, uint32_t mark, uint32_t *n_begun_out);
+/* Whether the answer is in such a free text. */
+bool calls_is_free(const struct calls *p, enum calls_free what);
+/* Whether marker `mark` ends such a free text in this answer. *n_begun_out: how many of its bytes have come. */
+bool calls_leaves(const struct calls *p, enum calls_free what, uint32_t mark, uint32_t *n_begun_out);
+/* Whether every call of this model begins with a marker that is none of its bytes, so that text cannot be taken for a
+ * call before the marker is whole. */
+bool calls_have_marks(const struct calls_model *m);
 void calls_free(struct calls *p);

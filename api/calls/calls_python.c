@@ -4,7 +4,7 @@
 
 /* [f(a=1, b="x", c=[..], d={..}), g()]: Python's calls with keyword arguments whose values are literals. A call is one
  * as soon as its first value begins like a literal, or its brackets are empty; positional arguments, calls inside
- * calls and names of variables make text of it. */
+ * calls and names of variables make text of it. JSON's true, false and null are taken too. */
 
 enum at {
     AT_START = 0, /* blank up to the list */
@@ -59,7 +59,7 @@ static enum calls_verdict pop(struct calls *p, char c)
 static enum calls_verdict begin_value(struct calls *p, char c)
 {
     struct calls_machine *m = &p->m;
-    bool                  fresh = m->n_text == 1, literal = is_digit(c) || strchr("-TFN", c);
+    bool                  fresh = m->n_text == 1, literal = is_digit(c) || strchr("-TFNtfn", c);
     if (calls_blank(c)) return CALLS_MORE;
     if (m->depth && fresh && (c == ']' || c == '}')) return pop(p, c);
     if (m->dict_key && c != '"' && c != '\'') return CALLS_WRONG;
@@ -111,7 +111,8 @@ static enum calls_verdict word_byte(struct calls *p, char c)
 {
     static const struct {
         const char *python, *json;
-    } words[] = { { "True", "true" }, { "False", "false" }, { "None", "null" } };
+    } words[] = { { "True", "true" }, { "False", "false" }, { "None", "null" },
+                  { "true", "true" }, { "false", "false" }, { "null", "null" } };
     struct calls_machine *m = &p->m;
     const char           *json = NULL;
     if (is_letter(c) || is_digit(c) || strchr("+-.", c)) {

@@ -32,6 +32,16 @@ static uint8_t kind_of_name(const json_t *v)
     return 0;
 }
 
+static uint8_t kind_of_value(const json_t *v)
+{
+    static const uint8_t kinds[] = {
+        [JSON_OBJECT] = CALLS_OBJECT,   [JSON_ARRAY] = CALLS_ARRAY, [JSON_STRING] = CALLS_STRING,
+        [JSON_INTEGER] = CALLS_INTEGER, [JSON_REAL] = CALLS_NUMBER, [JSON_TRUE] = CALLS_BOOL,
+        [JSON_FALSE] = CALLS_BOOL,      [JSON_NULL] = CALLS_NULL,
+    };
+    return kinds[json_typeof(v)];
+}
+
 /* What "#/a/b" names in root; NULL: nothing, or another document. */
 static const json_t *follow(const json_t *root, const json_t *ref)
 {
@@ -72,7 +82,10 @@ static uint8_t kinds_of(const json_t *root, const json_t *schema, int depth)
             kinds |= kinds_of(root, json_array_get(list, i), depth + 4);
     }
     if (kinds) return kinds;
-    if (json_object_get(schema, "enum")) return CALLS_STRING;
+    const json_t *values = json_object_get(schema, "enum"), *one = json_object_get(schema, "const");
+    for (size_t i = 0; i < json_array_size(values); i++) kinds |= kind_of_value(json_array_get(values, i));
+    if (one) kinds |= kind_of_value(one);
+    if (kinds) return kinds;
     if (json_object_get(schema, "items")) return CALLS_ARRAY;
     if (json_object_get(schema, "properties")) return CALLS_OBJECT;
     return CALLS_STRING;

@@ -1,5 +1,4 @@
 #include "api/schema/grammars.h"
-#include "api/gate.h"
 #include "api/token/detok.h"
 #include "base/check.h"
 #include <pthread.h>
@@ -115,6 +114,6 @@ enum status grammars_guide(struct grammars *g, struct grammar *grammar, const st
     pthread_mutex_lock(&g->lock); /* who comes meanwhile needs it too */
     enum status st = g->vocab ? ST_OK : make_vocab(g);
     pthread_mutex_unlock(&g->lock);
-    if (!st && text->gated && !(gate = gate_create(&g->gate, text->tools, text->reasoning))) st = ST_NOMEM;
+    if (!st && text->gated && !(gate = gate_create(&g->gate, text->tools, text->kind, text->reasoning))) st = ST_NOMEM;
     return st ? st : guide_create(grammar, g->vocab, g->eos_id, g->n_eos, gate, guide_out);
 }

@@ -1,7 +1,7 @@
 /* grammars: the vocabulary that all constrained requests of one model share: its tokens as bytes, built by the first
  * such request.   Thread: any. */
 #pragma once
-#include "api/calls/calls.h"
+#include "api/gate.h"
 #include "api/lang/form.h"
 #include "api/token/tokenizer.h"
 #include "engine/guide.h"
@@ -10,8 +10,9 @@ struct grammars;
 
 /* How a text begins. */
 struct grammars_text {
-    bool                      gated;     /* reasoning may come before the grammar (api/gate.h) */
-    bool                      reasoning; /* it has begun */
+    bool                      gated;     /* a free text comes before the grammar (api/gate.h) */
+    enum gate_kind            kind;      /* then */
+    bool                      reasoning; /* the prompt leaves reasoning open */
     const struct calls_tools *tools;     /* for the gate */
 };
 

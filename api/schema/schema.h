@@ -20,3 +20,5 @@ enum status schema_rules(struct gr_rules *r, const json_t *schema, struct schema
                          char err[SCHEMA_ERR]);
 /* The symbol of any JSON object. */
 uint32_t schema_any_object(struct gr_rules *r, struct schema_form form);
+/* The regular expression that the strings of a format match as a whole; NULL: the name is an annotation. */
+const char *schema_format(const char *name);

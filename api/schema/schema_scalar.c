@@ -42,6 +42,13 @@ static const struct {
                   "T(([0-9]{1,9}H)([0-9]{1,9}M([0-9]{1,9}S)?)?|[0-9]{1,9}M([0-9]{1,9}S)?|[0-9]{1,9}S))" },
 };
 
+const char *schema_format(const char *name)
+{
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
+        if (!strcmp(name, formats[i].name)) return formats[i].regex;
+    return NULL;
+}
+
 static uint32_t of_regex(struct schema *s, const char *key, const char *text, size_t n, bool search)
 {
     char              why[REGEX_ERR];

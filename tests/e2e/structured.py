@@ -114,7 +114,7 @@ def what_comes_is_what_the_schema_says(w):
     assert ended > N_SCHEMA, "%d of %d answers came to their end" % (ended, 3 * N_SCHEMA)
 
 
-PARSERS = [p for p in os.environ.get("PARSERS", "hermes,llama_json,deepseek_v31").split(",") if p]
+PARSERS = [p for p in os.environ.get("PARSERS", "hermes,qwen_xml,pythonic").split(",") if p]
 
 
 @test

@@ -133,9 +133,9 @@ def usage_counts_reasoning_and_stop_strings_end_text(s, x):
 def what_cannot_be_bound_is_refused_by_name(s, x):
     import openai
 
-    strict = {"type": "function", "function": dict(WEATHER["function"], strict=True)}
-    odd = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": {"not": {"type": "null"}}}}}}
-    for more, param, word in (({"tools": [strict]}, "tools[0].function.strict", "not bound"),
+    odd = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": {"not": {"format": "date"}}}}}}
+    strict = {"type": "function", "function": dict(odd["function"], strict=True)}
+    for more, param, word in (({"tools": [strict]}, "tools[0].function.parameters", "/properties/a/not"),
                               ({"tools": [WEATHER, odd], "tool_choice": "required"}, "tools[1].function.parameters", "/properties/a/not")):
         try:
             ask(s, "@weather", **more)
@@ -190,6 +190,40 @@ def a_call_that_is_required_comes(s, x):
     whole = ask(s, "@sunny", tools=[add], tool_choice="required", seed=1, temperature=1.3, max_tokens=400).choices[0].message
     a, b = ([(t.function.name, t.function.arguments) for t in m.tool_calls or []] for m in (streamed, whole))
     assert a == b and a, (a, b)
+
+
+@test
+def calls_of_a_strict_tool_are_bound_wherever_they_come(s, x):
+    """In `auto` the text is free, and a call is bound from its first marker to its last: what would be none becomes one."""
+    only = {"type": "function", "function": {"name": "get_weather", "strict": True, "parameters": {"type": "object", "properties": {
+        "city": {"enum": ["Paris", "Rome"]}}, "required": ["city"], "additionalProperties": False}}}
+    for server, text, cities in ((s, "@weather", ["Rome"]), (s, "@sunny", []), (x, "@weather", None), (s, "@both", None), (s, "@wrong", None)):
+        for more in ({"temperature": 0}, {"temperature": 1, "seed": 3}):
+            body = {"messages": [{"role": "user", "content": text}], "tools": [only], "max_tokens": 300, **more}
+            c = server.post("/v1/chat/completions", body).json["choices"][0]
+            if more["temperature"] == 0 and text == "@sunny":
+                assert c["message"]["content"] == SCRIPTS["@sunny"] and c["finish_reason"] == "stop", c
+            if c["finish_reason"] != "tool_calls":
+                continue
+            calls = [json.loads(k["function"]["arguments"]) for k in c["message"]["tool_calls"]]
+            assert all(a in ({"city": "Rome"}, {"city": "Paris"}) for a in calls), c
+            assert more["temperature"] or cities is None or [a["city"] for a in calls] == cities, c
+    both = [s.post("/v1/chat/completions", {"messages": [{"role": "user", "content": t}], "tools": [only], "temperature": 0}).json["choices"][0]
+            for t in ("@both", "@wrong")]
+    assert all(c["finish_reason"] == "tool_calls" for c in both) and both[0]["message"]["content"].startswith("Looking both up."), both
+    # exact beside others and alone
+    import threading
+    bodies = [{"messages": [{"role": "user", "content": t}], "tools": [only], "max_tokens": 120, "temperature": 1, "seed": i, "return_token_ids": True}
+              for i, t in enumerate(("@weather", "@both", "@wrong", "@sunny") * 2)]
+    want = [s.post("/v1/chat/completions", b).json["choices"][0]["token_ids"] for b in bodies]
+    got = [None] * len(bodies)
+    threads = [threading.Thread(target=lambda i=i: got.__setitem__(i, s.post("/v1/chat/completions", bodies[i]).json["choices"][0]["token_ids"]))
+               for i in range(len(bodies))]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert got == want, (got, want)
 
 
 @test

@@ -75,7 +75,7 @@ static inline void guided_gate_drop(struct gate *g) { free(g); }
 
 static inline struct gate *guided_gate(const struct gate *of)
 {
-    static const struct gate_ops ops = { guided_push, guided_marks, guided_gate, guided_gate_drop };
+    static const struct gate_ops ops = { guided_push, NULL, guided_marks, guided_gate, guided_gate_drop };
     struct guided_gate          *g = calloc(1, sizeof *g);
     (void)of;
     if (!g) abort();

@@ -53,7 +53,7 @@ static struct guide *guide_of(struct thinker *t, bool reasoning)
     uint32_t         text = gr_terminal(r, rx_cat(x, rx_of_byte(x, 'a'), rx_repeat(x, rx_of_byte(x, 'b'), 1, RX_MANY)));
     text = markup_answer(r, &t->calls, text, MARKUP_NONE, reasoning ? MARKUP_INSIDE : MARKUP_BEFORE);
     assert_int_equal(gr_build(r, text, &g, err), ST_OK);
-    struct gate *gate = gate_create(&t->gate, NULL, reasoning);
+    struct gate *gate = gate_create(&t->gate, NULL, reasoning ? GATE_INSIDE : GATE_BEFORE, reasoning);
     assert_int_equal(guide_create(g, t->vocab, (uint32_t[]){ EOS }, 1, gate, &u), ST_OK);
     gr_free(g);
     return u;

@@ -88,8 +88,9 @@ static void tools_of_a_wrong_shape_are_refused_by_name(void **state)
           "tools[0].function.parameters" },
         { "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"strict\":1}}]",
           "tools[0].function.strict" },
-        { "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"strict\":true}}]",
-          "tools[0].function.strict" },
+        { "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"strict\":true,\"parameters\":{\"properties\":{"
+          "\"a\":{\"not\":{\"format\":\"x\"}}}}}}]",
+          "tools[0].function.parameters" },
         { "\"tools\":[{\"type\":\"custom\",\"custom\":{\"name\":\"f\",\"format\":{\"type\":\"grammar\"}}}]",
           "tools[0].custom.format" },
         { "\"tools\":[" W "],\"tool_choice\":\"sometimes\"", "tool_choice" },

@@ -25,6 +25,7 @@ spillway_needs_check='
 cmd:git|git
 cmd:curl|curl
 cmd:redis-server|redis-server
+cmd:ip|iproute2
 cmd:strip|binutils
 file:/etc/ssl/certs/ca-certificates.crt|ca-certificates
 file:/usr/lib/x86_64-linux-gnu/libzmq.so.5,/usr/lib/aarch64-linux-gnu/libzmq.so.5|libzmq5

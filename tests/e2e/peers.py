@@ -4,7 +4,7 @@
     peers.py [--preset check]
 
 Every answer is compared, token ids and logprobs bit for bit, with that of a server that caches nothing. A peer is killed, stopped,
-started again at its address, has another key, and is sent garbage. SPILLWAY_PEER_ROUNDS=N: longer (default 3). One line each, then
+started again at its address, has another key, and is sent garbage. PEER_ROUNDS=N: longer (default 3). One line each, then
 `N passed, N failed, N skipped`."""
 
 import argparse
@@ -23,7 +23,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
 import scratch
 from tiers import BASE, World, ask, metric, run_named, settle, start  # noqa: E402
 
-ROUNDS = int(os.environ.get("SPILLWAY_PEER_ROUNDS", "3"))
+ROUNDS = int(os.environ.get("PEER_ROUNDS", "3"))
 HOST = BASE + ["--kv-cache-bytes", "8MiB", "--kv-host-gib", "0.05"]
 TESTS = []
 

@@ -151,7 +151,7 @@ class Conn:
         if rcvbuf:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, rcvbuf)
         self.sock.settimeout(timeout)
-        self.sock.connect(("127.0.0.1", server.port))
+        self.sock.connect((server.host, server.port))
         self.data = b""
         self.closed = False
 
@@ -240,6 +240,8 @@ class Conn:
 
 
 class Server:
+    host = "127.0.0.1"  # where the tests reach it
+
     def __init__(self, *args, env=None, wait=True, preexec=None, binary=None, port=None):
         self.port = port or free_port()
         self.log_path = tempfile.mktemp(prefix="spillway-fault-", suffix=".log")
@@ -309,7 +311,7 @@ class Server:
         return r, c.closed
 
     def request(self, method, path, body=None, headers=None, timeout=PATIENCE):
-        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        c = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
         h = dict(headers or {})
         if body is not None and not isinstance(body, (bytes, bytearray)):
             body = json.dumps(body).encode()

@@ -4,6 +4,7 @@
 #include "transfer/lane.h"
 #include "transfer/peer/lane_ucx.h"
 #include "transfer/peer/room.h"
+#include <dirent.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -353,6 +354,76 @@ static void G17_the_room_of_a_peer_dies_and_another_one_serves(void **state)
     end(child);
 }
 
+/* The room of a server that a test started: its only child. */
+static pid_t room_of(pid_t server)
+{
+    char path[64];
+    int  room = 0;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", server, server);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%d", &room), 1);
+    fclose(f);
+    return room;
+}
+
+static uint32_t open_files(pid_t p)
+{
+    char     path[64];
+    uint32_t n = 0;
+    snprintf(path, sizeof path, "/proc/%d/fd", p);
+    DIR *d = opendir(path);
+    assert_non_null(d);
+    while (readdir(d)) n++;
+    closedir(d);
+    return n;
+}
+
+static uint64_t resident_kib(pid_t p)
+{
+    char               path[64];
+    unsigned long long all, resident = 0;
+    snprintf(path, sizeof path, "/proc/%d/statm", p);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%llu %llu", &all, &resident), 2);
+    fclose(f);
+    return resident * (uint64_t)sysconf(_SC_PAGESIZE) / 1024;
+}
+
+/* PEER_CHURN: how many. They read and go; what the lender has open is what it had before. */
+static void G15_peers_that_come_and_go_leave_nothing(void **state)
+{
+    (void)state;
+    if (!have_ucx(PEER_TCP)) skip();
+    const char *many = getenv("PEER_CHURN");
+    uint32_t    n = many ? (uint32_t)strtoul(many, NULL, 10) : 24, port, few = n / 4, files = 0;
+    uint64_t    kib = 0;
+    char        at[64];
+    pid_t       child = start("127.0.0.1:0", PEER_TCP, 1, 1, &port);
+    snprintf(at, sizeof at, "127.0.0.1:%u", port);
+    for (uint32_t i = 0; i < n; i++) {
+        struct end e;
+        open_end(&e, NULL, at, good_key, PEER_TCP, 1);
+        assert_true(hears(&e, PEER_UP, 10000));
+        uint32_t seg = add_peer(&e);
+        pull_all(&e, seg, 1);
+        xfer_seg_drop(e.x, seg);
+        close_end(&e);
+        if (i != few) continue; /* by then it has what it keeps for ever */
+        usleep(300000);
+        files = open_files(room_of(child));
+        kib = resident_kib(room_of(child));
+    }
+    pid_t room = room_of(child);
+    for (uint64_t until = clock_us() + 10000000; open_files(room) > files + 4; usleep(10000))
+        if (clock_us() > until) fail_msg("%u files are open, %u were after %u peers", open_files(room), files, few);
+    print_message("%u peers: %u files, %u before; %llu KiB, %llu before\n", n, open_files(room), files,
+                  (unsigned long long)resident_kib(room), (unsigned long long)kib);
+    assert_true(resident_kib(room) < kib + 2048 + (uint64_t)16 * n);
+    end(child);
+}
+
 static void G12_a_peer_with_another_key_or_model_gets_nothing(void **state)
 {
     (void)state;
@@ -441,6 +512,7 @@ int main(int n_arg, char **arg)
         cmocka_unit_test(G2_a_peer_over_shared_memory_stops_and_goes_on),
         cmocka_unit_test(G3_a_peer_over_tcp_starts_again_at_its_address),
         cmocka_unit_test(G3_a_peer_over_shared_memory_starts_again_at_its_address),
+        cmocka_unit_test(G15_peers_that_come_and_go_leave_nothing),
         cmocka_unit_test(G17_the_room_of_a_peer_dies_and_another_one_serves),
         cmocka_unit_test(G12_a_peer_with_another_key_or_model_gets_nothing),
         cmocka_unit_test(G11_garbage_on_the_port_harms_nobody),

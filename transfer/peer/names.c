@@ -20,6 +20,7 @@ struct names {
     char               host[NAMES_MAX][HOST_BYTES], port[NAMES_MAX][8];
     bool               said[NAMES_MAX]; /* that it cannot be resolved */
     struct names_found found[FOUND_MAX];
+    uint32_t           of[FOUND_MAX]; /* which name found[i] belongs to */
 };
 
 bool names_split(const char *text, char *host, uint32_t host_bytes, char port[8])
@@ -53,21 +54,34 @@ void names_text(struct names_found *f)
         snprintf(f->text, sizeof f->text, strchr(host, ':') ? "[%.45s]:%s" : "%.45s:%s", host, port);
 }
 
-/* Appends the addresses of name i to out [n]; returns the new number. */
-static uint32_t resolve(struct names *s, uint32_t i, struct names_found *out, uint32_t n)
+/* The addresses of name i that the last round had. */
+static uint32_t keep(const struct names *s, uint32_t i, struct names_found *out, uint32_t *of, uint32_t n)
+{
+    for (uint32_t k = 0; k < s->n_found && n < FOUND_MAX; k++) {
+        if (s->of[k] != i) continue;
+        of[n] = i;
+        out[n++] = s->found[k];
+    }
+    return n;
+}
+
+/* Appends the addresses of name i to out [n]; returns the new number. A resolver that does not answer takes no address
+ * away: it may be gone for a while, and the peers are still where they were. */
+static uint32_t resolve(struct names *s, uint32_t i, struct names_found *out, uint32_t *of, uint32_t n)
 {
     struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV }, *list = NULL;
     int             e = getaddrinfo(s->host[i], s->port[i], &hints, &list);
     if (e && !s->said[i])
         LOG_WARN("peer: %s cannot be resolved: %s; it is asked for again and again", s->host[i], gai_strerror(e));
     s->said[i] = e != 0;
+    if (e && e != EAI_NONAME && e != EAI_NODATA) return keep(s, i, out, of, n);
     for (struct addrinfo *a = list; a && n < FOUND_MAX; a = a->ai_next) {
         if (a->ai_addrlen > sizeof out[n].addr) continue;
         memset(&out[n], 0, sizeof out[n]);
         memcpy(&out[n].addr, a->ai_addr, a->ai_addrlen);
         out[n].n_addr = a->ai_addrlen;
         names_text(&out[n]);
-        n++;
+        of[n++] = i;
     }
     if (list) freeaddrinfo(list);
     return n;
@@ -77,12 +91,14 @@ static void *names_main(void *arg)
 {
     struct names         *s = arg;
     struct names_found   *found = malloc(FOUND_MAX * sizeof *found);
+    uint32_t              of[FOUND_MAX];
     const struct timespec pause = { .tv_sec = s->every_ms / 1000, .tv_nsec = s->every_ms % 1000 * 1000000 };
     while (found) {
         uint32_t n = 0;
-        for (uint32_t i = 0; i < s->n; i++) n = resolve(s, i, found, n);
+        for (uint32_t i = 0; i < s->n; i++) n = resolve(s, i, found, of, n);
         pthread_mutex_lock(&s->lock);
         memcpy(s->found, found, n * sizeof *found);
+        memcpy(s->of, of, n * sizeof *of);
         s->n_found = n;
         s->round++;
         s->wake(s->wake_arg);

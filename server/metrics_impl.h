@@ -105,6 +105,9 @@ enum family_kind { BARE, COMMON, OLD, OLDER, GPU };
     X(PD_PULLS,      COUNTER,   0, l_claim,  NULL,      "spillway:pd_pulls_total", "Requests with do_remote_prefill, by how the pull of their prompt ended; all but pulled and here computed it.") \
     X(PD_PARCELS,    COUNTER,   0, l_parcel, NULL,      "spillway:pd_parcels_total", "Prompts kept for another server: made, taken (it said so), lapsed (nobody claimed them in time), refused (no block could be kept).") \
     X(PD_KEPT,       GAUGE,     0, l_one,    NULL,      "spillway:pd_kept_blocks", "Blocks of the host that are kept for other servers.")     \
+    X(PLACE,         GAUGE,     0, l_one,    NULL,      "spillway:kv_in_place_slots", "Blocks of the host that the device may read where they are, at the moment.") \
+    X(PLACED,        COUNTER,   0, l_one,    NULL,      "spillway:kv_in_place_blocks_total", "Blocks of the host that were found there and not copied.") \
+    X(PLACE_MOVED,   COUNTER,   0, l_one,    NULL,      "spillway:kv_in_place_moved_total", "Of them, those that were read so often that they were copied up.") \
     X(AUDITS,        COUNTER,   0, l_one,    NULL,      "spillway:kv_audits_total", "Blocks from below that were computed again and compared.")    \
     X(AUDIT_WRONG,   COUNTER,   0, l_one,    NULL,      "spillway:kv_audit_mismatch_total", "Audited blocks whose bytes differed; all blocks were dropped then.") \
     X(TIER_ERRORS,   COUNTER,   0, l_one,    NULL,      "spillway:kv_transfer_errors_total", "Copies, reads and writes of blocks that failed.")     \

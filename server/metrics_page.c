@@ -92,6 +92,9 @@ static void sample_tiers(struct metrics *m, const struct server *s)
     const uint64_t parcels[] = { t.parcels.n_made, t.parcels.n_taken, t.parcels.n_lapsed, t.parcels.n_refused };
     for (uint32_t i = 0; i < sizeof parcels / sizeof *parcels; i++) count_to(m, F_PD_PARCELS, i, parcels[i]);
     metric_set(one(m, F_PD_KEPT), t.parcels.n_block);
+    metric_set(one(m, F_PLACE), t.n_guest);
+    count_to(m, F_PLACED, 0, t.n_in_place);
+    count_to(m, F_PLACE_MOVED, 0, t.n_moved);
     count_to(m, F_AUDITS, 0, t.n_audit);
     count_to(m, F_AUDIT_WRONG, 0, t.n_audit_mismatch);
     metric_set(one(m, F_TIER_REGRET), t.regret_us / 1e6);

@@ -309,11 +309,17 @@ extern "C" void cuda_attention(struct device *dev, const struct op_attn *o, cons
     a.qkv = o->qkv, a.out = o->out;
     a.block_stride = kv->block_bytes / sizeof *a.pool;
     a.v_offset = kv->layer[o->layer].bytes / 2 / sizeof *a.pool;
-    a.pool = (const __nv_bfloat16 *)((const char *)kv->base + kv->layer[o->layer].offset);
+    const char *pool = (const char *)kv->base + kv->layer[o->layer].offset, *low = pool;
+    if (kv->n_guest) {
+        const char *guest = kv->guest + kv->layer[o->layer].offset;
+        if ((uintptr_t)guest < (uintptr_t)low) low = guest;
+        a.guest_stride = kv->guest_step / sizeof *a.pool;
+        a.guest = (long long)(((uintptr_t)guest - (uintptr_t)low) / sizeof *a.pool) -
+                  (long long)(kv->n_block * a.guest_stride);
+    }
+    a.pool = (const __nv_bfloat16 *)low;
+    a.first = (long long)(((uintptr_t)pool - (uintptr_t)low) / sizeof *a.pool);
     a.n_block = kv->n_guest ? kv->n_block : UINT32_MAX;
-    a.guest_stride = kv->guest_step / sizeof *a.pool;
-    a.guest = ((long long)((uintptr_t)kv->guest - (uintptr_t)kv->base)) / (long long)sizeof *a.pool -
-              (long long)(kv->n_block * a.guest_stride);
     a.block_tokens = kv->block_tokens, a.head_dim = o->head_dim, a.n_head = o->n_head, a.n_kv_head = o->n_kv_head;
     a.group = o->n_head / o->n_kv_head, a.window = o->window;
     a.scale = o->scale * 1.44269504088896341f; /* log2(e): weights are powers of two */

@@ -19,10 +19,11 @@ enum { ATTN_KV = CUDA_ATTN_KV, ATTN_GROUP = 16 /* tokens: rows of a fragment */,
 struct attn_args {
     const void           *qkv; /* act */
     void                 *out;
-    const __nv_bfloat16  *pool;                   /* K of head 0, token 0 of block 0 in this layer */
+    const __nv_bfloat16  *pool; /* K of head 0, token 0 in this layer: of block 0, or of the first guest if
+                                                     that lies before the pool */
     size_t                block_stride, v_offset; /* elements */
     uint32_t              n_block;                /* blocks from here on are guests */
-    long long             guest;                  /* from pool to where guest block 0 would lie, elements */
+    long long             first, guest; /* elements from pool to block 0; to where number 0 of the guests would lie */
     size_t                guest_stride;
     uint32_t              block_tokens, head_dim, n_head, n_kv_head, group, window;
     float                 scale; /* times log2(e) */
@@ -49,11 +50,11 @@ struct attn_feed {
     long long            at; /* lane & 3: where 16 tokens of the tile at t begin, elements */
 };
 
-/* From the pool to a block, elements. A guest lies in host memory: the difference of two addresses. */
+/* From a.pool to a block, elements: never negative. */
 static __device__ __forceinline__ long long attn_block(const struct attn_args &a, uint32_t block)
 {
     bool guest = block >= a.n_block;
-    return (guest ? a.guest : 0) + (long long)((size_t)block * (guest ? a.guest_stride : a.block_stride));
+    return (guest ? a.guest : a.first) + (long long)((size_t)block * (guest ? a.guest_stride : a.block_stride));
 }
 
 static __device__ __forceinline__ long long attn_where(const struct attn_args &a, const struct attn_feed &f)

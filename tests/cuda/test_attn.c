@@ -96,6 +96,40 @@ static void every_schedule_gives_the_same_bits(void **state)
         }
 }
 
+/* Blocks from the middle of the pool's numbers on lie in the host's memory, further apart than in the pool. */
+static void guests_give_the_bits_that_their_blocks_in_the_pool_give(void **state)
+{
+    (void)state;
+    enum { GAP = 4096 };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int fixed = 0; fixed < 2; fixed++) {
+            struct aw_world  w = aw_make(shapes[i], lens, N_LENS);
+            struct aw_device a = aw_open(&w, fixed);
+            uint16_t        *want = aw_run(&a, &w, mixed, N_MIXED, false);
+            uint32_t         n = w.n_block / 2;
+            uint64_t         bytes = w.kv.block_bytes, step = bytes + GAP;
+            size_t           size = ((w.n_block - n) * step + 2 * GAP - 1) / GAP * GAP;
+            char            *slab = aligned_alloc(GAP, size);
+            memset(slab, 0xff, size);
+            for (uint32_t b = n; b < w.n_block; b++)
+                memcpy(slab + GAP + (b - n) * step, (const char *)w.pool + b * bytes, bytes);
+            assert_true(dev_pin(a.d, slab, size) && dev_reaches(a.d, slab + GAP));
+            a.kv.n_block = n;
+            a.kv.n_guest = w.n_block - n;
+            a.kv.guest = slab + GAP;
+            a.kv.guest_step = step;
+            ct_poison(a.d, (char *)a.kv.base + n * bytes, (w.n_block - n) * bytes);
+            uint16_t *got = aw_run(&a, &w, mixed, N_MIXED, false);
+            ct_assert_same(got, want, a.out_bytes, name_of(shapes[i], "guests"));
+            dev_unpin(a.d, slab);
+            free(slab);
+            free(got);
+            free(want);
+            dev_close(a.d);
+            aw_free(&w);
+        }
+}
+
 /* Collects the rows of a step into out[seq][pos], or compares them with what is there. */
 static void rows(const struct aw_world *w, uint16_t *const *out, const uint16_t *got, const struct aw_part *p,
                  uint32_t n, bool compare, const char *what)
@@ -362,6 +396,7 @@ int main(void)
         cmocka_unit_test(every_shape_agrees_with_ref),
         cmocka_unit_test(less_shared_memory_serves_too),
         cmocka_unit_test(every_schedule_gives_the_same_bits),
+        cmocka_unit_test(guests_give_the_bits_that_their_blocks_in_the_pool_give),
         cmocka_unit_test(with_the_fixed_split_a_row_has_the_same_bits_everywhere),
         cmocka_unit_test(without_it_chunks_of_a_prompt_do_not_matter),
         cmocka_unit_test(padding_is_skipped),

@@ -37,6 +37,30 @@ static void lazy(bool on)
 #endif
 }
 
+/* Memory of the host that a kernel may read: what is pinned; any, where the GPU uses the host's page tables. */
+static void a_device_tells_what_host_memory_it_reaches(void **state)
+{
+    (void)state;
+    struct device *d = ct_open(DT_BF16, 0);
+    unsigned char *slab = slab_open(SLOTS * STRIDE), *other = malloc(64);
+    assert_int_equal(dev_copy_open(d), ST_OK);
+    bool any = dev_reaches(d, NULL);
+    assert_int_equal(dev_reaches(d, other), any);
+    assert_true(dev_pin(d, slab, SLOTS * STRIDE));
+    assert_true(dev_reaches(d, slab) && dev_reaches(d, slab + STRIDE));
+    dev_unpin(d, slab);
+    assert_int_equal(dev_reaches(d, slab), any);
+#ifdef CUDA_EMU
+    assert_false(any);
+    emu_set_coherent(true);
+    assert_true(dev_reaches(d, NULL) && dev_reaches(d, other) && dev_reaches(d, slab));
+    emu_set_coherent(false);
+#endif
+    free(other);
+    munmap(slab, SLOTS * STRIDE);
+    dev_close(d);
+}
+
 /* Runs of every kind, many on their way at a time, into pinned and into ordinary memory. */
 static void requested_copies_arrive_with_the_right_bytes(void **state)
 {
@@ -265,6 +289,7 @@ static void a_failure_to_create_streams_is_reported(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_device_tells_what_host_memory_it_reaches),
         cmocka_unit_test(requested_copies_arrive_with_the_right_bytes),
         cmocka_unit_test(blocks_of_two_devices_come_back),
 #ifdef CUDA_EMU

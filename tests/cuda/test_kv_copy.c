@@ -63,8 +63,38 @@ static void blocks_are_copied_as_if_one_after_another(void **state)
     }
 }
 
+static void guests_are_copied_into_the_pool(void **state)
+{
+    (void)state;
+    enum { GUESTS = 3, GAP = 4096 };
+    struct device *d = ct_open(DT_BF16, 128 << 20);
+    size_t         bytes = 2 * 16 * dev_kv_heads_bytes(DT_BF16, 2, 80), step = bytes + GAP;
+    uint8_t       *host = malloc(BLOCKS * bytes), *got = malloc(BLOCKS * bytes);
+    uint8_t       *slab = aligned_alloc(GAP, (GUESTS * step + 2 * GAP - 1) / GAP * GAP);
+    struct dev_kv  kv = make(d, bytes, host);
+    uint32_t       src[] = { BLOCKS + 1, 5, BLOCKS + 2, BLOCKS }, dst[] = { 7, 8, 5, 9 };
+    for (uint32_t i = 0; i < GUESTS; i++) memset(slab + i * step, (int)(0x30 + i), bytes);
+    assert_true(dev_pin(d, slab, GUESTS * step));
+    kv.guest = (const char *)slab;
+    kv.guest_step = step;
+    kv.n_guest = GUESTS;
+    d->ops->block_copy(d, &kv, src, dst, 4);
+    ct_get(d, got, kv.base, BLOCKS * bytes);
+    memcpy(host + 7 * bytes, slab + step, bytes);
+    memcpy(host + 8 * bytes, host + 5 * bytes, bytes);
+    memcpy(host + 5 * bytes, slab + 2 * step, bytes);
+    memcpy(host + 9 * bytes, slab, bytes);
+    ct_assert_same(got, host, BLOCKS * bytes, "the pool");
+    dev_unpin(d, slab);
+    free(slab);
+    free(host);
+    free(got);
+    dev_close(d);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(blocks_are_copied_as_if_one_after_another) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(blocks_are_copied_as_if_one_after_another),
+                                        cmocka_unit_test(guests_are_copied_into_the_pool) };
     return ct_run(tests);
 }

@@ -296,6 +296,33 @@ def blocks_on_the_host_are_found_again(w):
 
 
 @quick
+def nobody_reads_a_slab_in_place_that_the_next_one_may_write(w):
+    """An answer whose prefix is read in place outlasts the takeover, while the next server takes the slab and fills it with other prompts."""
+    path, args = w.path(), [*TIER, "--kv-host-in-place", "on"]
+    s = w.start(*args, "--takeover", path)
+    fill(w, s, MANY)
+    long = {**body(0), "max_tokens": LONG}
+    plain = w.start(*BASE, "--enable-prefix-caching=false")
+    want = result(plain.post("/v1/completions", long).json)
+    plain.stop()
+    fill(w, s, MANY)
+    assert metric(s, "spillway:kv_in_place_blocks_total") > 0 or too_slow(s)
+    got = []
+    t = threading.Thread(target=lambda: got.append(result(s.post("/v1/completions", long).json)))
+    t.start()
+    until("it runs", lambda: metric(s, "vllm:num_requests_running") == 1)
+    new = w.next(path, s, *args)
+    fill(w, new, MANY)
+    for k in range(MANY):
+        new.post("/v1/completions", body(1000 + k))
+    t.join()
+    assert got == [want], "the answer that outlasted the takeover is another one"
+    ended(s, 0)
+    fill(w, new, MANY)
+    new.stop()
+
+
+@quick
 def blocks_that_only_the_device_held_come_along(w):
     path, args = w.path(), [*BASE, "--kv-cache-bytes", "10MiB", "--kv-host-gib", "0.01"]
     s = w.start(*args, "--takeover", path)

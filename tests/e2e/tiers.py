@@ -8,6 +8,7 @@ in the middle of work (cycles of it), files with flipped bits and cut ends, a se
 One line each, then `N passed, N failed, N skipped`."""
 
 import argparse
+import json
 import os
 import random
 import shutil
@@ -82,6 +83,15 @@ def ask(w, s, k):
     return d["cached_tokens"], tier.get("host", 0), sum(tier.get(t, 0) for t in ("nvme", "peer", "object"))
 
 
+def leave(s, body):
+    """Asks, reads the beginning of the answer, and hangs up."""
+    from harness import post_bytes
+    c = s.conn()
+    c.send(post_bytes("/v1/completions", json.dumps(body).encode()))
+    assert b" 200 " in c.sock.recv(4096)
+    c.close()
+
+
 def metric(s, name, label=""):
     total = 0.0
     for line in s.get("/metrics").body.decode().splitlines():
@@ -128,6 +138,44 @@ def prefixes_come_back_from_the_host(w):
         assert metric(s, "vllm:prompt_tokens_cached_total") == sum(h[0] for h in hits)
         assert 0 < metric(s, "spillway:arena_used_bytes", 'arena="kv_host"') <= metric(s, "spillway:arena_reserved_bytes", 'arena="kv_host"')
         assert 'kv_offloading_backend="native"' in s.get("/metrics").body.decode()
+        assert metric(s, "spillway:kv_verify_failures_total") == 0
+    finally:
+        s.stop()
+
+
+@test
+def the_host_is_read_in_place(w):
+    """By many at once, some of whom hang up."""
+    s = start(w, *SMALL, "--kv-host-in-place", "on", "--kv-audit-every", "3")
+    try:
+        for k in range(18):
+            w.expect(k)
+
+        def enough():  # few: a shared beginning stays readable while any block of the device lies behind it
+            for k in range(18):
+                ask(w, s, k)
+            return metric(s, "spillway:kv_in_place_blocks_total") >= 20
+
+        settle(s, "reading in place", enough)
+        bad = []
+
+        def work(i):
+            rng = random.Random(i)
+            for n in range(10):
+                try:
+                    if n % 4 == 3:
+                        leave(s, {**w.body(rng.randrange(18)), "max_tokens": 200, "stream": True})
+                    else:
+                        ask(w, s, rng.randrange(18))
+                except AssertionError as e:
+                    bad.append(str(e))
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        assert not bad, bad[0]
         assert metric(s, "spillway:kv_verify_failures_total") == 0
     finally:
         s.stop()

@@ -2,7 +2,8 @@
 """bench_hits: what the KV tiers cost a server that never hits, and what a hit on each of them is worth.
 
     bench_hits.py ttft [--spillway BIN] [--model DIR] [--tokens 512] [--hits 200] [--dir DIR] [--json FILE]
-        time to the first token of a prompt that is computed, found on the device, on the host, in a folder on disk; the four take turns
+        time to the first token of a prompt that is computed, found on the device, on the host (and copied, or read in place), in a folder
+        on disk; they take turns
     bench_hits.py loss [--spillway BIN] [--rounds 20] [--requests 32] [--concurrency 4] [--dir DIR]
         requests/s and the server's CPU time with tiers, against the same server without; prompts are never the same; the two take turns
 
@@ -103,9 +104,10 @@ def ttft(o):
     small = ["--max-model-len", str(2 * o.tokens), "--max-num-seqs", "4", "--kv-cache-bytes", str(bb * blocks * 4)]
     stride = bb + 4096
     gib = lambda prompts: str(prompts * blocks * stride / 2**30)
-    names = ["host", "disk"] if o.disk else ["host"]
+    names = ["host", "in place"] + (["disk"] if o.disk else [])
     servers = {
         "host": Server(o, *small, "--kv-host-gib", gib(24)),
+        "in place": Server(o, *small, "--kv-host-gib", gib(24), "--kv-host-in-place", "on"),
     }
     if o.computed:
         servers["computed"] = Server(o, *small, "--enable-prefix-caching=false")
@@ -117,8 +119,8 @@ def ttft(o):
             for _ in range(3):
                 for ids in ps:
                     servers[name].ask(ids)
-        took = {"computed": [], "device": [], "host": [], "disk": []}
-        other = {"device": 0, "host": 0, "disk": 0}
+        took = {"computed": [], "device": [], "host": [], "in place": [], "disk": []}
+        other = {"device": 0, "host": 0, "in place": 0, "disk": 0}
         all_disk, host_pair, device_pair = [], [], []
         i = 0
         while min(len(took[name]) for name in names) < o.hits and i < 3 * o.hits:

@@ -1,14 +1,14 @@
-/* admit: who of those that wait runs next: the order of those that come back, the tenants' turns, the longest cached
- * prefix, what is on its way from a lower tier, and whether the blocks allow it. */
+/* admit: chooses the waiting sequence that runs next. It looks at preempted sequences in their order, at the turns of
+ * the tenants, at the longest cached prefix, at loads from lower tiers, and at the free blocks. */
 #include "engine/sched_impl.h"
 #include "base/check.h"
 #include <string.h>
 
 enum {
     WINDOW = 16,     /* waiting sequences of a tenant that are compared by cached prefix                          */
-    PASSED_MAX = 16, /* so often may a longer prefix go first                                                     */
+    PASSED_MAX = 16, /* times that a longer prefix may overtake a request                                         */
     DEFERRED_MAX =
-        1024,           /* so many steps may a prompt wait for another one that computes the same                     */
+        1024,           /* steps that a prompt may wait for another one that computes the same                        */
     HEADROOM_SHIFT = 5, /* 1/32 of the pool stays free at an admission, at most one block per running sequence        */
 };
 
@@ -20,9 +20,9 @@ static bool protected(const struct sched *s, const struct seq *q)
     return q->n_preempted >= s->cfg.preempt_max && q->resumed;
 }
 
-/* Does a running sequence compute, in this very step or the one in flight, the block that q lacks next? Then q had
- * better wait and match it. The cursor's block stands for all tokens before it, so one comparison of a block is
- * enough. */
+/* True if a running sequence computes, in this step or in the one in flight, the block that q lacks next. Then q waits
+ * and matches the block instead of computing it too. The cursor's block stands for all tokens before it, so comparing one
+ * block is enough. */
 static bool computed_now(const struct sched *s, const struct seq *q)
 {
     uint32_t bt = s->cfg.block_tokens, h = q->cursor.n;
@@ -38,7 +38,7 @@ static bool computed_now(const struct sched *s, const struct seq *q)
     return false;
 }
 
-/* All n_token tokens of a waiting one. */
+/* The ids of all n_token tokens of a waiting sequence. */
 static const uint32_t *tokens_of(struct sched *s, const struct seq *q)
 {
     if (!seq_n_out(q)) return q->r->prompt;
@@ -58,7 +58,8 @@ static uint32_t peek(struct sched *s, struct seq *q)
     return kv_peek_more(s->kv, q->r->salt, tokens_of(s, q), q->n_token, &q->cursor);
 }
 
-/* false: what it lacks is on its way from a lower tier. Prompt logprobs want every row computed. */
+/* False: blocks that the sequence lacks are on their way from a lower tier. A request for prompt logprobs needs every row
+ * computed, so it never waits. */
 static bool has_come(struct sched *s, struct seq *q)
 {
     if (!s->tiers || (q->r->s.prompt_logprobs && q->lead)) return true;
@@ -67,15 +68,15 @@ static bool has_come(struct sched *s, struct seq *q)
             return true;
         if (!q->r->t_load_us && q->want.load) q->r->t_load_us = s->now_us;
         if (s->n_running || kv_tiers_busy(s->tiers)) return false;
-        /* Nobody runs and nothing is on its way: it waits for blocks that came up for one behind it, which waits for
-         * it. */
+        /* Nobody runs and no load is on its way: the sequence waits for blocks that were loaded for one behind it, and
+             * that one waits for its turn. */
         if (again) return true;
         kv_tiers_yield(s->tiers, UINT32_MAX);
     }
 }
 
-/* The next new request: of the tenant whose turn it is, among its first few of one priority, the longest cached
- * prefix. */
+/* The next new request. It belongs to the tenant whose turn it is, and has the longest cached prefix among the tenant's
+ * first few requests of one priority. */
 static struct seq *pick(struct sched *s)
 {
     struct tenant *t;
@@ -107,7 +108,7 @@ static struct seq *pick(struct sched *s)
     return NULL;
 }
 
-/* Blocks that the running prompts still lack: they were admitted with these counted in. */
+/* The blocks that running prompts still lack. They were counted when those prompts were admitted. */
 static uint64_t blocks_promised(const struct sched *s)
 {
     uint64_t n = 0;
@@ -120,7 +121,7 @@ static uint64_t blocks_promised(const struct sched *s)
 
 static bool blocks_allow(struct sched *s, struct seq *q)
 {
-    if (!s->n_running) return true; /* alone it fits: eng_submit has seen to it */
+    if (!s->n_running) return true; /* alone the request fits: eng_submit has checked it */
     uint32_t hit = peek(s, q) / s->cfg.block_tokens;
     uint64_t want = (protected(s, q) ? blocks_max(s, q) : sched_blocks(s, q->n_token)) - hit;
     uint64_t head = s->cfg.n_block >> HEADROOM_SHIFT;
@@ -135,17 +136,18 @@ static bool admit(struct sched *s, struct seq *q)
     if (!blocks_allow(s, q)) return false;
     if (kv_seq_open(s->kv, r->salt, &q->kv)) return false;
     seq_load(q, s->ids + (size_t)q->kv.slot * s->cfg.context_max);
-    /* Prompt logprobs need each row computed once; what is recomputed after a preemption may match what has given its
-     * own. */
+    /* Prompt logprobs need each row computed once. After a preemption, rows whose logprobs were already given may come from
+ * the cache. */
     uint32_t n_match = q->n_token;
     if (r->s.prompt_logprobs && q->lead) n_match = q->q->n_lp + 1 < n_match ? q->q->n_lp + 1 : n_match;
     uint32_t hit = kv_seq_match(s->kv, &q->kv, q->id, n_match);
     q->n_copy = 0;
     q->reserved = protected(s, q);
-    /* Borrowing locks one block more than the sequence needs, for a step: not where that is one too many. */
+    /* Borrowing locks one more block than the sequence needs, for one step. It is left out where that block is missing. */
     if (!q->reserved && kv_available_count(s->kv) > sched_blocks(s, q->n_token) - q->kv.n_block)
         hit += kv_seq_borrow(s->kv, &q->kv, q->id, n_match, &q->copy, &q->n_copy);
-    if (q->reserved && !sched_reserve(s, q, 0)) { /* protection without the blocks would only be in the way of others */
+    if (q->reserved &&
+        !sched_reserve(s, q, 0)) { /* a reservation that lacks blocks would only hinder other sequences */
         q->reserved = false;
         kv_seq_release(s->kv, &q->kv);
         return false;
@@ -156,7 +158,7 @@ static bool admit(struct sched *s, struct seq *q)
     q->n_cached = q->n_computed = hit;
     if (!q->resumed) {
         r->n_cached = hit;
-        /* Of what was found, the last tokens are those that came for it. */
+        /* The last of the tokens that were found are those that were loaded for this sequence. */
         uint32_t here = hit;
         for (uint32_t i = 0; i < KV_TIERS; i++) {
             r->n_cached_from[i] = q->want.n_from[i] < here ? q->want.n_from[i] : here;
@@ -184,7 +186,7 @@ struct seq *sched_admit(struct sched *s)
     struct seq *q = s->n_resume ? LIST_ENTRY(s->resume.next, struct seq, link) : NULL;
     if (q) peek(s, q);
     if (q && s->tiers && !q->want.load && !blocks_allow(s, q))
-        return NULL;                        /* it asks when there is room for what comes */
-    if (!q || !has_come(s, q)) q = pick(s); /* nobody else stands still for a load */
+        return NULL;                        /* it asks the tiers when there is room for a load */
+    if (!q || !has_come(s, q)) q = pick(s); /* the other sequences do not wait for a load */
     return q && admit(s, q) ? q : NULL;
 }

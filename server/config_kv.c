@@ -12,8 +12,8 @@
 
 enum { DIR_BYTES = 512 };
 
-/* What others write there is believed on the word of the MAC alone, and a prefix is of use to others when all of it is
- * there. */
+/* Checks --kv-shared. Blocks that other servers wrote are believed only with a MAC, and a prefix helps other servers only
+ * if the folder holds all of it. */
 static int check_shared(const struct config *c, char *err, size_t n_err)
 {
     char     dir[DIR_BYTES];
@@ -35,7 +35,7 @@ static int check_shared(const struct config *c, char *err, size_t n_err)
     return 0;
 }
 
-/* Without slashes at its end. */
+/* The length of a path without the slashes at its end. */
 static size_t bare_length(const char *dir)
 {
     size_t n = strlen(dir);
@@ -102,8 +102,7 @@ static bool on_loopback(const char *host)
     return !strcmp(host, "localhost") || !strcmp(host, "::1") || !strncmp(host, "127.", 4);
 }
 
-/* Blocks of peers are believed on the word of the MAC, and peers on that of their key; on one machine the user's own
- * processes are. */
+/* The MAC proves blocks of peers, and the key proves the peers. On one machine the user's own processes need neither. */
 static int check_peers(const struct config *c, char *err, size_t n_err)
 {
     bool listens = *c->kv_peer_listen != 0, here = true;

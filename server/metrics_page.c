@@ -128,7 +128,8 @@ static void sample_engine(struct metrics *m, const struct server *s)
     uint64_t cached = e.n_cached_tokens < e.n_prompt_tokens ? e.n_cached_tokens : e.n_prompt_tokens;
     uint64_t below = 0;
     for (uint32_t i = ENG_FROM_TIER; i < ENG_SOURCES; i++) below += e.n_cached_from[i];
-    if (below > cached) below = cached; /* counters are read one after the other */
+    if (below > cached)
+        below = cached; /* the counters are read one after the other, so `below` may be ahead of `cached` */
     count_to(m, F_PROMPT, 0, e.n_prompt_tokens);
     count_to(m, F_PROMPT_SRC, 0, e.n_prompt_tokens - cached);
     count_to(m, F_PROMPT_SRC, 1, cached - below);
@@ -200,7 +201,7 @@ static void set_gpu(struct metrics *m, enum family_id id, uint32_t gpu, uint32_t
     metric_set(&m->fam[id].metric[gpu * m->n_gpu[id] + k], v);
 }
 
-/* How many GPUs there are. */
+/* The number of GPUs that the driver reports. */
 static uint32_t sample_gpus(struct metrics *m, const struct server *s)
 {
     struct nvml_sample n;
@@ -229,7 +230,7 @@ static uint32_t sample_gpus(struct metrics *m, const struct server *s)
     return n.n_gpu;
 }
 
-/* Of a family that has series for every GPU, those of the GPUs that are there. */
+/* Prints a family that has series for each GPU: those of the GPUs of this machine. */
 static void print_family(const struct metrics *m, int i, uint32_t n_gpu, struct buf *out)
 {
     struct metric_family f = m->fam[i];

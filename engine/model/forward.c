@@ -22,7 +22,8 @@ size_t model_where(const struct model *m, char *text, size_t text_bytes)
 
 static uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
-/* Rows [at, at + n) of the wanted logits: the first n_sample of all are drawn from, the rest are asked for logprobs. */
+/* Makes the outputs of rows [at, at + n) of the wanted logits. Tokens are drawn from the first n_sample rows of all; the
+ * other rows are for logprobs. */
 static void model_outputs(struct model *m, const struct dev_step *s, uint32_t at, uint32_t n)
 {
     const struct dev_ops *op = m->dev->ops;
@@ -56,7 +57,8 @@ static void model_outputs(struct model *m, const struct dev_step *s, uint32_t at
     op->logprob(m->dev, &p);
 }
 
-/* Logits of rows [at, at + n) of the wanted ones: x and delta have those alone already, or all rows of the step. */
+/* Computes the logits of rows [at, at + n) of the wanted rows. x and delta hold only the wanted rows, or all rows of the
+ * step. */
 static void model_head(struct model *m, const struct dev_step *s, uint32_t at, uint32_t n, bool kept)
 {
     const struct dev_ops *op = m->dev->ops;
@@ -73,9 +75,9 @@ static void model_head(struct model *m, const struct dev_step *s, uint32_t at, u
     }
 }
 
-/* The last layer: after its keys and values, rows whose logits nobody asks for are of no more use. Those of a prompt
- * are many: one layer's worth of products but for the projection that makes keys. True: top_x and delta have the wanted
- * rows alone. */
+/* The last layer. Once its keys and values are made, rows without wanted logits need no further work. A prompt has many
+ * such rows, so this saves all products of one layer except the projection that makes the keys. True: top_x and delta
+ * hold only the wanted rows. */
 static bool model_last(struct model *m, const struct dev_step *s)
 {
     const struct dev_ops *op = m->dev->ops;
@@ -111,7 +113,8 @@ static void model_ops(struct model *m, const struct dev_step *s)
     }
     bool kept = model_last(m, s);
     at_part(m, "logits and sampling", m->n_layer);
-    /* A head that is whole is rank 0's work; one that is split is everybody's, and rank 0 alone looks at the result. */
+    /* Rank 0 computes a head that is not split. Every rank computes its part of a head that is split, and rank 0 reads the
+ * result. */
     if (m->dev->rank == 0 || m->head_split) {
         for (uint32_t at = 0; at < s->n_logit; at += m->logit_rows_max) {
             uint32_t k = min_u32(m->logit_rows_max, s->n_logit - at);

@@ -3,7 +3,7 @@
 #include "engine/model/parts.h"
 #include <math.h>
 
-/* Tokens that a row of layer l sees, itself included; 0: all before it. */
+/* The number of tokens that a row of layer l sees, itself included; 0: all tokens up to it. */
 static uint32_t gqa_window(const struct model_spec *s, uint32_t l)
 {
     return s->layer_windowed && s->layer_windowed[l] ? s->window : 0;
@@ -22,7 +22,7 @@ void mix_gqa_place(struct place *p, struct layer *layer, uint32_t l)
     const struct model_spec *s = p->spec;
     uint32_t                 hd = s->head_dim, q = p->m->n_head * hd, kv = p->m->n_kv_head * hd;
     uint32_t                 q0 = p->rank * q, kv0 = p->rank * s->n_kv_head / p->n_rank *
-                                     hd; /* with more ranks than KV heads several begin at the same */
+                                     hd; /* with more ranks than KV heads, several ranks have the same head */
     place_matrix(p, &layer->gqa.qkv, q + 2 * kv, s->hidden, SLOT_Q, l);
     place_order(p, &layer->gqa.qkv_order, s->hidden, SLOT_Q, l);
     place_rows(p, &layer->gqa.qkv, 0, SLOT_Q, l, 0, q0, q, 0);

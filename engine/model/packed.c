@@ -25,7 +25,7 @@ static uint64_t mix(uint64_t h, uint64_t a, uint64_t b, uint64_t c)
     return hash_combine(hash_combine(hash_combine(h, a), b), c);
 }
 
-/* What every job moves whereto, the span's beginning being 0. */
+/* A hash of what every job copies, and of its destination counted from the beginning of the span. */
 static uint64_t layout(const struct packed *k)
 {
     uint64_t h = k->p->n_job;
@@ -73,8 +73,10 @@ static enum status ident_make(struct packed *k, const float *inv_freq, const uns
 
 void packed_begin(struct packed *k, struct place *p, const struct model_load_cfg *cfg, const struct source *src)
 {
-    static const struct dev_quant int8 = { .code = DT_I8 }; /* embedding and head beside other codes */
-    bool                          codes = p->quant.code != DT_F32;
+    static const struct dev_quant int8 = {
+        .code = DT_I8
+    }; /* the format of the embedding and the head, where the other matrices have another one */
+    bool codes = p->quant.code != DT_F32;
     *k = (struct packed){ .cfg = cfg, .p = p, .src = src };
     buf_init(&k->ident, IDENT_MAX);
     k->form[0] = dev_weight_form(p->dev, p->weight_dtype, NULL);
@@ -87,7 +89,7 @@ void packed_begin(struct packed *k, struct place *p, const struct model_load_cfg
                  cfg->packed_dir);
 }
 
-/* Names the file of these weights; false: nothing can be kept, which is said. */
+/* Makes the name of the file of these weights. False: the weights cannot be kept; the reason was logged. */
 static bool name_file(struct packed *k, const unsigned char root[IDENT_BYTES])
 {
     const char *dir = k->cfg->packed_dir;
@@ -105,7 +107,8 @@ static bool name_file(struct packed *k, const unsigned char root[IDENT_BYTES])
         return false;
     }
     int error = file_make_folder(dir, 0755, why, sizeof why);
-    if (!error || error == EROFS || error == EACCES) return true; /* it may be there, with the file */
+    if (!error || error == EROFS || error == EACCES)
+        return true; /* the folder may be there already, with the file in it */
     LOG_WARN("packed: nothing is kept in %s: %s", dir, why);
     return false;
 }
@@ -126,7 +129,7 @@ enum status packed_take(struct packed *k, const float *inv_freq, void *base, uin
     k->bytes = bytes;
     k->inv_freq = inv_freq;
     k->files = files;
-    k->layout = layout(k); /* now: reading sorts the jobs */
+    k->layout = layout(k); /* computed now, because reading sorts the jobs */
     k->known = k->on && ident_file_read(k->cfg->packed_dir, files, k->root);
     if (!k->known || !(k->on = name_file(k, k->root))) return ST_OK;
     struct packed_span s = span_of(k);
@@ -154,7 +157,7 @@ void packed_keep(struct packed *k, const unsigned char root[IDENT_BYTES])
     if (!k->on || !(k->on = name_file(k, root))) return;
     struct packed_span s = span_of(k);
     uint64_t           need = packed_file_bytes(k->ident.n, k->bytes);
-    s.progress = NULL; /* what it tells of is done */
+    s.progress = NULL; /* the work that the text describes is done */
     if (!k->files->certain)
         LOG_WARN(
             "packed: nothing is kept: the times of the checkpoint's files lie ahead of this machine's clock, so that a change would not show");

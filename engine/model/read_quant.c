@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLAB = 64 }; /* rows that are unpacked together */
+enum { SLAB = 64 }; /* rows that are unpacked at a time */
 
 struct quant_read {
     const struct place_job *job;
@@ -73,7 +73,7 @@ static float scale_at(const struct quant_read *r, size_t i)
     return bind_float(r->part[PART_SCALE], bind_dtype(tensor_of(r, PART_SCALE)->dtype), i);
 }
 
-/* Where the scale of an output and a group lies. */
+/* The place of the scale of an output and a group. */
 static size_t scale_place(const struct quant_read *r, uint32_t row, uint32_t g)
 {
     const struct st_tensor *t = tensor_of(r, PART_SCALE);
@@ -97,7 +97,7 @@ static uint8_t zero_at(const struct quant_read *r, uint32_t row, uint32_t g)
     return (uint8_t)((word_at(r->part[PART_ZERO], word) >> 4 * place & 15) + r->quant.zero_plus_1);
 }
 
-/* Scales and zeros of rows [row, row + n) of the tensor. */
+/* Reads the scales and zeros of rows [row, row + n) of the tensor. */
 static enum status slab_scales(struct quant_read *r, uint32_t row, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
@@ -115,7 +115,7 @@ static enum status slab_scales(struct quant_read *r, uint32_t row, uint32_t n)
     return ST_OK;
 }
 
-/* From words that were read whole: awq's and gptq's. */
+/* Unpacks words that were read whole, as those of awq and gptq are. */
 static void slab_words(struct quant_read *r, uint32_t row, uint32_t n)
 {
     static const uint8_t awq_place[8] = { 0, 4, 1, 5, 2, 6, 3, 7 };
@@ -135,7 +135,7 @@ static void slab_words(struct quant_read *r, uint32_t row, uint32_t n)
                 word_at(w, (size_t)(col + k) * (r->n / 8) + (row + i) / 8) >> 4 * awq_place[(row + i) % 8] & 15;
 }
 
-/* From rows of the tensor as they lie in stage. */
+/* Unpacks rows of the tensor that lie in stage. */
 static enum status slab_rows(struct quant_read *r, uint32_t row, uint32_t n, const unsigned char *stage,
                              size_t row_bytes)
 {
@@ -155,7 +155,7 @@ static enum status slab_rows(struct quant_read *r, uint32_t row, uint32_t n, con
 
 /* ---------------------------------------------------------------- inputs in another order */
 
-/* The tensor's index, read and looked at. *from_out: to be freed, or NULL where inputs lie in their own order. */
+/* Reads and checks the tensor's index. *from_out: the caller frees it; NULL where the inputs are in their own order. */
 static enum status index_order(struct quant_read *r, uint32_t **from_out)
 {
     const struct st_tensor *t = tensor_of(r, PART_INDEX);
@@ -170,7 +170,7 @@ static enum status index_order(struct quant_read *r, uint32_t **from_out)
                                 : read_fail(r, PART_INDEX, "groups are not of the size that group_size says", 0, 0);
 }
 
-/* For floats: the group of each input of this rank. */
+/* Fills group_of, which only floats need: the group of each input of this rank. */
 static enum status index_groups(struct quant_read *r, bool indexed)
 {
     uint32_t col = r->job->src_col;
@@ -191,7 +191,7 @@ static enum status index_groups(struct quant_read *r, bool indexed)
     return ST_OK;
 }
 
-/* What the index of a matrix means for how its rows are made. */
+/* Decides by the index of a matrix how its rows are made. */
 static enum status read_index(struct quant_read *r, bool floats, bool sorted)
 {
     const struct st_tensor *t = tensor_of(r, PART_INDEX);
@@ -206,7 +206,7 @@ static enum status read_index(struct quant_read *r, bool floats, bool sorted)
 
 /* ---------------------------------------------------------------- rows to the device */
 
-/* Rows [row, row + n) of the job, whose codes lie in r->code. */
+/* Passes rows [row, row + n) of the job to the device. Their codes lie in r->code. */
 static void slab_set_codes(struct quant_read *r, struct device *d, uint32_t row, uint32_t n)
 {
     for (uint32_t i = 0; r->from && i < n; i++) {
@@ -288,7 +288,7 @@ static void quant_read_free(struct quant_read *r)
     errno = e;
 }
 
-/* Outputs and inputs of the tensor's matrix, and groups. */
+/* The numbers of outputs, inputs and groups of the tensor's matrix. */
 static void quant_read_sizes(struct quant_read *r)
 {
     const uint64_t *shape = tensor_of(r, PART_WEIGHT)->shape;

@@ -7,8 +7,7 @@
 
 enum {
     BLOCK_TOKENS_MAX = 256,
-    BORROW_MIN =
-        4, /* copying a block costs what computing a fraction of a token does, and a place for the source for one step */
+    BORROW_MIN = 4, /* copying a block costs a fraction of a token's computation, and locks the source for one step */
 };
 
 enum status kv_create(const struct kv_cfg *cfg, struct kv **kv_out)
@@ -28,8 +27,8 @@ enum status kv_create(const struct kv_cfg *cfg, struct kv **kv_out)
     if (!st) st = kv_due_init(&kv->due, kv_n_name(kv));
     if (!st) st = kv_pins_init(&kv->pins, kv, cfg->pin_percent, kv->seq_blocks_max);
     if (st) goto err_free;
-    /* Tables for the longest sequences are large; calloc takes untouched pages that cost nothing until they are
-     * used. */
+    /* Tables for the longest sequences are large. calloc takes pages from the system, and these cost nothing until their
+     * first use. */
     kv->table = calloc(cfg->n_seq_max, sizeof *kv->table);
     kv->block = calloc((size_t)cfg->n_seq_max * kv->seq_blocks_max, sizeof *kv->block);
     kv->free_table = calloc(cfg->n_seq_max, sizeof *kv->free_table);
@@ -147,7 +146,7 @@ static enum status check_table(const struct kv *kv, uint32_t slot, uint32_t *ref
     return ST_OK;
 }
 
-/* Every block with an end is in `due`; every evictable leaf is in the class that its hold implies. */
+/* Checks that `due` has every block with an expiry, and that every evictable leaf is in the class that its hold implies. */
 static enum status check_holds(const struct kv *kv)
 {
     if (!kv_due_check(&kv->due)) FAULT("kv: the ends of blocks are out of order");
@@ -166,7 +165,7 @@ static enum status check_holds(const struct kv *kv)
     return ST_OK;
 }
 
-/* A guest is in the tree, or nobody names it; those that have left are told of once. */
+/* Checks that a guest is in the tree or that no table names it. A guest that has left is reported once. */
 static enum status check_guests(const struct kv *kv, const uint32_t *ref, uint32_t *seen)
 {
     uint32_t n_in = 0;

@@ -43,8 +43,8 @@ static int refuse(const char *what, const char *found, const char *allowed)
     return EXIT_USAGE;
 }
 
-/* Does an argument begin with this option's name? Its value then is behind '=' or the next argument; *value_out NULL:
- * there is none, *next_out: it is the next. */
+/* True if argument i is this option. *value_out: the text behind '=', or the next argument (then *next_out); NULL: there is
+ * no value. */
 static bool is_option(const char *name, char **argv, int i, int argc, char **value_out, bool *next_out)
 {
     size_t n = strlen(name);
@@ -55,8 +55,8 @@ static bool is_option(const char *name, char **argv, int i, int argc, char **val
     return true;
 }
 
-/* One of our own options; *used_out: arguments that it takes, 0 where it is none of ours. Those that serve has under
- * another name go on under that. */
+/* Reads argument i if it is an option of this command. *used_out: the number of arguments that it takes; 0: it is none. An
+ * option that the server has under another name is passed on under that name. */
 static int take_own(struct asked *a, char **argv, int i, int argc, char *rest[2], int *n_rest, int *used_out)
 {
     static const char *const renamed[][2] = { { "--context", "--max-model-len" },
@@ -117,10 +117,10 @@ static void add(struct would *w, const char *fmt, uint64_t a, const char *b)
 #pragma GCC diagnostic pop
 }
 
-/* Would it fit with these options? */
+/* True if the model fits with these options. */
 static bool fits_with(const struct boot *b, const struct config *cfg, const struct plan_gpu *gpu, uint64_t memory)
 {
-    struct boot     other = *b; /* its spec and source are read alone */
+    struct boot     other = *b; /* only its spec and source are read */
     struct plan_fit f;
     other.cfg = cfg;
     return !plan_fit(&other, gpu, memory, &f) && f.fits;

@@ -135,6 +135,7 @@ struct call {
     char                      served[256];   /* the model's name as the client wrote it, or the first served name */
     struct call_ask           ask;
     char                      schema_ignored[200]; /* names of a schema's keywords that are not enforced; "": none */
+    uint32_t                  n_guide;             /* guides whose memory is held (api/schema/grammars.h) */
     struct grammar           *grammar;             /* or NULL: the form of the answer; each choice has a guide then */
     const struct dialect     *dialect;
     void                     *own;            /* state of the dialect's writers, in the arena */

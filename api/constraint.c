@@ -205,17 +205,57 @@ static enum status compile_answer(const struct call *c, const struct constraint 
     return st && st != ST_NOMEM ? api_fail(e, 400, param, "'%s' cannot be served: %s", param, why) : st;
 }
 
+/* What compiles an answer that is not in the cache. */
+struct compiling {
+    const struct call       *c;
+    const struct constraint *k;
+    const char              *param;
+    struct api_error        *e;
+};
+
+static enum status compile_miss(void *arg, struct grammar **g_out, char *ignored, char err[FORM_ERR])
+{
+    const struct compiling *p = arg;
+    struct constraint       k = *p->k;
+    *err = 0; /* the error is the request's own, with its field */
+    if (k.form.schema.ignored) k.form.schema.ignored = ignored;
+    return compile_answer(p->c, &k, p->param, g_out, p->e);
+}
+
+/* All that the rules of an answer depend on, beside the model. */
+static bool answer_key(const struct call *c, const struct constraint *k, struct buf *key)
+{
+    buf_printf(key, "answer %d %d %d %d ", (int)start_of(c), (int)c->tools_mode, c->one_call, calls_alone(c));
+    return form_key_json(c->tools ? c->ask.tools : NULL, key) && form_key_json(c->ask.tool_choice, key) &&
+           form_key(&k->form, key);
+}
+
+static enum status compile_cached(const struct call *c, const struct constraint *k, const char *param,
+                                  struct grammar **g_out, struct api_error *e)
+{
+    struct compiling p = { c, k, param, e };
+    struct buf       key;
+    char             why[FORM_ERR];
+    buf_init(&key, 64 << 20);
+    enum status st = ST_NOMEM;
+    if (answer_key(c, k, &key))
+        st = grammars_get(c->model->grammars, &key, compile_miss, &p, g_out, k->form.schema.ignored, why);
+    buf_free(&key);
+    return st;
+}
+
 static enum status compile(const struct call *c, const struct constraint *k, const char *param, struct grammar **g_out,
                            struct api_error *e)
 {
     char        why[FORM_ERR] = "";
     enum status st;
     if (c->tools || start_of(c) != MARKUP_PLAIN) {
-        st = compile_answer(c, k, param, g_out, e);
+        st = compile_cached(c, k, param, g_out, e);
     } else {
         st = grammars_compile(c->model->grammars, &k->form, g_out, why);
-        if (st && st != ST_NOMEM) api_fail(e, 400, param, "'%s' cannot be served: %s", param, why);
+        if (st == ST_INVALID || st == ST_TOO_LARGE) api_fail(e, 400, param, "'%s' cannot be served: %s", param, why);
     }
+    if (st == ST_AGAIN) return api_fail(e, 503, "", "the grammars of other requests take all memory for such");
     return st == ST_NOMEM ? api_fail(e, 503, "", "out of memory") : st;
 }
 
@@ -227,7 +267,10 @@ static enum status make_guides(struct call *c, bool again, const char *param, st
                                         .reasoning = c->reasons,
                                         .tools = c->tools };
     struct guide              *first = NULL;
-    enum status                st = grammars_guide(c->model->grammars, c->grammar, &text, &first);
+    if (!grammars_hold(c->model->grammars, c->n_choice))
+        return api_fail(e, 503, "", "the forms of other requests' answers take all memory for such");
+    c->n_guide = c->n_choice;
+    enum status st = grammars_guide(c->model->grammars, c->grammar, &text, &first);
     if (st == ST_NOMEM) return api_fail(e, 503, "", "out of memory");
     if (st == ST_INVALID)
         return api_fail(e, 400, param, "'%s' cannot be served: no token of this model begins such a text", param);
@@ -267,4 +310,6 @@ void constraint_free(struct call *c)
 {
     for (uint32_t i = 0; c->choice && i < c->n_choice; i++) guide_drop(c->choice[i].eng.guide);
     gr_free(c->grammar);
+    if (c->n_guide) grammars_give(c->model->grammars, c->n_guide);
+    c->n_guide = 0;
 }

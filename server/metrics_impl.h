@@ -125,6 +125,11 @@ enum family_kind { BARE, COMMON, OLD, OLDER, GPU };
     X(ENDED,         COUNTER,   0, l_ended,  NULL,      "spillway:requests_ended_total", "Requests to generate, by how they ended: finished; finished while the server drained; cut off at the drain limit; canceled; past their deadline; refused for want of room; invalid; failed.") \
     X(TEXT_TIME,     HISTOGRAM, 0, l_one,    &kb_load,  "spillway:text_seconds", "Reading a request: JSON, chat template, tokens.") \
     X(TEXT_QUEUE,    GAUGE,     0, l_one,    NULL,      "spillway:text_jobs_waiting", "Large bodies that wait for a text thread.") \
+    X(GRAMMAR_HITS,    REAL,      0, l_one,    NULL,      "spillway:grammar_cache_hits_total", "Forms of answers whose grammar was there.")\
+    X(GRAMMAR_MADE,    REAL,      0, l_one,    NULL,      "spillway:grammars_compiled_total", "Forms of answers that were compiled, also in vain.")\
+    X(GRAMMAR_EVICTED, REAL,      0, l_one,    NULL,      "spillway:grammars_evicted_total", "Grammars that gave way to others.")  \
+    X(GRAMMARS,        GAUGE,     0, l_one,    NULL,      "spillway:grammars", "Grammars that are kept.")                          \
+    X(GRAMMAR_BYTES,   GAUGE,     0, l_one,    NULL,      "spillway:grammar_bytes", "Memory of the grammars that are kept.")       \
     X(CONNECTIONS,   GAUGE,     0, l_one,    NULL,      "spillway:connections", "Open client connections.")                                    \
     X(STREAMS,       GAUGE,     0, l_one,    NULL,      "spillway:generations", "Requests whose answer is not yet complete.")                  \
     X(UNREAD_BYTES,  GAUGE,     0, l_unread, NULL,      "spillway:unread_bytes", "Bytes held for clients that do not read, by kind of route.") \

@@ -1,4 +1,5 @@
 /* metrics_page: samples the engine, the tiers and the process when /metrics is requested, and prints the page. */
+#include "api/schema/grammars.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -169,6 +170,18 @@ static void sample_engine(struct metrics *m, const struct server *s)
     metric_set(one(m, F_QUEUE_TOKENS), (double)e.waiting_tokens);
 }
 
+static void sample_grammars(struct metrics *m, struct grammars *g)
+{
+    struct form_cache_counts n;
+    if (!g) return;
+    grammars_count(g, &n);
+    metric_set(one(m, F_GRAMMAR_HITS), (double)(n.n_hit + n.n_refused));
+    metric_set(one(m, F_GRAMMAR_MADE), (double)n.n_made);
+    metric_set(one(m, F_GRAMMAR_EVICTED), (double)n.n_evicted);
+    metric_set(one(m, F_GRAMMARS), (double)n.n_entry);
+    metric_set(one(m, F_GRAMMAR_BYTES), (double)n.bytes);
+}
+
 static void sample_server(struct metrics *m, struct server *s)
 {
     struct timespec cpu;
@@ -185,6 +198,7 @@ static void sample_server(struct metrics *m, struct server *s)
     metric_set(one(m, F_CONNECTIONS), n_conn);
     metric_set(one(m, F_STREAMS), atomic_load(&s->n_gen));
     metric_set(one(m, F_TEXT_QUEUE), text_waiting(s->text));
+    sample_grammars(m, s->model ? s->model->grammars : NULL);
     metric_set(&m->fam[F_ARENA].metric[ARENA_BODIES], (double)s->bodies.bytes_max);
     metric_set(&m->fam[F_ARENA_USED].metric[ARENA_BODIES],
                (double)atomic_load_explicit(&s->bodies.bytes, memory_order_relaxed));

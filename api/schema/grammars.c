@@ -2,15 +2,21 @@
 #include "api/token/detok.h"
 #include "base/check.h"
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
+/* Memory of compiled grammars, and of the guides of all requests (each a matcher of some 250 KB, and its mask). */
+enum { FORMS_BYTES_MAX = 256 << 20, GUIDES_BYTES_MAX = 1 << 30 };
+
 struct grammars {
-    const struct tok *tok;
-    const uint32_t   *eos_id;
-    uint32_t          n_eos;
-    pthread_mutex_t   lock;
-    struct gr_vocab  *vocab; /* NULL: nobody has asked yet */
-    struct gate_model gate;
+    struct form_cache *forms;
+    _Atomic size_t     guide_bytes;
+    const struct tok  *tok;
+    const uint32_t    *eos_id;
+    uint32_t           n_eos;
+    pthread_mutex_t    lock;
+    struct gr_vocab   *vocab; /* NULL: nobody has asked yet */
+    struct gate_model  gate;
 };
 
 struct grammars *grammars_create(const struct tok *tok, const struct calls_model *calls, const uint32_t *eos_id,
@@ -18,6 +24,11 @@ struct grammars *grammars_create(const struct tok *tok, const struct calls_model
 {
     struct grammars *g = calloc(1, sizeof *g);
     if (!g) return NULL;
+    g->forms = form_cache_create(FORMS_BYTES_MAX);
+    if (!g->forms) {
+        free(g);
+        return NULL;
+    }
     g->tok = tok;
     g->gate.calls = calls;
     g->eos_id = eos_id;
@@ -29,6 +40,7 @@ struct grammars *grammars_create(const struct tok *tok, const struct calls_model
 void grammars_free(struct grammars *g)
 {
     if (!g) return;
+    form_cache_free(g->forms);
     gr_vocab_free(g->vocab);
     free((void *)(uintptr_t)g->gate.odd);
     pthread_mutex_destroy(&g->lock);
@@ -70,11 +82,53 @@ enum status grammars_rules(struct grammars *g, const struct form *f, struct gr_r
     return form_rules(f, &tokens, r, symbol_out, err);
 }
 
+/* What compiles a form that is not in the cache. */
+struct compiling {
+    struct grammars   *g;
+    const struct form *f;
+};
+
+static enum status compile(void *arg, struct grammar **g_out, char *ignored, char err[FORM_ERR])
+{
+    const struct compiling *c = arg;
+    struct ebnf_tokens      tokens = { find_token, c->g };
+    struct form             f = *c->f;
+    if (f.schema.ignored) f.schema.ignored = ignored;
+    return form_compile(&f, &tokens, g_out, err);
+}
+
 enum status grammars_compile(struct grammars *g, const struct form *f, struct grammar **g_out, char err[FORM_ERR])
 {
-    struct ebnf_tokens tokens = { find_token, g };
-    return form_compile(f, &tokens, g_out, err);
+    struct compiling c = { g, f };
+    struct buf       key;
+    buf_init(&key, 64 << 20);
+    enum status st = form_key(f, &key) ? grammars_get(g, &key, compile, &c, g_out, f->schema.ignored, err) : ST_NOMEM;
+    buf_free(&key);
+    return st;
 }
+
+enum status grammars_get(struct grammars *g, const struct buf *key, form_make *make, void *arg, struct grammar **g_out,
+                         char *ignored, char err[FORM_ERR])
+{
+    return form_cache_get(g->forms, key, make, arg, g_out, ignored, err);
+}
+
+void grammars_count(struct grammars *g, struct form_cache_counts *out) { form_cache_count(g->forms, out); }
+
+static size_t bytes_of(const struct grammars *g, uint32_t n)
+{
+    return n * (gr_match_bytes() + gr_words(tok_vocab_size(g->tok)) * sizeof(uint32_t));
+}
+
+bool grammars_hold(struct grammars *g, uint32_t n)
+{
+    size_t bytes = bytes_of(g, n);
+    if (atomic_fetch_add(&g->guide_bytes, bytes) + bytes <= GUIDES_BYTES_MAX) return true;
+    atomic_fetch_sub(&g->guide_bytes, bytes);
+    return false;
+}
+
+void grammars_give(struct grammars *g, uint32_t n) { atomic_fetch_sub(&g->guide_bytes, bytes_of(g, n)); }
 
 static enum status make_vocab(struct grammars *g)
 {

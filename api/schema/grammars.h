@@ -2,7 +2,7 @@
  * such request.   Thread: any. */
 #pragma once
 #include "api/gate.h"
-#include "api/lang/form.h"
+#include "api/lang/form_cache.h"
 #include "api/token/tokenizer.h"
 #include "engine/guide.h"
 
@@ -23,6 +23,13 @@ struct grammars *grammars_create(const struct tok *tok, const struct calls_model
 void             grammars_free(struct grammars *g);
 /* The grammar of a form; errors and ownership as in form_compile. */
 enum status grammars_compile(struct grammars *g, const struct form *f, struct grammar **g_out, char err[FORM_ERR]);
+/* A grammar that is made of more than a form, of the same cache: form_cache_get. */
+enum status grammars_get(struct grammars *g, const struct buf *key, form_make *make, void *arg, struct grammar **g_out,
+                         char *ignored, char err[FORM_ERR]);
+void        grammars_count(struct grammars *g, struct form_cache_counts *out);
+/* Takes memory for n guides out of the share of all requests, before they are made. false: it is in use. */
+bool grammars_hold(struct grammars *g, uint32_t n);
+void grammars_give(struct grammars *g, uint32_t n);
 /* Its rules alone, for a text that holds more than the form; errors as in form_rules. */
 enum status grammars_rules(struct grammars *g, const struct form *f, struct gr_rules *r, uint32_t *symbol_out,
                            char err[FORM_ERR]);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* Work that one step may cost: a state of a schema with thousands of names has thousands of items. */
-enum { FUEL_A_STEP = 200000 };
+enum { FUEL_A_STEP = 200000, TABLE_FIRST = 256 };
 
 struct lex_made {
     pthread_mutex_t  lock; /* of all below, and of what making a state writes */
@@ -46,8 +46,26 @@ static void fill(struct lex *l, struct lex_state *s, const struct lex_item *item
     for (uint32_t i = 0; i < n; i++) {
         if (rx_nullable(l->made->rx, item[i].rest)) accept[s->n_accept++] = item[i].terminal;
         s->more = s->more || item[i].rest != RX_EMPTY;
+        rx_sign(l->made->rx, item[i].rest, s->sign); /* a sum, so that their order does not matter */
     }
     for (uint32_t k = 0; k < l->n_kind; k++) atomic_init(&s->next[k], LEX_UNKNOWN);
+}
+
+/* Twice the room, so that a grammar with few states takes little memory. */
+static bool table_grow(struct lex *l)
+{
+    struct lex_made *m = l->made;
+    uint32_t         n = 2 * m->table_n, *table = calloc(n, sizeof *table);
+    if (!table) return false;
+    for (uint32_t id = 1; id < m->n_state; id++) {
+        uint32_t at = (uint32_t)l->state[id]->hash & (n - 1);
+        while (table[at]) at = (at + 1) & (n - 1);
+        table[at] = id;
+    }
+    free(m->table);
+    m->table = table;
+    m->table_n = n;
+    return true;
 }
 
 /* The state with these items; a new one if there is none yet. Under the lock. LEX_UNKNOWN: over a bound. */
@@ -55,7 +73,8 @@ static uint32_t intern(struct lex *l, const struct lex_item *item, uint32_t n)
 {
     struct lex_made *m = l->made;
     uint64_t         h = hash_items(item, n);
-    uint32_t         at = (uint32_t)h & (m->table_n - 1);
+    if (2 * m->n_state >= m->table_n && !table_grow(l)) return LEX_UNKNOWN;
+    uint32_t at = (uint32_t)h & (m->table_n - 1);
     for (; m->table[at]; at = (at + 1) & (m->table_n - 1)) {
         struct lex_state *s = l->state[m->table[at]];
         if (s->hash == h && s->n_item == n && memcmp(s->item, item, n * sizeof *item) == 0) return m->table[at];
@@ -75,13 +94,6 @@ static uint32_t intern(struct lex *l, const struct lex_item *item, uint32_t n)
 
 /* ---------------------------------------------------------------- life */
 
-static uint32_t power_above(uint32_t n)
-{
-    uint32_t p = 64;
-    while (p < n) p *= 2;
-    return p;
-}
-
 enum status lex_create(struct rx *x, const uint32_t *rest, uint32_t n_terminal, const struct lex_limits *limits,
                        struct lex **lex_out)
 {
@@ -97,7 +109,7 @@ enum status lex_create(struct rx *x, const uint32_t *rest, uint32_t n_terminal, 
     m->rx = x;
     m->n_terminal = n_terminal;
     m->state_max = limits->state_max;
-    m->table_n = power_above(2 * limits->state_max);
+    m->table_n = TABLE_FIRST;
     pthread_mutex_init(&m->lock, NULL);
     arena_init(&m->arena, limits->bytes_max);
     m->plain = rx_json_plain(x);

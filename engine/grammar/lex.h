@@ -22,7 +22,8 @@ struct lex_state {
     const uint32_t        *accept; /* the terminals that may end here, in order */
     bool                   more;   /* a terminal may go on here */
     uint64_t               hash;
-    _Atomic uint32_t       next[]; /* by kind of byte; LEX_UNKNOWN: not made yet */
+    uint64_t               sign[2]; /* equal where states of any grammars say the same */
+    _Atomic uint32_t       next[];  /* by kind of byte; LEX_UNKNOWN: not made yet */
 };
 
 struct lex {

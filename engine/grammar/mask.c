@@ -86,7 +86,7 @@ static void mask_of(struct gr_match *m, struct gr_thread t, uint32_t *bits)
     }
     for (uint32_t w = 0; w < gr_words(m->v->n); w++) bits[w] |= p->inside[w];
     walk(m, p, t, bits);
-    mask_release(m->g->cache, p);
+    mask_release(p);
 }
 
 enum status gr_mask(struct gr_match *m, uint32_t *bits)

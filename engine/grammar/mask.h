@@ -27,4 +27,7 @@ size_t      mask_cache_bytes(struct mask_cache *c);
 /* The part of a state, computed if it is not cached. The caller gives it back with mask_release. NULL: no memory, or
  * over the lexer's bounds. */
 const struct mask_part *mask_get(struct mask_cache *c, struct lex *l, const struct gr_vocab *v, uint32_t state);
-void                    mask_release(struct mask_cache *c, const struct mask_part *p);
+void                    mask_release(const struct mask_part *p);
+/* The parts that all grammars over one vocabulary have in common; it belongs to the vocabulary. NULL: no memory. */
+struct mask_shared *mask_shared_create(void);
+void                mask_shared_free(struct mask_shared *m);

@@ -2,28 +2,106 @@
 #include "engine/grammar/mask.h"
 #include "engine/grammar/vocab_impl.h"
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ENTRIES = 64, BYTES_MAX = 2 << 20, SEEN_MIN = 1000 };
+enum { ENTRIES = 64, BYTES_MAX = 2 << 20, SEEN_MIN = 1000, SHARED = 4096, SHARED_BYTES_MAX = 32 << 20 };
 
+/* A part, and who knows it: the caches, and those who read it. It goes with the last of them. */
 struct entry {
     struct mask_part part; /* first: mask_release finds the entry by it */
-    uint32_t         state;
-    uint32_t         n_user, n_seen;
+    uint64_t         sign[2];
+    uint32_t         n_seen;
     size_t           bytes;
-    bool             kept; /* by the cache; one that is not goes with its last user */
-    bool             used; /* since the hand came by: second chance */
+    _Atomic uint32_t n_user;
+};
+
+struct slot {
+    struct entry *e;
+    uint32_t      state;
+    bool          used; /* since the hand came by: second chance */
 };
 
 struct mask_cache {
-    pthread_mutex_t        lock;
-    struct entry          *entry[ENTRIES];
-    uint32_t               hand;
-    size_t                 bytes;
-    const struct gr_vocab *v; /* of all entries */
+    pthread_mutex_t lock;
+    struct slot     slot[ENTRIES];
+    uint32_t        hand;
+    size_t          bytes;
 };
+
+/* The parts of all grammars over one vocabulary, by what their states say (lex_state.sign): most schemas have the same strings and
+ * numbers. A newer part takes the place of an older one. */
+struct mask_shared {
+    pthread_mutex_t lock;
+    struct entry   *entry[SHARED];
+    uint32_t        hand;
+    size_t          bytes;
+};
+
+static struct entry *entry_keep(struct entry *e)
+{
+    atomic_fetch_add_explicit(&e->n_user, 1, memory_order_relaxed);
+    return e;
+}
+
+static void entry_free(struct entry *e)
+{
+    if (!e || atomic_fetch_sub_explicit(&e->n_user, 1, memory_order_acq_rel) > 1) return;
+    free(e->part.inside);
+    free(e->part.root);
+    free(e->part.path);
+    free(e);
+}
+
+/* ---------------------------------------------------------------- of all grammars */
+
+struct mask_shared *mask_shared_create(void)
+{
+    struct mask_shared *m = calloc(1, sizeof *m);
+    if (m) pthread_mutex_init(&m->lock, NULL);
+    return m;
+}
+
+void mask_shared_free(struct mask_shared *m)
+{
+    if (!m) return;
+    for (int i = 0; i < SHARED; i++) entry_free(m->entry[i]);
+    pthread_mutex_destroy(&m->lock);
+    free(m);
+}
+
+static struct entry *shared_get(struct mask_shared *m, const uint64_t sign[2])
+{
+    struct entry *found = NULL;
+    pthread_mutex_lock(&m->lock);
+    struct entry *e = m->entry[sign[0] % SHARED];
+    if (e && e->sign[0] == sign[0] && e->sign[1] == sign[1]) found = entry_keep(e);
+    pthread_mutex_unlock(&m->lock);
+    return found;
+}
+
+static void shared_drop(struct mask_shared *m, uint32_t i)
+{
+    if (!m->entry[i]) return;
+    m->bytes -= m->entry[i]->bytes;
+    entry_free(m->entry[i]);
+    m->entry[i] = NULL;
+}
+
+static void shared_put(struct mask_shared *m, struct entry *e)
+{
+    if (e->n_seen < SEEN_MIN || e->bytes > BYTES_MAX) return;
+    pthread_mutex_lock(&m->lock);
+    shared_drop(m, e->sign[0] % SHARED);
+    for (; m->bytes + e->bytes > SHARED_BYTES_MAX; m->hand = (m->hand + 1) % SHARED) shared_drop(m, m->hand);
+    m->entry[e->sign[0] % SHARED] = entry_keep(e);
+    m->bytes += e->bytes;
+    pthread_mutex_unlock(&m->lock);
+}
+
+/* ---------------------------------------------------------------- of one grammar */
 
 enum status mask_cache_create(struct mask_cache **c_out)
 {
@@ -34,19 +112,10 @@ enum status mask_cache_create(struct mask_cache **c_out)
     return ST_OK;
 }
 
-static void entry_free(struct entry *e)
-{
-    if (!e) return;
-    free(e->part.inside);
-    free(e->part.root);
-    free(e->part.path);
-    free(e);
-}
-
 void mask_cache_free(struct mask_cache *c)
 {
     if (!c) return;
-    for (int i = 0; i < ENTRIES; i++) entry_free(c->entry[i]);
+    for (int i = 0; i < ENTRIES; i++) entry_free(c->slot[i].e);
     pthread_mutex_destroy(&c->lock);
     free(c);
 }
@@ -165,7 +234,8 @@ static struct entry *entry_make(struct lex *l, const struct gr_vocab *v, uint32_
     uint32_t                  left = plain_left(l, state);
     const struct vocab_slice *slice = left ? &v->slice[0] : slice_at(l, v, state);
     if (!e) return NULL;
-    e->state = state;
+    atomic_init(&e->n_user, 1);
+    memcpy(e->sign, l->state[state]->sign, sizeof e->sign);
     e->part.tree = slice ? &slice->rest : &v->all;
     e->part.inside = calloc(gr_words(v->n) + 1, sizeof *e->part.inside);
     if (e->part.inside) {
@@ -186,79 +256,68 @@ static struct entry *entry_make(struct lex *l, const struct gr_vocab *v, uint32_
 
 /* ---------------------------------------------------------------- all of them */
 
-/* Under the lock. Takes one entry out that nobody uses and that was not asked for lately. false: there is none. */
-static bool give_way(struct mask_cache *c)
+/* Under the lock. Takes one entry out that was not asked for lately. */
+static void give_way(struct mask_cache *c)
 {
     for (uint32_t i = 0; i < 2 * ENTRIES; i++) {
-        struct entry **at = &c->entry[c->hand];
+        struct slot *at = &c->slot[c->hand];
         c->hand = (c->hand + 1) % ENTRIES;
-        if (!*at || (*at)->n_user) continue;
-        if ((*at)->used) {
-            (*at)->used = false;
+        if (!at->e) continue;
+        if (at->used) {
+            at->used = false;
             continue;
         }
-        c->bytes -= (*at)->bytes;
-        entry_free(*at);
-        *at = NULL;
-        return true;
-    }
-    return false;
-}
-
-/* Under the lock: keeps an entry if there is room, or room can be made. One that was made in no time is not worth it. */
-static void keep(struct mask_cache *c, struct entry *e)
-{
-    if (e->bytes > BYTES_MAX / 2 || e->n_seen < SEEN_MIN) return;
-    while (c->bytes + e->bytes > BYTES_MAX)
-        if (!give_way(c)) return;
-    for (int turn = 0; turn < 2; turn++) {
-        for (int i = 0; i < ENTRIES; i++) {
-            if (c->entry[i]) continue;
-            c->entry[i] = e;
-            c->bytes += e->bytes;
-            e->kept = true;
-            return;
-        }
-        if (!give_way(c)) return;
+        c->bytes -= at->e->bytes;
+        entry_free(at->e);
+        at->e = NULL;
+        return;
     }
 }
 
-static struct entry *find(struct mask_cache *c, uint32_t state)
+static struct slot *find(struct mask_cache *c, uint32_t state)
 {
     for (int i = 0; i < ENTRIES; i++)
-        if (c->entry[i] && c->entry[i]->state == state) return c->entry[i];
+        if (c->slot[i].e && c->slot[i].state == state) return &c->slot[i];
     return NULL;
+}
+
+/* Under the lock: keeps an entry, with a reference of the cache's. One that was made in no time is not worth it. */
+static void keep(struct mask_cache *c, struct entry *e, uint32_t state)
+{
+    if (e->bytes > BYTES_MAX / 2 || e->n_seen < SEEN_MIN || find(c, state)) return;
+    while (c->bytes + e->bytes > BYTES_MAX) give_way(c);
+    for (int turn = 0; turn < 2; turn++) {
+        for (int i = 0; i < ENTRIES; i++) {
+            if (c->slot[i].e) continue;
+            c->slot[i] = (struct slot){ entry_keep(e), state, true };
+            c->bytes += e->bytes;
+            return;
+        }
+        give_way(c);
+    }
 }
 
 const struct mask_part *mask_get(struct mask_cache *c, struct lex *l, const struct gr_vocab *v, uint32_t state)
 {
+    struct entry *e = NULL;
     pthread_mutex_lock(&c->lock);
-    struct entry *e = find(c, state);
-    if (!e) {
-        pthread_mutex_unlock(&c->lock); /* several threads may make the same one: the first to end keeps it */
-        struct entry *made = entry_make(l, v, state);
-        if (!made) return NULL;
-        pthread_mutex_lock(&c->lock);
-        e = find(c, state);
-        if (e) {
-            entry_free(made);
-        } else {
-            e = made;
-            keep(c, e);
-        }
+    struct slot *at = find(c, state);
+    if (at) {
+        at->used = true;
+        e = entry_keep(at->e);
     }
-    e->n_user++;
-    e->used = true;
+    pthread_mutex_unlock(&c->lock);
+    if (e) return &e->part;
+    e = shared_get(v->shared, l->state[state]->sign);
+    if (!e) { /* several threads may make the same one */
+        e = entry_make(l, v, state);
+        if (!e) return NULL;
+        shared_put(v->shared, e);
+    }
+    pthread_mutex_lock(&c->lock);
+    keep(c, e, state);
     pthread_mutex_unlock(&c->lock);
     return &e->part;
 }
 
-void mask_release(struct mask_cache *c, const struct mask_part *p)
-{
-    struct entry *e = (struct entry *)(uintptr_t)p;
-    pthread_mutex_lock(&c->lock);
-    e->n_user--;
-    bool last = e->n_user == 0 && !e->kept;
-    pthread_mutex_unlock(&c->lock);
-    if (last) entry_free(e);
-}
+void mask_release(const struct mask_part *p) { entry_free((struct entry *)(uintptr_t)p); }

@@ -1,6 +1,7 @@
 /* rx: makes expressions in normal form, each once. */
 #include "base/hash.h"
 #include "engine/grammar/rx_impl.h"
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -121,6 +122,39 @@ static void set_facts(const struct rx *x, struct rx_node *n)
     if (n->nullable || (n->plain && n->kind != RX_K_NONE)) n->is_void = RX_VOID_NO;
 }
 
+/* ---------------------------------------------------------------- signs */
+
+static uint64_t       secret[2]; /* of this process */
+static pthread_once_t secret_once = PTHREAD_ONCE_INIT;
+static void           make_secret(void)
+{
+    secret[0] = hash_seed();
+    secret[1] = hash_u64(hash_seed() ^ secret[0]);
+}
+
+/* By the operands' signs; their order does not count for or and and, whose operands lie as they were made. */
+static void set_sign(const struct rx *x, struct rx_node *n)
+{
+    bool     kids = n->kind == RX_K_OR || n->kind == RX_K_AND;
+    uint64_t bounds = (uint64_t)n->min << 32 | n->max;
+    for (int k = 0; k < 2; k++) {
+        uint64_t h = hash_combine(secret[k] + n->kind, bounds);
+        if (n->kind == RX_K_CLASS) h = hash_bytes(&x->class[n->a], sizeof *x->class, h);
+        if (n->kind == RX_K_CAT || n->kind == RX_K_NOT || n->kind == RX_K_REPEAT)
+            h = hash_combine(h, x->node[n->a].sign[k]);
+        if (n->kind == RX_K_CAT) h = hash_combine(h ^ secret[k], x->node[n->b].sign[k]);
+        uint64_t sum = 0;
+        for (uint32_t i = 0; kids && i < n->b; i++)
+            sum += hash_combine(secret[k] ^ n->kind, x->node[x->kid[n->a + i]].sign[k]);
+        n->sign[k] = kids ? hash_combine(h, sum + n->b) : h;
+    }
+}
+
+void rx_sign(const struct rx *x, uint32_t a, uint64_t sum[2])
+{
+    for (int k = 0; k < 2; k++) sum[k] += hash_combine(secret[k], x->node[a].sign[k]);
+}
+
 /* The number of an expression that is in normal form. Its operands in kid[] are the last ones there, and are taken
  * away again if it exists already. */
 static uint32_t intern(struct rx *x, struct rx_node n)
@@ -138,6 +172,7 @@ static uint32_t intern(struct rx *x, struct rx_node n)
         return RX_NONE;
     }
     set_facts(x, &n);
+    set_sign(x, &n);
     if (n.depth > x->limits.depth_max) {
         fail(x, ST_TOO_LARGE);
         return RX_NONE;
@@ -155,6 +190,7 @@ struct rx *rx_create(const struct rx_limits *limits)
 {
     struct rx *x = calloc(1, sizeof *x);
     if (!x) return NULL;
+    pthread_once(&secret_once, make_secret);
     x->limits = *limits;
     x->fuel = limits->fuel;
     if (nodes_grow(x)) intern(x, (struct rx_node){ .kind = RX_K_NONE });

@@ -15,6 +15,7 @@ struct rx_node {
     int32_t  link;
     uint32_t a,
         b; /* CLASS: number of the class; CAT, NOT, REPEAT: operands; OR, AND: first operand in kid[], and how many */
+    uint64_t sign[2];  /* rx_sign of this one */
     uint32_t min, max; /* REPEAT; MULTIPLE: of min, and the remainder so far is max */
 };
 

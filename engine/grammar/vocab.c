@@ -1,4 +1,5 @@
 /* vocab: copies and sorts the tokens, and builds their trees. */
+#include "engine/grammar/mask.h"
 #include "engine/grammar/vocab_impl.h"
 #include "base/utf8.h"
 #include <stdbool.h>
@@ -110,7 +111,8 @@ enum status gr_vocab_create(const struct token_bytes *bytes, uint32_t n_token, s
     struct gr_vocab *v = calloc(1, sizeof *v);
     if (!v) return ST_NOMEM;
     v->n = n_token;
-    enum status st = copy(v, bytes);
+    v->shared = mask_shared_create();
+    enum status st = v->shared ? copy(v, bytes) : ST_NOMEM;
     if (!st) st = sort(v);
     if (st)
         gr_vocab_free(v);
@@ -122,6 +124,7 @@ enum status gr_vocab_create(const struct token_bytes *bytes, uint32_t n_token, s
 void gr_vocab_free(struct gr_vocab *v)
 {
     if (!v) return;
+    mask_shared_free(v->shared);
     trie_free(&v->all);
     for (int i = 0; i < SLICES; i++) {
         free(v->slice[i].inside);

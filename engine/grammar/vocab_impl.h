@@ -18,8 +18,11 @@ struct vocab_slice {
     struct trie rest;      /* all other tokens */
 };
 
+struct mask_shared;
+
 struct gr_vocab {
-    struct token_bytes *token; /* [n] */
+    struct mask_shared *shared; /* mask.h */
+    struct token_bytes *token;  /* [n] */
     uint32_t            n;
     unsigned char      *pool;
     size_t              pool_bytes;

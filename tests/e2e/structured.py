@@ -236,6 +236,8 @@ def what_is_not_promised_is_said(w):
     for fields in ({"guided_json": value}, {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": value}}}):
         r = s.post(CHAT, {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 30, **fields})
         assert r.status == 200 and dict(r.headers).get("x-schema-ignored") == "uniqueItems", (r.status, r.headers)
+    counts = dict(line.split() for line in s.get("/metrics").body.decode().splitlines() if line.startswith("spillway:grammar"))
+    assert float(counts["spillway:grammars"]) >= 1 and float(counts["spillway:grammars_compiled_total"]) >= 1, counts
     r = s.post(CHAT, {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 3, "guided_json": {"type": "integer"}})
     assert r.status == 200 and "x-schema-ignored" not in dict(r.headers), r.headers
 

@@ -76,6 +76,7 @@ static uint32_t take_char(struct ebnf *e)
 {
     static const char controls[] = "n\nr\rt\tf\fv\vb\b\\\\\"\"''//[[]]--^^";
     uint32_t          cp = 0, len;
+    if (!reader_more(e)) return ebnf_fail(e, e->at, "the text ends here");
     if (!reader_take(e, "\\")) {
         len = utf8_decode(e->text + e->at, e->n_text - e->at, &cp);
         if (!len) return ebnf_fail(e, e->at, "not UTF-8");

@@ -137,7 +137,7 @@ static bool any_doomed(const struct kv_store *s)
 {
     bool any = false;
     for (uint32_t i = 0; s->mistrusts && i < s->n_slot; i++)
-        any |= s->segment[i].doomed && s->segment[i].state == SEG_SEALED;
+        any |= s->segment[i].doomed && s->segment[i].state == SEG_SEALED && !s->segment[i].n_pinned;
     return any;
 }
 
@@ -146,9 +146,13 @@ static bool any_doomed(const struct kv_store *s)
 static void prepare(struct kv_store *s)
 {
     struct kept k;
-    if (s->task_out || s->spare != NONE || paused(s) || s->cfg.read_only || s->stats.recovering || s->lease_lost ||
-        s->blind)
+    if (s->task_out || paused(s) || s->cfg.read_only || s->stats.recovering || s->lease_lost || s->blind) return;
+    if (any_doomed(s)) { /* also while a segment stands prepared: nobody may ever need that one */
+        evict_segment(s);
+        s->full = false;
         return;
+    }
+    if (s->spare != NONE) return;
     bool short_of_bytes = s->full || (!store_has_room(s) && s->n_file < s->n_segment);
     if ((kept_overfull(s) || short_of_bytes) && kept_first(s, &k)) {
         s->full = false;
@@ -160,7 +164,7 @@ static void prepare(struct kv_store *s)
         atomic_store(&s->name_short, true);
         return;
     }
-    if (!store_has_room(s) || fds_are_out(s) || s->full || any_doomed(s)) {
+    if (!store_has_room(s) || fds_are_out(s) || s->full) {
         evict_segment(s);
         if (s->full && !s->task_out) pause_writes(s, ST_TOO_LARGE, "making room");
         s->full = false;

@@ -35,7 +35,8 @@ def suite():
         subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-binary",
                         "jsonschema", "--dest", folder, PACKAGE], check=True)
         with tarfile.open(os.path.join(folder, PACKAGE.replace("==", "-") + ".tar.gz")) as t:
-            t.extractall(folder, filter="data")
+            t.extraction_filter = getattr(tarfile, "data_filter", None)  # Python before 3.11.4 has none
+            t.extractall(folder)
     return found
 
 

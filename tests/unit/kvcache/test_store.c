@@ -347,6 +347,48 @@ static void a_folder_with_room_for_too_few_segments_is_reported(void **state)
     world_free(&w);
 }
 
+/* How many of the segments with these numbers have a file. */
+static uint32_t count_files(const struct store_world *w, uint64_t n_seq)
+{
+    uint32_t n = 0;
+    for (uint64_t seq = 0; seq < n_seq; seq++) {
+        char path[256];
+        world_path(w, seq, path, sizeof path);
+        n += access(path, F_OK) == 0;
+    }
+    return n;
+}
+
+static void what_is_purged_goes_also_if_nothing_is_written_after_it(void **state)
+{
+    (void)state;
+    struct store_world w;
+    world_make(&w);
+    if (world_open(&w)) fail_msg("%s", w.err);
+    world_ready(&w, true);
+    for (uint32_t n = 0; n < 40; n++) assert_int_equal(world_put_patient(&w, n), ST_OK);
+    kv_store_close(w.s);
+    uint32_t n_seq = 64;
+    uint32_t before = count_files(&w, n_seq);
+    assert_true(before >= 2);
+    while (count_files(&w, n_seq - 1) == before) n_seq--; /* the numbers of those that are there now */
+    if (world_open(&w)) fail_msg("%s", w.err);
+    world_ready(&w, false);
+    for (uint64_t end = clock_us() + PATIENCE_S * 1000000u; count_files(&w, 64) == before && clock_us() < end;
+         usleep(200))
+        world_turn(&w); /* until another one stands prepared */
+    assert_true(count_files(&w, 64) > before);
+    for (int i = 0; i < 10; i++) { /* and is known to be */
+        usleep(1000);
+        world_turn(&w);
+    }
+    assert_int_equal(kv_store_purge(w.s), 40);
+    for (uint64_t end = clock_us() + PATIENCE_S * 1000000u; count_files(&w, n_seq) && clock_us() < end; usleep(200))
+        world_turn(&w);
+    assert_int_equal(count_files(&w, n_seq), 0);
+    world_free(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -359,6 +401,7 @@ int main(void)
         cmocka_unit_test(a_sealed_block_shows_no_plain_byte_and_opens_only_with_its_key),
         cmocka_unit_test(the_same_by_threads),
         cmocka_unit_test(a_full_disk_pauses_and_resumes),
+        cmocka_unit_test(what_is_purged_goes_also_if_nothing_is_written_after_it),
         cmocka_unit_test(a_folder_with_room_for_too_few_segments_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

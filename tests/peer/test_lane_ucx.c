@@ -420,7 +420,9 @@ static void G15_peers_that_come_and_go_leave_nothing(void **state)
         if (clock_us() > until) fail_msg("%u files are open, %u were after %u peers", open_files(room), files, few);
     print_message("%u peers: %u files, %u before; %llu KiB, %llu before\n", n, open_files(room), files,
                   (unsigned long long)resident_kib(room), (unsigned long long)kib);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they keep what was freed, and records of it */
     assert_true(resident_kib(room) < kib + 2048 + (uint64_t)16 * n);
+#endif
     end(child);
 }
 

@@ -154,7 +154,9 @@ static void J4_a_comparison_that_stops_early_would_be_seen(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* what they put in has times of its own */
         cmocka_unit_test(J4_the_time_of_a_wrong_key_tells_nothing_of_the_right_one),
+#endif
         cmocka_unit_test(J4_a_comparison_that_stops_early_would_be_seen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

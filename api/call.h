@@ -73,7 +73,8 @@ struct call_choice {       /* index = prompt * n + i */
     struct parts     *parts;               /* where the answer may hold more than text; in the arena; else NULL */
     struct buf        reason, tool_calls;  /* not streaming: reasoning, and calls as the dialect writes them */
     uint32_t          n_reasoning, n_call; /* tokens of reasoning; calls that were opened */
-    uint64_t          t_last_us;
+    uint64_t          t_last_us;           /* its newest tokens came, by the server's clock */
+    uint32_t          n_first;             /* tokens that came at first, all at once */
 };
 struct call_prompt {
     const char     *text;
@@ -106,6 +107,12 @@ struct call_ask {
     double temperature, top_p, min_p, presence, frequency, repetition;
     bool   logprobs, add_generation, add_generation_set, continue_final, include_stop, skip_special, spaces_between,
         parallel;
+};
+
+/* How long the answer took, for return_timings. The server sets it before the answer ends. */
+struct call_timing {
+    uint64_t queue_us, prompt_us; /* until the engine took the request up; from then until its first tokens came */
+    uint64_t output_us, n_timed;  /* from the first tokens until the last, and how many came in this time */
 };
 
 struct call {
@@ -143,7 +150,8 @@ struct call {
     struct buf                scratch, token; /* scratch: text of a piece; text of a token, for logprobs */
     void                     *map;            /* large arrays of choices and prompt logprobs */
     size_t                    map_bytes;
-    bool                      return_prompt_text;
+    bool                      return_prompt_text, return_timings;
+    struct call_timing        timing;
     const struct calls_tools *tools; /* what may be called, in the arena; NULL: calls are not looked for */
     enum tools_mode           tools_mode;
     bool                      one_call;      /* parallel_tool_calls false: the answer ends behind the first call */

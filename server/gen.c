@@ -237,10 +237,28 @@ static void gen_flush(struct gen *g)
     buf_clear(f);
 }
 
+/* For return_timings, as this thread saw the tokens come. */
+static void note_timing(struct gen *g)
+{
+    struct call              *c = &g->call;
+    const struct eng_request *r = &g->req[0];
+    uint64_t                  last_us = g->t_first_us;
+    if (!c->return_timings || !g->t_first_us) return;
+    c->timing.queue_us = r->t_sched_us > r->t_submit_us ? r->t_sched_us - r->t_submit_us : 0;
+    c->timing.prompt_us = g->t_first_us > r->t_sched_us ? g->t_first_us - r->t_sched_us : 0;
+    for (uint32_t i = 0; i < c->n_choice; i++) {
+        const struct call_choice *ch = &c->choice[i];
+        if (ch->t_last_us > last_us) last_us = ch->t_last_us;
+        if (ch->n_fed > ch->n_first) c->timing.n_timed += ch->n_fed - ch->n_first;
+    }
+    c->timing.output_us = last_us - g->t_first_us;
+}
+
 static void gen_complete(struct gen *g)
 {
     struct buf *f = &g->io->frames;
     gen_flush(g);
+    note_timing(g);
     answer_end(&g->call, f);
     if (f->failed) {
         struct api_error e;
@@ -284,7 +302,8 @@ static void gen_broken(struct gen *g, const struct eng_request *r, enum eng_fini
     gen_fail(g, &e, finish);
 }
 
-static void note_tokens(struct gen *g, struct call_choice *ch, struct eng_request *r, uint32_t p, uint64_t now)
+static void note_tokens(struct gen *g, struct call_choice *ch, struct eng_request *r, uint32_t p, uint32_t n_out,
+                        uint64_t now)
 {
     struct metrics *m = g->io->srv->metrics;
     if (!g->t_first_us) {
@@ -298,6 +317,7 @@ static void note_tokens(struct gen *g, struct call_choice *ch, struct eng_reques
         cp->n_cached = r->n_cached;
         memcpy(cp->n_cached_from, r->n_cached_from, sizeof cp->n_cached_from);
         cp->n_pinned = r->n_pinned;
+        ch->n_first = n_out;
     }
     ch->t_last_us = now;
 }
@@ -314,7 +334,7 @@ static bool gen_feed(struct gen *g, uint32_t p, uint64_t now)
         if (ch->ended) continue;
         enum eng_finish finish = (enum eng_finish)atomic_load_explicit(&e->finish, memory_order_acquire);
         uint32_t        n_out = atomic_load_explicit(&e->n_out, memory_order_acquire);
-        if (n_out > ch->n_fed) note_tokens(g, ch, r, p, now);
+        if (n_out > ch->n_fed) note_tokens(g, ch, r, p, n_out, now);
         while (n_out > ch->n_fed && !ch->ended) {
             if (c->stream && conn_pending(g->conn) + f->n > OUT_PAUSE) {
                 gen_flush(g);

@@ -53,6 +53,25 @@ void openai_put_usage(const struct answer_usage *u, struct buf *out)
     buf_puts(out, "}}");
 }
 
+/* A rate needs tokens behind the first ones: without them it is null. */
+void openai_put_timings(const struct call *c, const struct answer_usage *u, struct buf *out)
+{
+    const struct call_timing *t = &c->timing;
+    if (!c->return_timings) return;
+    buf_puts(out, ",\"timings\":{\"cache_n\":");
+    json_put_int(out, (int64_t)u->n_cached);
+    buf_puts(out, ",\"prompt_n\":");
+    json_put_int(out, (int64_t)(u->n_prompt - u->n_cached));
+    buf_puts(out, ",\"predicted_n\":");
+    json_put_int(out, (int64_t)u->n_completion);
+    buf_printf(out, ",\"queue_ms\":%.3f,\"prompt_ms\":%.3f,\"predicted_ms\":%.3f,\"predicted_per_second\":",
+               (double)t->queue_us / 1e3, (double)t->prompt_us / 1e3, (double)t->output_us / 1e3);
+    if (t->n_timed && t->output_us)
+        buf_printf(out, "%.3f}", (double)t->n_timed * 1e6 / (double)t->output_us);
+    else
+        buf_puts(out, "null}");
+}
+
 static const char *reason_of(enum eng_finish finish)
 {
     switch (finish) {
@@ -119,5 +138,6 @@ void openai_body_close(const struct call *c, struct buf *out)
     else
         buf_puts(out, "null");
     buf_puts(out, ",\"service_tier\":null");
+    openai_put_timings(c, &u, out);
     transfer_put(c, out);
 }

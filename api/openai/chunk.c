@@ -170,12 +170,16 @@ void chunk_finish(struct call *c, uint32_t i, const struct answer_piece *p, stru
 
 void chunk_usage(struct call *c, struct buf *out)
 {
-    if (c->include_usage) {
+    if (c->include_usage || c->return_timings) {
         const struct chunk_frame *f = frame_of(c);
         const struct answer_usage u = answer_usage(c);
         buf_put(out, f->head, f->n_head - INDEX_KEY); /* no choice */
-        buf_puts(out, "],\"usage\":");
-        openai_put_usage(&u, out);
+        buf_putc(out, ']');
+        if (c->include_usage) {
+            buf_puts(out, ",\"usage\":");
+            openai_put_usage(&u, out);
+        }
+        openai_put_timings(c, &u, out);
         buf_puts(out, frame_end);
     }
     buf_puts(out, "data: [DONE]\n\n");

@@ -76,6 +76,7 @@ static const struct param rows[] = {
     BOOL("return_tokens_as_token_ids", ON_BOTH, tokens_as_ids),
     BOOL("return_token_ids", ON_BOTH, return_token_ids),
     BOOL("return_prompt_text", ON_BOTH, return_prompt_text),
+    BOOL("return_timings", ON_BOTH, return_timings),
     /* the prompt */
     BOOL("add_special_tokens", ON_BOTH, add_special),
     INT("truncate_prompt_tokens", ON_BOTH, ask.truncate, -1, INT32_MAX, NULL),

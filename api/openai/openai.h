@@ -10,6 +10,8 @@ extern const struct param_fields openai_fields;
 void openai_put_ids(const uint32_t *id, size_t n, struct buf *out);
 /* {"prompt_tokens":..} */
 void openai_put_usage(const struct answer_usage *u, struct buf *out);
+/* ,"timings":{..} where the request asked for it: an extension with the names of llama.cpp's server */
+void openai_put_timings(const struct call *c, const struct answer_usage *u, struct buf *out);
 /* ,"finish_reason":"..","stop_reason":.. of choice i, which has ended */
 void openai_put_finish(const struct call *c, uint32_t i, struct buf *out);
 /* ,"prompt_text":".." where the request asked for it */

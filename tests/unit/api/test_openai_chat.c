@@ -650,6 +650,48 @@ static void token_ids_come_back_when_asked(void **state)
     json_decref(v);
 }
 
+static void timings_come_back_when_asked(void **state)
+{
+    (void)state;
+    struct call c;
+    for (int how = 0; how < 4; how++) { /* whole, streamed, streamed with usage, not asked for */
+        static const char *const fields[] = {
+            "\"return_timings\":true",
+            "\"return_timings\":true,\"stream\":true",
+            "\"return_timings\":true,\"stream\":true,\"stream_options\":{\"include_usage\":true}",
+            "\"stream\":true,\"stream_options\":{\"include_usage\":true}",
+        };
+        struct buf out;
+        start(&c, &out, fields[how]);
+        say(&c, 0, "ab", &out);
+        end_eos(&c, 0, &out);
+        c.timing = (struct call_timing){ .queue_us = 1500, .prompt_us = 20000, .output_us = 4000, .n_timed = 2 };
+        uint32_t n = c.prompt[0].n_id;
+        json_t  *v = finish(&c, &out);
+        json_t  *last = how ? json_array_get(v, json_array_size(v) - 1) : v;
+        if (how == 3) {
+            assert_null(at(last, "timings"));
+        } else {
+            assert_int_equal(int_at(last, "timings.prompt_n"), n);
+            assert_int_equal(int_at(last, "timings.cache_n"), 0);
+            assert_int_equal(int_at(last, "timings.predicted_n"), 3);
+            assert_true(json_number_value(at(last, "timings.queue_ms")) == 1.5);
+            assert_true(json_number_value(at(last, "timings.prompt_ms")) == 20);
+            assert_true(json_number_value(at(last, "timings.predicted_ms")) == 4);
+            assert_true(json_number_value(at(last, "timings.predicted_per_second")) == 500);
+        }
+        assert_true((at(last, "usage") != NULL) == (how != 1));
+        json_decref(v);
+    }
+    struct buf out;
+    start(&c, &out, "\"return_timings\":true");
+    say(&c, 0, "a", &out);
+    answer_choice_end(&c, 0, ENG_LENGTH, &out);
+    json_t *v = finish(&c, &out);
+    assert_true(null_at(v, "timings.predicted_per_second")); /* one token has no rate */
+    json_decref(v);
+}
+
 static void echo_puts_the_last_message_in_front(void **state)
 {
     (void)state;
@@ -736,6 +778,7 @@ int main(void)
         cmocka_unit_test(logprobs_are_floored_and_tokens_may_be_ids),
         cmocka_unit_test(prompt_logprobs_cover_the_prompt),
         cmocka_unit_test(token_ids_come_back_when_asked),
+        cmocka_unit_test(timings_come_back_when_asked),
         cmocka_unit_test(echo_puts_the_last_message_in_front),
         cmocka_unit_test(tokens_may_come_in_any_portions),
     };

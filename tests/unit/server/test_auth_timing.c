@@ -140,7 +140,8 @@ static void J4_the_time_of_a_wrong_key_tells_nothing_of_the_right_one(void **sta
     double prefix = least_of_tries(real_check, wrong_from_the_first_byte, right_up_to_the_last_byte);
     double random = least_of_tries(real_check, right_up_to_the_last_byte, wrong_everywhere);
     print_message("|t| %.2f by a common beginning, %.2f by random keys\n", prefix, random);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* what they put in has times of its own: there it only must run */
+#if !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__) /* what they put in has times of its own: there it only must run */
     assert_true(prefix < LIMIT && random < LIMIT);
 #endif
 }

@@ -156,11 +156,10 @@ struct kv_tiers {
     struct kv_tiers_stats stats;
 };
 
-/* Calls run in one direction: tier.c calls all files below; tier_hand.c calls drain, down, up, tier_move.c, tier_place.c and
- * audit; tier_drain.c calls down; tier_down.c calls tier_parcel.c; tier_down.c and tier_purge.c call up; tier_up.c calls
- * audit, tier_place.c, tier_price.c and
- * tier_seek.c; and all of them call host.c, tier_below.c, tier_key.c
- * and tier_state.c. */
+/* Calls run in one direction. tier.c calls all files below. tier_hand.c calls drain, down, up, tier_move.c, tier_place.c
+ * and audit. tier_drain.c calls down, and tier_down.c calls tier_parcel.c. tier_down.c and tier_purge.c call up. tier_up.c
+ * calls audit, tier_place.c, tier_price.c and tier_seek.c. All of them call host.c, tier_below.c, tier_key.c and
+ * tier_state.c. */
 
 /* tier_state.c */
 /* True if a path goes down or a load is active. */
@@ -171,6 +170,14 @@ uint32_t tier_window(const struct kv_tiers *t, enum xfer_kind src, enum xfer_kin
                      uint32_t hi);
 /* Counts and logs a doubt; KV_SURE: no effect. from NULL: the host. */
 void tier_doubt(struct kv_tiers *t, const struct kv_below *from, enum kv_doubt d);
+/* Posts job j, which moves or checks block k of the load from its slot on the host. f is a new flight of the host; its
+ * cookie is in j. true: the block is LOAD_COPYING, and the caller counts itself as a reader of the slot. false: the lane is
+ * full, f is freed, and the block is tried again in the next turn. */
+bool load_post(struct kv_tiers *t, struct load *l, uint32_t k, int32_t slot, struct host_flight *f,
+               const struct xfer_job *j);
+/* Counts a posted block that ended with st, which is not ST_OK. ST_INVALID: the bytes of the slot have changed since they
+ * were written, so the slot is dropped after its last reader. */
+void load_block_failed(struct kv_tiers *t, int32_t slot, enum status st);
 
 /* True when the tiers or their stores are about to close: blocks that are not stored will be lost. */
 static inline bool tiers_keep(const struct kv_tiers *t) { return t->host.keep; }

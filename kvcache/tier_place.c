@@ -75,18 +75,7 @@ void place_check(struct kv_tiers *t, struct load *l, uint32_t k, int32_t slot)
                           .digest_mode = XFER_DIGEST_CHECK,
                           .digest = s->payload,
                           .cookie = flight_cookie(&t->host, f) };
-    f->owner = (uint32_t)(l - t->load);
-    f->block = k;
-    f->slot = slot;
-    if (xfer_post(t->cfg.xfer, &j, &l->ticket[k])) {
-        flight_free(&t->host, f);
-        return;
-    }
-    slot_lease(&t->host, slot);
-    slot_touch(&t->host, slot);
-    l->state[k] = LOAD_COPYING;
-    l->n_flight++;
-    l->n_todo--;
+    if (load_post(t, l, k, slot, f, &j)) slot_lease(&t->host, slot);
 }
 
 void place_checked(struct kv_tiers *t, struct host_flight *f, const struct xfer_done *d)
@@ -101,12 +90,7 @@ void place_checked(struct kv_tiers *t, struct host_flight *f, const struct xfer_
         return;
     }
     l->state[f->block] = LOAD_FAILED;
-    if (d->st == ST_INVALID) { /* the host's memory has changed under us */
-        tier_doubt(t, NULL, KV_DOUBT_PAYLOAD);
-        t->host.slot[f->slot].doomed = 1;
-    } else if (d->st != ST_CANCELED) {
-        t->stats.n_failed_io++;
-    }
+    load_block_failed(t, f->slot, d->st);
     slot_release(&t->host, f->slot);
 }
 

@@ -1,5 +1,5 @@
-/* tier_state: what the files of the tiers ask of all of them: what is on its way, how much of it may be, and what was
- * doubted. */
+/* tier_state: what the files of the tiers share: what is in flight, how much of it may be, how a load posts a block, and
+ * which blocks are in doubt. */
 #include "base/log.h"
 #include "kvcache/tier_impl.h"
 
@@ -34,4 +34,31 @@ void tier_doubt(struct kv_tiers *t, const struct kv_below *from, enum kv_doubt d
     t->stats.tier[from ? from->row->tier : KV_TIER_HOST].n_doubt++;
     LOG_WARN_LIMITED("kv: a block from %s is in doubt (%s): it is dropped, and computed",
                      from ? from->row->name : "the host", kv_doubt_name[d]);
+}
+
+bool load_post(struct kv_tiers *t, struct load *l, uint32_t k, int32_t slot, struct host_flight *f,
+               const struct xfer_job *j)
+{
+    f->owner = (uint32_t)(l - t->load);
+    f->block = k;
+    f->slot = slot;
+    if (xfer_post(t->cfg.xfer, j, &l->ticket[k])) {
+        flight_free(&t->host, f);
+        return false;
+    }
+    slot_touch(&t->host, slot);
+    l->state[k] = LOAD_COPYING;
+    l->n_flight++;
+    l->n_todo--;
+    return true;
+}
+
+void load_block_failed(struct kv_tiers *t, int32_t slot, enum status st)
+{
+    if (st == ST_INVALID) {
+        tier_doubt(t, NULL, KV_DOUBT_PAYLOAD);
+        t->host.slot[slot].doomed = 1;
+    } else if (st != ST_CANCELED) {
+        t->stats.n_failed_io++;
+    }
 }

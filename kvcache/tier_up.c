@@ -130,18 +130,7 @@ static void copy_up(struct kv_tiers *t, struct load *l, uint32_t k, int32_t slot
                           .cookie = flight_cookie(&t->host, f),
                           .quiet =
                               l->n_todo > 2 && l->n_todo % TELL }; /* the last two: each may be the last of its lane */
-    f->owner = (uint32_t)(l - t->load);
-    f->block = k;
-    f->slot = slot;
-    if (xfer_post(t->cfg.xfer, &j, &l->ticket[k])) {
-        flight_free(&t->host, f);
-        return;
-    }
-    t->host.slot[slot].readers++;
-    slot_touch(&t->host, slot);
-    l->state[k] = LOAD_COPYING;
-    l->n_flight++;
-    l->n_todo--;
+    if (load_post(t, l, k, slot, f, &j)) t->host.slot[slot].readers++;
 }
 
 static void read_in(struct kv_tiers *t, struct load *l, uint32_t k)
@@ -270,11 +259,8 @@ void up_copy_done(struct kv_tiers *t, struct host_flight *f, const struct xfer_d
         t->stats.tier[KV_TIER_HOST].hit_blocks +=
             l->from[f->block] == KV_TIER_HOST; /* a block of a store went through the host: one hit, of that store */
         t->stats.tier[KV_TIER_HOST].bytes_out += t->cfg.block_bytes;
-    } else if (d->st == ST_INVALID) { /* the host's memory has changed under us */
-        tier_doubt(t, NULL, KV_DOUBT_PAYLOAD);
-        t->host.slot[f->slot].doomed = 1;
-    } else if (d->st != ST_CANCELED) {
-        t->stats.n_failed_io++;
+    } else {
+        load_block_failed(t, f->slot, d->st);
     }
     slot_unread(&t->host, f->slot);
 }

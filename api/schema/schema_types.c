@@ -55,13 +55,6 @@ static uint32_t named_types(struct schema *s, const json_t *type)
     return bits;
 }
 
-/* The types that are left where a value must not be of these. */
-static uint32_t other_types(struct schema *s, const json_t *type)
-{
-    uint32_t bits = named_types(s, type);
-    return ANY_TYPE & ~bits;
-}
-
 uint32_t schema_types(struct schema *s, const struct schema_all *all)
 {
     uint32_t bits = ANY_TYPE, implied = 0;
@@ -70,7 +63,7 @@ uint32_t schema_types(struct schema *s, const struct schema_all *all)
         const json_t *node = all->part[i].node, *type = json_object_get(node, "type");
         const json_t *not_type = json_object_get(json_object_get(node, "not"), "type");
         if (type) bits &= named_types(s, type);
-        if (not_type && !(all->part[i].done & DONE_NOT)) bits &= other_types(s, not_type);
+        if (not_type && !(all->part[i].done & DONE_NOT)) bits &= ~named_types(s, not_type);
         named = named || type || not_type;
         valued = valued || json_object_get(node, "const") || json_object_get(node, "enum");
         for (size_t k = 0; k < sizeof about / sizeof *about; k++)

@@ -37,6 +37,16 @@ static void close_one(struct world *w)
     reads_before_copy = 0;
 }
 
+/* A world whose host holds one prompt, and a user of n tokens of it that reads the blocks as guests. They go up after `reads`
+ * steps. */
+static void open_with_guests(struct world *w, struct user *u, uint32_t n, uint32_t reads)
+{
+    reads_before_copy = reads;
+    open_with_one(w);
+    ask_for(u, 1, n, 100);
+    admit(w, u);
+}
+
 static void a_hit_is_read_in_its_slot_and_takes_no_block_of_the_pool(void **state)
 {
     (void)state;
@@ -240,10 +250,7 @@ static void a_slot_whose_block_went_up_is_kept_for_the_step_in_flight(void **sta
     (void)state;
     struct world w;
     struct user  u;
-    reads_before_copy = 1;
-    open_with_one(&w);
-    ask_for(&u, 1, 41, 100);
-    admit(&w, &u);
+    open_with_guests(&w, &u, 41, 1);
     kv_tiers_steps(w.t, 1, 1);
     turns(&w, 1); /* chosen, their copies are posted */
     kv_tiers_steps(w.t, 2, 1);
@@ -262,10 +269,7 @@ static void what_is_moved_gives_way_to_those_who_run(void **state)
     (void)state;
     struct world w;
     struct user  u;
-    reads_before_copy = 1;
-    open_with_one(&w);
-    ask_for(&u, 1, 41, 100);
-    admit(&w, &u);
+    open_with_guests(&w, &u, 41, 1);
     kv_tiers_steps(w.t, 2, 1);
     turns(&w, 1); /* the blocks are taken; step 2 may have had them */
     assert_int_equal(kv_available_count(w.kv), N_BLOCK - 1 - 10);
@@ -282,10 +286,7 @@ static void damage_while_it_is_read_is_found_by_the_move_and_all_is_computed_aga
     (void)state;
     struct world w;
     struct user  u;
-    reads_before_copy = 3;
-    open_with_one(&w);
-    ask_for(&u, 1, 45, 100);
-    admit(&w, &u);
+    open_with_guests(&w, &u, 45, 3);
     int32_t slot = (int32_t)(u.s.block[4] - N_BLOCK);
     slot_page(&w.t->host, slot)[KV_RECORD_HEAD + 99] ^= 1;
     kv_tiers_steps(w.t, 4, 4);

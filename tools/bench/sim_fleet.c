@@ -14,10 +14,10 @@
 #include "base/log.h"
 #include "engine/step.h"
 #include "fleet_model.h"
+#include "sim_options.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
-#include <getopt.h>
 #include <math.h>
 #include <stdio.h>
 #include <time.h>
@@ -29,7 +29,7 @@ int fallocate(int fd, int mode, off_t offset, off_t bytes)
     return ftruncate(fd, offset + bytes);
 }
 
-enum { VOCAB = 100000, LIST_MAX = 16, SAMPLES_MAX = 1 << 20 };
+enum { VOCAB = 100000, SAMPLES_MAX = 1 << 20 };
 
 /* ---- options */
 
@@ -63,10 +63,7 @@ enum {
     O_SEED,
     O_N
 };
-static const struct {
-    const char *name, *help;
-    double      lo, hi;
-} option[O_N] = {
+static const struct sim_option option[O_N] = {
     [O_SERVERS] = { "servers", "servers, one device each", 1, 256 },
     [O_AGENTS] = { "agents", "agents per server", 1, 4096 },
     [O_HBM] = { "hbm-gib", "KV on the device, GiB", 0.5, 4096 },
@@ -95,35 +92,11 @@ static const struct {
     [O_SEED] = { "seed", "of the talks", 0, 1e15 },
 };
 static struct {
-    double      dram[LIST_MAX], nvme[LIST_MAX];
+    double      dram[SIM_LIST_MAX], nvme[SIM_LIST_MAX];
     int         n_dram, n_nvme;
     bool        affinity, prefix_cache, check;
     const char *csv, *dir;
 } o = { .dram = { 0, 64, 128, 256 }, .n_dram = 4, .n_nvme = 1, .affinity = true, .prefix_cache = true };
-
-static void stop(const char *what, const char *why)
-{
-    fprintf(stderr, "sim_fleet: %s: %s\n", what, why);
-    exit(2);
-}
-
-static int numbers(const char *name, const char *text, double *out)
-{
-    int n = 0;
-    for (const char *p = text; n < LIST_MAX; p++) {
-        char *end;
-        out[n] = strtod(p, &end);
-        if (end == p || !(out[n] >= 0 && out[n] <= 1e6)) break;
-        n++;
-        if (!*end) return n;
-        if (*end != ',') break;
-        p = end;
-    }
-    fprintf(stderr,
-            "sim_fleet: --%s: found \"%s\", wanted up to %d sizes of at most 1000000 GiB, with commas between them\n",
-            name, text, LIST_MAX);
-    exit(2);
-}
 
 static void help(void)
 {
@@ -134,35 +107,24 @@ static void help(void)
          "  --csv FILE                 the table once more\n"
          "  --dir DIR                  for the folders' files: 4 KiB a block (/tmp)\n"
          "  --check                    against closed forms, then exit");
-    for (int i = 0; i < O_N; i++) {
-        char name[64];
-        snprintf(name, sizeof name, "--%s N", option[i].name);
-        printf("  %-26s %s (%.10g)\n", name, option[i].help, opt[i]);
-    }
+    sim_help(option, opt, O_N);
 }
 
 static void options(int argc, char **argv)
 {
     enum { DRAM = O_N, NVME, ROUTING, CSV, DIR_, CHECK, HELP, ALL };
     static const char *const more[] = { "dram-gib", "nvme-gib", "routing", "csv", "dir", "check", "help" };
-    struct option            l[ALL + 1] = { { 0 } };
-    for (int i = 0; i < ALL; i++)
-        l[i] = (struct option){ i < O_N ? option[i].name : more[i - O_N], i < CHECK ? required_argument : no_argument,
-                                NULL, 0 };
+    static const char        SIZES[] = "sizes of at most 1000000 GiB,";
+    struct option            l[ALL + 1];
+    sim_long_options(option, O_N, more, ALL - O_N, CHECK - O_N, l);
     for (int i; getopt_long(argc, argv, "", l, &i) == 0;) {
-        if (i < O_N) {
-            char *end;
-            opt[i] = strtod(optarg, &end);
-            if (*optarg && !*end && opt[i] >= option[i].lo && opt[i] <= option[i].hi) continue;
-            fprintf(stderr, "sim_fleet: --%s: found \"%s\", allowed are %g to %g\n", option[i].name, optarg,
-                    option[i].lo, option[i].hi);
-            exit(2);
-        }
-        if (i == DRAM) o.n_dram = numbers("dram-gib", optarg, o.dram);
-        if (i == NVME) o.n_nvme = numbers("nvme-gib", optarg, o.nvme);
+        if (i < O_N) opt[i] = sim_number("sim_fleet", &option[i], optarg);
+        if (i == DRAM) o.n_dram = sim_list("sim_fleet", "dram-gib", optarg, 0, 1e6, SIZES, o.dram);
+        if (i == NVME) o.n_nvme = sim_list("sim_fleet", "nvme-gib", optarg, 0, 1e6, SIZES, o.nvme);
         if (i == ROUTING) {
             o.affinity = !strcmp(optarg, "affinity");
-            if (!o.affinity && strcmp(optarg, "random")) stop("--routing", "allowed are affinity and random");
+            if (!o.affinity && strcmp(optarg, "random"))
+                sim_stop("sim_fleet", "--routing", "allowed are affinity and random");
         }
         if (i == CSV) o.csv = optarg;
         if (i == DIR_) o.dir = optarg;
@@ -172,7 +134,7 @@ static void options(int argc, char **argv)
             exit(0);
         }
     }
-    if (optind != argc) stop(argv[optind], "not an option; --help names them");
+    if (optind != argc) sim_stop("sim_fleet", argv[optind], "not an option; --help names them");
 }
 
 /* ---- servers */
@@ -268,7 +230,8 @@ static void server_open(struct server *s, double dram_gib, double nvme_gib)
                          .n_block = (uint32_t)(opt[O_HBM] * gib / block),
                          .block_tokens = (uint32_t)opt[O_BLOCK],
                          .prefix_cache = o.prefix_cache };
-    if (c.n_block < context_max() / c.block_tokens + 2) stop("--hbm-gib", "the longest talk does not fit");
+    if (c.n_block < context_max() / c.block_tokens + 2)
+        sim_stop("sim_fleet", "--hbm-gib", "the longest talk does not fit");
     uint64_t            host = (uint64_t)(dram_gib * gib / block) * kv_record_bytes(FLEET_BYTES);
     struct kv_tiers_cfg tc = {
         .block_bytes = FLEET_BYTES, .host_bytes = host, .clock = fleet_clock, .ident = { .block_bytes = FLEET_BYTES }
@@ -278,7 +241,7 @@ static void server_open(struct server *s, double dram_gib, double nvme_gib)
     *s = (struct server){ .now_us = 1000000 };
     fleet_now_us = s->now_us;
     if (dram_gib > 0) {
-        if (host < 2 * kv_record_bytes(FLEET_BYTES)) stop("--dram-gib", "less than two blocks");
+        if (host < 2 * kv_record_bytes(FLEET_BYTES)) sim_stop("sim_fleet", "--dram-gib", "less than two blocks");
         s->lane[0] = fleet_lane_create(false, block / fleet.m.dram_bytes_s, block / fleet.m.dram_bytes_s,
                                        fleet.m.dram_latency_s, &fleet.at_once);
         struct xfer_seg seg = { .kind = XFER_DEVICE, .bytes = (uint64_t)c.n_block * FLEET_BYTES };
@@ -288,7 +251,7 @@ static void server_open(struct server *s, double dram_gib, double nvme_gib)
                                            fleet.m.nvme_latency_s, &fleet.at_once);
             CHECK(xfer_lane_add(s->x, &s->lane[1]->lane) == ST_OK);
             snprintf(s->dir, sizeof s->dir, "%s/sim-fleet-XXXXXX", o.dir ? o.dir : "/tmp");
-            if (!mkdtemp(s->dir)) stop(s->dir, strerror(errno));
+            if (!mkdtemp(s->dir)) sim_stop("sim_fleet", s->dir, strerror(errno));
             tc.store[0].dir = s->dir;
             tc.n_store = 1;
             tc.store[0].bytes = (uint64_t)(nvme_gib * gib / block) * kv_record_bytes(FLEET_BYTES);
@@ -300,7 +263,7 @@ static void server_open(struct server *s, double dram_gib, double nvme_gib)
     }
     fleet.at_once = true;
     if (ring_init(&s->outbox, 4096) || eng_create(&c, &run, &s->e))
-        stop("a server", "does not start; is there memory for its tiers?");
+        sim_stop("sim_fleet", "a server", "does not start; is there memory for its tiers?");
     fleet.at_once = false;
     s->e->clock = fleet_clock;
     files_settle(s);
@@ -429,11 +392,6 @@ static void count(struct sums *m, const struct agent *a, uint64_t asked_us)
     if (n_ttft < SAMPLES_MAX) ttft[n_ttft++] = s;
 }
 
-static int order(const void *a, const void *b)
-{
-    return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b);
-}
-
 /* ---- the run: whoever is first in time goes first */
 
 static void server_turn(struct server *s)
@@ -527,7 +485,7 @@ static struct sums run(double dram_gib, double nvme_gib)
         }
     }
     m.busy_s -= busy0;
-    qsort(ttft, n_ttft, sizeof *ttft, order);
+    qsort(ttft, n_ttft, sizeof *ttft, sim_order);
     if (n_ttft) {
         m.ttft_p50 = ttft[n_ttft / 2];
         m.ttft_p99 = ttft[(uint32_t)(0.99 * n_ttft)];
@@ -660,7 +618,7 @@ int main(int argc, char **argv)
     CHECK(ttft);
     if (o.check) return check() ? 0 : 1;
     FILE *csv = o.csv ? fopen(o.csv, "w") : NULL;
-    if (o.csv && !csv) stop(o.csv, strerror(errno));
+    if (o.csv && !csv) sim_stop("sim_fleet", o.csv, strerror(errno));
     if (csv)
         fputs(
             "dram_gib,nvme_gib,hit_device,hit_host,hit_nvme,hit,could_hit,ttft_p50_s,ttft_p99_s,answers_s,prompt_tok_s,output_tok_s,"
@@ -678,7 +636,7 @@ int main(int argc, char **argv)
             row(stdout, false, o.dram[d], o.nvme[n], &m);
             if (csv) row(csv, true, o.dram[d], o.nvme[n], &m);
         }
-    if (csv && fclose(csv)) stop(o.csv, strerror(errno));
+    if (csv && fclose(csv)) sim_stop("sim_fleet", o.csv, strerror(errno));
     free(ttft);
     return 0;
 }

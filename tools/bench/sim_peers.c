@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "base/hash.h"
 #include "base/heap.h"
-#include <getopt.h>
+#include "sim_options.h"
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PLACES = 8, LOOK = 8, LIST_MAX = 16, SAMPLES_MAX = 1 << 22 };
+enum { PLACES = 8, LOOK = 8, SAMPLES_MAX = 1 << 22 };
 
 /* ---- options */
 
@@ -40,10 +40,7 @@ enum {
     O_N
 };
 static double opt[O_N] = { 9, 1.3e6, 44000, 6.8e8, 147456, 0.3, 2242, 33, 131072, 136, 6, 0.5, 500, 900, 1 };
-static const struct {
-    const char *name, *help;
-    double      lo, hi;
-} option[O_N] = {
+static const struct sim_option option[O_N] = {
     [O_AGENTS] = { "agents", "talks per server", 1, 1024 },
     [O_HELD] = { "held-tokens", "tokens of KV that a server holds on device and host", 1, 1e12 },
     [O_PREFILL] = { "prefill-tok-s", "prompt tokens a second through the matrices", 1, 1e9 },
@@ -61,34 +58,11 @@ static const struct {
     [O_SEED] = { "seed", "of the talks", 0, 1e15 },
 };
 static struct {
-    double      replicas[LIST_MAX], link[LIST_MAX];
+    double      replicas[SIM_LIST_MAX], link[SIM_LIST_MAX];
     int         n_replicas, n_link;
     const char *csv;
     bool        check;
 } o = { .replicas = { 1, 3, 10, 30, 100, 300, 1000 }, .n_replicas = 7, .link = { 25, 100 }, .n_link = 2 };
-
-static void stop(const char *what, const char *why)
-{
-    fprintf(stderr, "sim_peers: %s: %s\n", what, why);
-    exit(2);
-}
-
-static int numbers(const char *name, const char *text, double lo, double hi, double *out)
-{
-    int n = 0;
-    for (const char *p = text; n < LIST_MAX; p++) {
-        char *end;
-        out[n] = strtod(p, &end);
-        if (end == p || !(out[n] >= lo && out[n] <= hi)) break;
-        n++;
-        if (!*end) return n;
-        if (*end != ',') break;
-        p = end;
-    }
-    fprintf(stderr, "sim_peers: --%s: found \"%s\", wanted up to %d numbers from %g to %g with commas between them\n",
-            name, text, LIST_MAX, lo, hi);
-    exit(2);
-}
 
 static void help(void)
 {
@@ -97,33 +71,21 @@ static void help(void)
          "  --link-gbits LIST          links between them, Gbit/s each way (25,100)\n"
          "  --csv FILE                 the table once more\n"
          "  --check                    against closed forms, then exit");
-    for (int i = 0; i < O_N; i++) {
-        char name[64];
-        snprintf(name, sizeof name, "--%s N", option[i].name);
-        printf("  %-26s %s (%.10g)\n", name, option[i].help, opt[i]);
-    }
+    sim_help(option, opt, O_N);
 }
 
 static void options(int argc, char **argv)
 {
     enum { REPLICAS = O_N, LINK, CSV, CHECK_, HELP, ALL };
     static const char *const more[] = { "replicas", "link-gbits", "csv", "check", "help" };
-    struct option            l[ALL + 1] = { { 0 } };
-    for (int i = 0; i < ALL; i++) {
-        l[i].name = i < O_N ? option[i].name : more[i - O_N];
-        l[i].has_arg = i < CHECK_ ? required_argument : no_argument;
-    }
+    struct option            l[ALL + 1];
+    sim_long_options(option, O_N, more, ALL - O_N, CHECK_ - O_N, l);
     for (int i; getopt_long(argc, argv, "", l, &i) == 0;) {
-        if (i < O_N) {
-            char *end;
-            opt[i] = strtod(optarg, &end);
-            if (*optarg && !*end && opt[i] >= option[i].lo && opt[i] <= option[i].hi) continue;
-            fprintf(stderr, "sim_peers: --%s: found \"%s\", allowed are %g to %g\n", option[i].name, optarg,
-                    option[i].lo, option[i].hi);
-            exit(2);
-        }
-        if (i == REPLICAS) o.n_replicas = numbers("replicas", optarg, 1, 1000, o.replicas);
-        if (i == LINK) o.n_link = numbers("link-gbits", optarg, 0.001, 1e5, o.link);
+        if (i < O_N) opt[i] = sim_number("sim_peers", &option[i], optarg);
+        if (i == REPLICAS)
+            o.n_replicas = sim_list("sim_peers", "replicas", optarg, 1, 1000, "numbers from 1 to 1000", o.replicas);
+        if (i == LINK)
+            o.n_link = sim_list("sim_peers", "link-gbits", optarg, 0.001, 1e5, "numbers from 0.001 to 100000", o.link);
         if (i == CSV) o.csv = optarg;
         if (i == CHECK_) o.check = true;
         if (i == HELP) {
@@ -131,7 +93,7 @@ static void options(int argc, char **argv)
             exit(0);
         }
     }
-    if (optind != argc) stop(argv[optind], "not an option; --help names them");
+    if (optind != argc) sim_stop("sim_peers", argv[optind], "not an option; --help names them");
 }
 
 /* ---- the fleet */
@@ -360,12 +322,6 @@ static void stands_at(void *ctx, uint64_t id, size_t at)
     (void)at;
 }
 
-static int order(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static struct sums run(uint32_t n_server, const struct way *w)
 {
     struct heap_order by_time = { earlier, stands_at, NULL };
@@ -399,7 +355,7 @@ static struct sums run(uint32_t n_server, const struct way *w)
         heap_push(f.heap, &f.n_heap, (uint64_t)(t - f.talk), by_time);
     }
     uint64_t n = m.n < SAMPLES_MAX ? m.n : SAMPLES_MAX;
-    qsort(f.ttft, n, sizeof *f.ttft, order);
+    qsort(f.ttft, n, sizeof *f.ttft, sim_order);
     if (n) {
         m.ttft_p50 = f.ttft[n / 2];
         m.ttft_p99 = f.ttft[(uint64_t)(0.99 * (double)n)];
@@ -482,7 +438,7 @@ int main(int argc, char **argv)
     CHECK(f.ttft);
     if (o.check) return check() ? 0 : 1;
     FILE *csv = o.csv ? fopen(o.csv, "w") : NULL;
-    if (o.csv && !csv) stop(o.csv, "cannot be written");
+    if (o.csv && !csv) sim_stop("sim_peers", o.csv, "cannot be written");
     if (csv) fputs("replicas,way,hit_here,hit_peer,could_hit,ttft_p50_s,ttft_p99_s\n", csv);
     printf("%8s  %-34s | %6s %6s %7s | %8s %8s\n", "servers", "", "here", "peers", "(of)", "TTFT p50", "p99 s");
     for (int i = 0; i < o.n_replicas; i++)
@@ -496,7 +452,7 @@ int main(int argc, char **argv)
                 row(stdout, false, o.replicas[i], name, &m);
                 if (csv) row(csv, true, o.replicas[i], name, &m);
             }
-    if (csv && fclose(csv)) stop(o.csv, "cannot be written");
+    if (csv && fclose(csv)) sim_stop("sim_peers", o.csv, "cannot be written");
     free(f.ttft);
     return 0;
 }

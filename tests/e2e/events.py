@@ -7,7 +7,6 @@ The router here is an independent one: its messages come through pyzmq, are deco
 each tier. What it predicts is compared with what the server then does and counts. EVENTS_REQUESTS sets the number of requests.
 One line each, then `N passed, N failed, N skipped`."""
 
-import argparse
 import json
 import os
 import random
@@ -22,7 +21,7 @@ sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
 
 import scratch
-from tiers import BASE, World, ask, metric, run_named, settle, start  # noqa: E402
+from tiers import BASE, World, arguments, ask, metric, run_named, settle, start  # noqa: E402
 
 DEVICE = BASE + ["--kv-cache-bytes", "3MiB"]
 TIERS = BASE + ["--kv-cache-bytes", "3MiB", "--kv-host-gib", "0.006"]
@@ -471,13 +470,9 @@ def wrong_options_are_told_at_start(w):
 
 
 def main():
-    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("--preset", default="check")
-    ap.add_argument("names", nargs="*")
-    a = ap.parse_args()
+    a = arguments(__doc__)
     # libzmq is not built for ThreadSanitizer, which does not see how its threads hand over
     os.environ["TSAN_OPTIONS"] = os.environ.get("TSAN_OPTIONS", "") + ":ignore_noninstrumented_modules=1"
-    os.environ.setdefault("SPILLWAY", os.path.join(os.path.dirname(os.path.dirname(HERE)), "build", a.preset, "spillway"))
     return run_named(TESTS, World(1), a.names)
 
 

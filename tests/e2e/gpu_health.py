@@ -6,7 +6,6 @@ tests/fault/h_gpu.py.
 
 One line each, then `N passed, N failed, N skipped`."""
 
-import argparse
 import os
 import re
 import shutil
@@ -20,7 +19,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
 
 import scratch  # noqa: E402
 from harness import Server, fake_nvml  # noqa: E402
-from tiers import BASE, run_named  # noqa: E402
+from tiers import BASE, arguments, run_named  # noqa: E402
 
 TESTS = []
 
@@ -178,11 +177,7 @@ def events_that_return_at_once_do_not_make_it_spin(w):
 
 
 def main():
-    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("--preset", default="check")
-    ap.add_argument("names", nargs="*")
-    a = ap.parse_args()
-    os.environ.setdefault("SPILLWAY", os.path.join(os.path.dirname(os.path.dirname(HERE)), "build", a.preset, "spillway"))
+    a = arguments(__doc__)
     return run_named(TESTS, World(), a.names)
 
 

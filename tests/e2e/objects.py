@@ -6,7 +6,6 @@
 The store is moto's server of S3, with a proxy before it that fails in every way that a store can. Every answer is compared, token
 ids and logprobs bit for bit, with that of a server that caches nothing. One line each, then `N passed, N failed, N skipped`."""
 
-import argparse
 import http.client
 import http.server
 import json
@@ -25,7 +24,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
 
 import scratch
 from store_peer import KEYS, PATIENCE, Moto, Proxy, free_port  # noqa: E402
-from tiers import BASE, World, ask, metric, run_named, settle, start  # noqa: E402
+from tiers import BASE, World, arguments, ask, metric, run_named, settle, start  # noqa: E402
 
 HOST = BASE + ["--kv-cache-bytes", "5MiB", "--kv-host-gib", "0.05"]
 TIGHT = BASE + ["--kv-cache-bytes", "5MiB", "--kv-host-gib", "0.002"]  # it reads the same blocks again and again
@@ -536,11 +535,7 @@ def what_redis_evicts_is_a_miss(w):
 
 
 def main():
-    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("--preset", default="check")
-    ap.add_argument("names", nargs="*")
-    a = ap.parse_args()
-    os.environ.setdefault("SPILLWAY", os.path.join(os.path.dirname(os.path.dirname(HERE)), "build", a.preset, "spillway"))
+    a = arguments(__doc__)
     try:
         return run_named(TESTS, World(1), a.names)
     finally:

@@ -7,7 +7,6 @@ Every answer is compared, token ids and logprobs bit for bit, with that of a ser
 started again at its address, has another key, and is sent garbage. PEER_ROUNDS=N: longer (default 3). One line each, then
 `N passed, N failed, N skipped`."""
 
-import argparse
 import os
 import random
 import signal
@@ -21,7 +20,7 @@ sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
 
 import scratch
-from tiers import BASE, World, ask, metric, run_named, settle, start  # noqa: E402
+from tiers import BASE, World, arguments, ask, metric, run_named, settle, start  # noqa: E402
 
 ROUNDS = int(os.environ.get("PEER_ROUNDS", "3"))
 HOST = BASE + ["--kv-cache-bytes", "8MiB", "--kv-host-gib", "0.05"]
@@ -198,11 +197,7 @@ def options_that_cannot_be(w):
 
 
 def main():
-    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("--preset", default="check")
-    ap.add_argument("names", nargs="*")
-    a = ap.parse_args()
-    os.environ.setdefault("SPILLWAY", os.path.join(os.path.dirname(os.path.dirname(HERE)), "build", a.preset, "spillway"))
+    a = arguments(__doc__)
     return run_named(TESTS, World(1), a.names)
 
 

@@ -8,7 +8,6 @@ between the two calls; parameters are forged, replayed, and sent by another tena
 SPILLWAY_ROLE_ROUNDS=N: more requests. One line each, then
 `N passed, N failed, N skipped`."""
 
-import argparse
 import json
 import os
 import random
@@ -24,7 +23,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
 
 import scratch
 from peers import connected, lines, ports  # noqa: E402
-from tiers import BASE, World, metric, run_named, settle, start  # noqa: E402
+from tiers import BASE, World, arguments, metric, run_named, settle, start  # noqa: E402
 
 HOST = BASE + ["--kv-cache-bytes", "16MiB", "--kv-host-gib", "0.05"]
 ROUNDS = int(os.environ.get("SPILLWAY_ROLE_ROUNDS", "6"))  # requests of each of four clients
@@ -390,11 +389,7 @@ def malformed_parameters_are_told_of(w):
 
 
 def main():
-    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("--preset", default="check")
-    ap.add_argument("names", nargs="*")
-    a = ap.parse_args()
-    os.environ.setdefault("SPILLWAY", os.path.join(os.path.dirname(os.path.dirname(HERE)), "build", a.preset, "spillway"))
+    a = arguments(__doc__)
     return run_named(TESTS, World(1), a.names)
 
 

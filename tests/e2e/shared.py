@@ -6,7 +6,6 @@
 Every answer is compared, token ids and logprobs bit for bit, with that of a server that caches nothing. One line each, then
 `N passed, N failed, N skipped`. What happens to the files under a server (rows F11 and F14) is run by tests/fault/f_shared.py."""
 
-import argparse
 import os
 import random
 import shutil
@@ -20,7 +19,7 @@ sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
 
 import scratch
-from tiers import BASE, World, ask, known, metric, run_named, settle, start  # noqa: E402
+from tiers import BASE, World, arguments, ask, known, metric, run_named, settle, start  # noqa: E402
 
 TIGHT = BASE + ["--kv-cache-bytes", "5MiB", "--kv-host-gib", "0.005"]  # it spills while it serves
 TESTS = []
@@ -154,11 +153,7 @@ def impossible_options_are_reported(w):
 
 
 def main():
-    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("--preset", default="check")
-    ap.add_argument("names", nargs="*")
-    a = ap.parse_args()
-    os.environ.setdefault("SPILLWAY", os.path.join(os.path.dirname(os.path.dirname(HERE)), "build", a.preset, "spillway"))
+    a = arguments(__doc__)
     return run_named(TESTS, World(1), a.names)
 
 

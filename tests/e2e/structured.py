@@ -7,7 +7,6 @@ Random schemas are asked for at a high temperature, so that the grammar and not 
 its end is validated by the package jsonschema. The same seeds alone, in a crowd, with small batches and short of memory
 must give the same bits. One line for each test, then `N passed, N failed, N skipped`."""
 
-import argparse
 import json
 import os
 import random
@@ -20,6 +19,7 @@ sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
 
 import scratch  # noqa: E402
+from tiers import arguments, run_named  # noqa: E402
 
 N_SCHEMA = int(os.environ.get("SCHEMAS", "60"))
 CHAT = "/v1/chat/completions"
@@ -261,12 +261,7 @@ class World:
 
 
 def main():
-    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("--preset", default="check")
-    ap.add_argument("names", nargs="*")
-    a = ap.parse_args()
-    os.environ.setdefault("SPILLWAY", os.path.join(os.path.dirname(os.path.dirname(HERE)), "build", a.preset, "spillway"))
-    from tiers import run_named
+    a = arguments(__doc__)
     return run_named(TESTS, World(), a.names)
 
 

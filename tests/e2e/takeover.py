@@ -8,7 +8,6 @@ Answers are compared, token ids and logprobs bit for bit, with those of a server
 between the two: it passes their packets and descriptors on, and kills one of them before the packet that it was told.
 One line each, then `N passed, N failed, N skipped`."""
 
-import argparse
 import fcntl
 import http.client
 import json
@@ -29,7 +28,7 @@ sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
 
 import scratch
-from tiers import run_named  # noqa: E402
+from tiers import arguments, run_named  # noqa: E402
 
 KINDS = ["HELLO", "WELCOME", "REFUSED", "ASK", "SLAB", "NO", "READY", "GO", "TAKEN", "BYE"]
 ORDER = ["HELLO", "WELCOME", "ASK", "SLAB", "READY", "GO", "TAKEN"]
@@ -709,13 +708,8 @@ def a_server_without_the_option_is_named(w):
 
 
 def main():
-    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("--preset", default="check")
-    ap.add_argument("--seconds", type=float, default=1 if SLOW else 3, help="how long the load lasts")
-    ap.add_argument("--all", action="store_true", help="in a sanitized build too")
-    ap.add_argument("names", nargs="*")
-    a = ap.parse_args()
-    os.environ.setdefault("SPILLWAY", os.path.join(os.path.dirname(os.path.dirname(HERE)), "build", a.preset, "spillway"))
+    a = arguments(__doc__, ("--seconds", {"type": float, "default": 1 if SLOW else 3, "help": "how long the load lasts"}),
+                  ("--all", {"action": "store_true", "help": "in a sanitized build too"}))
     w = World()
     w.seconds = a.seconds
     plain = w.start(*BASE, "--enable-prefix-caching=false")

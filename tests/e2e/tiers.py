@@ -486,6 +486,19 @@ def the_cap_holds_on_disk(w):
         s.stop()
 
 
+def arguments(doc, *more):
+    """The command line of a file of tests: --preset, options of its own (name and what argparse says of it), and tests by name.
+    $SPILLWAY is the server of the preset from here on, if nobody has set it."""
+    ap = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("--preset", default="check")
+    for name, what in more:
+        ap.add_argument(name, **what)
+    ap.add_argument("names", nargs="*")
+    a = ap.parse_args()
+    os.environ.setdefault("SPILLWAY", os.path.join(os.path.dirname(os.path.dirname(HERE)), "build", a.preset, "spillway"))
+    return a
+
+
 def run_named(tests, w, names):
     """Those of the tests that are named, or all, with no server left over after each. The exit status."""
     from harness import run_tests  # which reads $SPILLWAY: main has set it
@@ -504,13 +517,7 @@ def run_named(tests, w, names):
 
 
 def main():
-    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("--preset", default="check")
-    ap.add_argument("--cycles", type=int, default=6)
-    ap.add_argument("--seed", type=int, default=1)
-    ap.add_argument("names", nargs="*")
-    a = ap.parse_args()
-    os.environ.setdefault("SPILLWAY", os.path.join(os.path.dirname(os.path.dirname(HERE)), "build", a.preset, "spillway"))
+    a = arguments(__doc__, ("--cycles", {"type": int, "default": 6}), ("--seed", {"type": int, "default": 1}))
     w = World(a.seed)
     w.cycles = a.cycles
     return run_named(TESTS, w, a.names)

@@ -5,7 +5,6 @@
 
 One line each, then `N passed, N failed, N skipped`."""
 
-import argparse
 import base64
 import http.server
 import json
@@ -21,7 +20,7 @@ sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
 
 import scratch  # noqa: E402
-from tiers import BASE, SMALL, World, run_named  # noqa: E402
+from tiers import BASE, SMALL, World, arguments, run_named  # noqa: E402
 
 TESTS = []
 
@@ -272,11 +271,7 @@ def nothing_is_sent_unless_it_is_asked_for(w):
 
 
 def main():
-    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("--preset", default="check")
-    ap.add_argument("names", nargs="*")
-    a = ap.parse_args()
-    os.environ.setdefault("SPILLWAY", os.path.join(os.path.dirname(os.path.dirname(HERE)), "build", a.preset, "spillway"))
+    a = arguments(__doc__)
     return run_named(TESTS, World(7), a.names)
 
 

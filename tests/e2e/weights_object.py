@@ -7,7 +7,6 @@ clear error.
 The store is moto's server of S3 with the files of the embedded model, and a proxy before it. One line each, then `N passed, N failed,
 N skipped`."""
 
-import argparse
 import os
 import sys
 import tempfile
@@ -19,7 +18,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
 
 import scratch
 from store_peer import KEYS, Moto, Proxy  # noqa: E402
-from tiers import BASE, World, result, run_named  # noqa: E402
+from tiers import BASE, World, arguments, result, run_named  # noqa: E402
 
 TESTS = []
 BUCKET = "spillway-models"
@@ -161,11 +160,7 @@ def packed_weights_are_not_fetched_again(w):
 
 
 def main():
-    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("--preset", default="check")
-    ap.add_argument("names", nargs="*")
-    a = ap.parse_args()
-    os.environ.setdefault("SPILLWAY", os.path.join(ROOT, "build", a.preset, "spillway"))
+    a = arguments(__doc__)
     try:
         return run_named(TESTS, World(1), a.names)
     finally:

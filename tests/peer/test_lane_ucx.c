@@ -5,6 +5,7 @@
 #include "transfer/peer/lane_ucx.h"
 #include "transfer/peer/room.h"
 #include <dirent.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -13,6 +14,9 @@
 #include <unistd.h>
 
 enum { RECORD = 300000, RECORDS = 16, SLAB = RECORD * RECORDS };
+
+/* Whether slabs are sealed, as those of servers are: only such a one is mapped by a peer on the same machine. */
+static bool sealed;
 
 static const unsigned char good_key[PWIRE_SECRET] = "the key of both", other_key[PWIRE_SECRET] = "another key";
 
@@ -61,8 +65,9 @@ static void open_end(struct end *e, const char *listen_at, const char *peer, con
     assert_int_equal(xfer_create(&(struct xfer_cfg){ .jobs_max = 64 }, &e->x), ST_OK);
     assert_int_equal(xfer_lane_add(e->x, lane), ST_OK);
     assert_int_equal(xfer_start(e->x), ST_OK);
-    e->fd = memfd_create("slab", MFD_CLOEXEC);
+    e->fd = memfd_create("slab", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     assert_int_equal(ftruncate(e->fd, SLAB), 0);
+    if (sealed) assert_int_equal(fcntl(e->fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
     e->slab = mmap(NULL, SLAB, PROT_READ | PROT_WRITE, MAP_SHARED, e->fd, 0);
     struct xfer_seg seg = { .kind = XFER_HOST, .base = e->slab, .fd = e->fd, .bytes = SLAB, .lent = true };
     assert_int_equal(xfer_seg_add(e->x, &seg, &e->seg), ST_OK);
@@ -121,7 +126,7 @@ static pid_t start(const char *at, enum peer_transport t, unsigned char salt, un
     assert_true(child >= 0);
     if (child == 0) {
         setpgid(0, 0); /* with its room */
-        execl("/proc/self/exe", "test_lane_ucx", "serve", tell, at, how, with, of, (char *)NULL);
+        execl("/proc/self/exe", "test_lane_ucx", "serve", tell, at, how, with, of, sealed ? "1" : "0", (char *)NULL);
         _exit(127);
     }
     close(pipe_of[1]);
@@ -301,6 +306,13 @@ static void G1_a_peer_over_shared_memory_is_killed(void **state)
     (void)state;
     is_killed(PEER_SHM);
 }
+static void G1_a_peer_whose_memory_is_mapped_is_killed(void **state)
+{
+    (void)state;
+    sealed = true;
+    is_killed(PEER_SHM);
+    sealed = false;
+}
 static void G2_a_peer_over_tcp_stops_and_goes_on(void **state)
 {
     (void)state;
@@ -311,6 +323,13 @@ static void G2_a_peer_over_shared_memory_stops_and_goes_on(void **state)
     (void)state;
     stops_and_goes_on(PEER_SHM);
 }
+static void G2_a_peer_whose_memory_is_mapped_stops_and_goes_on(void **state)
+{
+    (void)state;
+    sealed = true;
+    stops_and_goes_on(PEER_SHM);
+    sealed = false;
+}
 static void G3_a_peer_over_tcp_starts_again_at_its_address(void **state)
 {
     (void)state;
@@ -320,6 +339,13 @@ static void G3_a_peer_over_shared_memory_starts_again_at_its_address(void **stat
 {
     (void)state;
     starts_again_at_its_address(PEER_SHM);
+}
+static void G3_a_peer_whose_memory_is_mapped_starts_again_at_its_address(void **state)
+{
+    (void)state;
+    sealed = true;
+    starts_again_at_its_address(PEER_SHM);
+    sealed = false;
 }
 
 /* What ends the process of UCX ends no server: the other one is connected again. */
@@ -502,7 +528,8 @@ int main(int n_arg, char **arg)
 {
     int code;
     if (room_main(n_arg, arg, &code)) return code;
-    if (n_arg == 7 && !strcmp(arg[1], "serve")) {
+    if (n_arg == 8 && !strcmp(arg[1], "serve")) {
+        sealed = *arg[7] == '1';
         alarm(60); /* whatever becomes of the test */
         serve(atoi(arg[2]), arg[3], (enum peer_transport)atoi(arg[4]), (unsigned char)atoi(arg[5]),
               (unsigned char)atoi(arg[6]));
@@ -510,10 +537,13 @@ int main(int n_arg, char **arg)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(G1_a_peer_over_tcp_is_killed),
         cmocka_unit_test(G1_a_peer_over_shared_memory_is_killed),
+        cmocka_unit_test(G1_a_peer_whose_memory_is_mapped_is_killed),
         cmocka_unit_test(G2_a_peer_over_tcp_stops_and_goes_on),
         cmocka_unit_test(G2_a_peer_over_shared_memory_stops_and_goes_on),
+        cmocka_unit_test(G2_a_peer_whose_memory_is_mapped_stops_and_goes_on),
         cmocka_unit_test(G3_a_peer_over_tcp_starts_again_at_its_address),
         cmocka_unit_test(G3_a_peer_over_shared_memory_starts_again_at_its_address),
+        cmocka_unit_test(G3_a_peer_whose_memory_is_mapped_starts_again_at_its_address),
         cmocka_unit_test(G15_peers_that_come_and_go_leave_nothing),
         cmocka_unit_test(G17_the_room_of_a_peer_dies_and_another_one_serves),
         cmocka_unit_test(G12_a_peer_with_another_key_or_model_gets_nothing),

@@ -1,8 +1,10 @@
 /* bench_ucx: what the lane to peers moves, beside ucx_perftest of the same UCX in the same run.
  *   bench_ucx [--transport tcp|shm] [--kib 256] [--mib 1024] [--runs 5] [--slots 1]
  * A second process lends a slab on loopback; records of so many KiB are pulled from it, as many at a time as the lane is
- * deep. ucx_perftest (package ucx-utils) does the same by ucp_get, from and to one buffer, as the lane does with one slot
- * (--slots 0: as many as the slab has); the two take turns, and every figure is a median. */
+ * deep. ucx_perftest (package ucx-utils) does the same by ucp_get, from and to one buffer, as the lane does with one
+ * slot. That buffer stays in the caches of the cores. With --slots 0 the lane goes through all of the slab, as blocks
+ * do, and ucx_perftest gets a message as long as the slab, so that neither finds its bytes in a cache. The two take
+ * turns with a memcpy of the same records in one thread; every figure is a median, and shares are medians of rounds. */
 #include "base/check.h"
 #include "base/clock.h"
 #include "transfer/lane.h"
@@ -44,9 +46,9 @@ static void open_end(struct end *e, const char *listen_at, const char *peer)
     CHECK(!xfer_create(&(struct xfer_cfg){ .jobs_max = JOBS }, &e->x));
     CHECK(!xfer_lane_add(e->x, lane));
     CHECK(!xfer_start(e->x));
-    int    fd = memfd_create("slab", MFD_CLOEXEC);
+    int    fd = memfd_create("slab", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     size_t bytes = (size_t)SLAB_MIB << 20;
-    CHECK(fd >= 0 && !ftruncate(fd, (off_t)bytes));
+    CHECK(fd >= 0 && !ftruncate(fd, (off_t)bytes) && !fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK));
     unsigned char *slab = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
     CHECK(slab != MAP_FAILED);
     memset(slab, 1, bytes);
@@ -105,6 +107,25 @@ static double pull(struct end *e, uint32_t from)
     return (double)(n * bytes) / (double)(clock_us() - begin);
 }
 
+/* MB/s of a memcpy of the same records from one slab to another, in this thread. */
+static double copy(void)
+{
+    static unsigned char *from, *to;
+    size_t                slab = (size_t)SLAB_MIB << 20, bytes = (size_t)o.kib << 10, slots = slab / bytes;
+    uint64_t              n = ((uint64_t)o.mib << 20) / bytes;
+    if (o.slots && o.slots < slots) slots = o.slots;
+    if (!from) {
+        from = malloc(slab);
+        to = malloc(slab);
+        CHECK(from && to);
+        memset(from, 1, slab);
+        memset(to, 2, slab);
+    }
+    uint64_t begin = clock_us();
+    for (uint64_t i = 0; i < n; i++) memcpy(to + i % slots * bytes, from + i % slots * bytes, bytes);
+    return (double)(n * bytes) / (double)(clock_us() - begin);
+}
+
 /* MB/s as ucx_perftest says it; 0: it is not here. */
 static double perftest(void)
 {
@@ -116,8 +137,9 @@ static double perftest(void)
     setenv("UCX_TLS", o.transport == PEER_SHM ? "posix" : "tcp", 1);
     if (o.transport == PEER_TCP) setenv("UCX_NET_DEVICES", "lo", 1);
     snprintf(port, sizeof port, "%d", PORT);
-    snprintf(size, sizeof size, "%u", o.kib << 10);
-    snprintf(count, sizeof count, "%u", (o.mib << 10) / o.kib);
+    uint32_t kib = o.slots ? o.kib : SLAB_MIB << 10;
+    snprintf(size, sizeof size, "%llu", (unsigned long long)kib << 10);
+    snprintf(count, sizeof count, "%u", (o.mib << 10) / kib);
     int fd = mkstemp(said);
     CHECK(fd >= 0);
     pid_t server = spawn(serve, NULL);
@@ -142,6 +164,12 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static void say(const char *what, double v[RUNS_MAX])
+{
+    qsort(v, o.runs, sizeof *v, by_size);
+    printf("  %-22s %.0f (%.0f .. %.0f)\n", what, v[o.runs / 2], v[0], v[o.runs - 1]);
+}
+
 static void lend(char **arg)
 {
     struct end e;
@@ -163,6 +191,7 @@ int main(int n_arg, char **arg)
         if (!strcmp(arg[i], "--runs")) o.runs = (uint32_t)strtoul(arg[i + 1], NULL, 10);
     }
     if (!o.kib || !o.runs || o.runs > RUNS_MAX || o.kib > SLAB_MIB << 10) return EXIT_USAGE;
+    if (!o.slots && o.mib < SLAB_MIB) return EXIT_USAGE; /* ucx_perftest gets whole slabs */
     char              at[32], how[2] = { (char)('0' + o.transport), 0 };
     struct end        e;
     struct peer_note *n = malloc(sizeof *n);
@@ -177,18 +206,21 @@ int main(int n_arg, char **arg)
     struct xfer_seg there = { .kind = XFER_REMOTE, .fd = (int)n->peer, .epoch = n->epoch, .bytes = n->bytes };
     uint32_t        from;
     CHECK(!xfer_seg_add(e.x, &there, &from));
-    double mine[RUNS_MAX], theirs[RUNS_MAX];
+    double mine[RUNS_MAX], theirs[RUNS_MAX], plain[RUNS_MAX], share[RUNS_MAX];
     pull(&e, from); /* the first one connects */
     for (uint32_t r = 0; r < o.runs; r++) {
         mine[r] = pull(&e, from);
         theirs[r] = perftest();
+        plain[r] = copy();
+        share[r] = theirs[r] > 0 ? mine[r] / theirs[r] : 0;
     }
-    qsort(mine, o.runs, sizeof *mine, by_size);
-    qsort(theirs, o.runs, sizeof *theirs, by_size);
-    printf(
-        "%s, GETs of %u KiB, %u runs of %u MiB: lane %.0f MB/s (%.0f .. %.0f), ucx_perftest ucp_get %.0f MB/s (%.0f .. %.0f)\n",
-        peer_transport_name[o.transport], o.kib, o.runs, o.mib, mine[o.runs / 2], mine[0], mine[o.runs - 1],
-        theirs[o.runs / 2], theirs[0], theirs[o.runs - 1]);
+    printf("%s, GETs of %u KiB, %s, %u runs of %u MiB, MB/s:\n", peer_transport_name[o.transport], o.kib,
+           o.slots ? "one buffer" : "a slab of 256 MiB", o.runs, o.mib);
+    say("the lane", mine);
+    say("ucx_perftest ucp_get", theirs);
+    say("memcpy", plain);
+    qsort(share, o.runs, sizeof *share, by_size);
+    printf("  lane / ucx_perftest by rounds: %.2f (%.2f .. %.2f)\n", share[o.runs / 2], share[0], share[o.runs - 1]);
     xfer_seg_drop(e.x, from);
     xfer_seg_drop(e.x, e.seg);
     xfer_free(e.x);

@@ -145,7 +145,7 @@ static void take_slab(struct room *l, int fd, uint64_t bytes)
     }
     l->slab = p;
     l->slab_bytes = bytes;
-    l->lent = ucx_lend(l->u, p, bytes) == ST_OK;
+    l->lent = ucx_lend(l->u, p, bytes, fd) == ST_OK;
 }
 
 /* false: the lane is gone. */

@@ -14,6 +14,13 @@ enum { GREET_US = 5000000, WAIT_MIN_MS = 250, WAIT_MAX_MS = 10000 };
 
 static const char *who(const struct speaker *s) { return s->at.text; }
 
+/* Behind the name of the transport: over shm one way is ten times quicker than the other. */
+static const char *how(const struct room *l, const struct speaker *s)
+{
+    if (l->setup.transport != PEER_SHM) return "";
+    return ucx_near(s->reach) ? " (its memory is mapped here)" : " (in pieces: its memory cannot be mapped here)";
+}
+
 /* ---- ends */
 
 void talk_end(struct room *l, struct speaker *s, const char *why, uint32_t wait_ms)
@@ -215,7 +222,9 @@ static void hear_welcome(struct room *l, struct speaker *s)
         talk_end(l, s, no[m->verdict], 0);
         return;
     }
-    struct ucx_there there = { .address = m->address, .rkey = m->rkey, .base = m->slab_base, .bytes = m->slab_bytes };
+    struct ucx_there there = {
+        .address = m->address, .rkey = m->rkey, .n_rkey = m->n_rkey, .base = m->slab_base, .bytes = m->slab_bytes
+    };
     if (!m->n_address || !m->n_rkey || !m->slab_bytes || ucx_reach(l->u, &there, &s->reach, err, sizeof err)) {
         s->reach = NULL;
         talk_end(l, s, m->n_address ? err : "its address is empty", 0);
@@ -225,8 +234,8 @@ static void hear_welcome(struct room *l, struct speaker *s)
     s->said = false;
     s->wait_ms = 0;
     s->bytes = m->slab_bytes;
-    LOG_INFO("peer: %s is connected over %s, %.2f GiB of blocks lie there", who(s),
-             peer_transport_name[l->setup.transport], (double)s->bytes / (1 << 30));
+    LOG_INFO("peer: %s is connected over %s%s, %.2f GiB of blocks lie there", who(s),
+             peer_transport_name[l->setup.transport], how(l, s), (double)s->bytes / (1 << 30));
     struct peer_note *n = note_new(l, true, PEER_UP, s);
     CHECK(n);
     n->bytes = s->bytes;

@@ -5,11 +5,14 @@
 #include "base/clock.h"
 #include "base/list.h"
 #include "base/log.h"
+#include "transfer/peer/near.h"
 #include "transfer/peer/ucx_api.h"
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { PROGRESS_MAX = 64, CLOSE_US = 2000000 };
 
@@ -31,23 +34,25 @@ struct ucx {
     ucp_address_t        *address;
     size_t                n_address;
     ucp_mem_h             mem;
-    void                 *rkey;
-    size_t                n_rkey;
+    unsigned char         rkey[PWIRE_ADDRESS_MAX];
+    uint32_t              n_rkey;
     unsigned char        *base;
     uint64_t              bytes;
+    int                   lent_fd; /* what near_say has named; -1: nothing */
     struct list           reaches; /* a left one stays until UCX has closed it and its GETs have ended */
     uint32_t              n_flight;
 };
 
 struct ucx_reach {
-    struct list link;
-    struct ucx *u;
-    ucp_ep_h    ep;
-    ucp_rkey_h  rkey;
-    uint64_t    base, bytes;
-    bool        lost, left;
-    void       *closing; /* UCX's request to close the endpoint; NULL: none is pending */
-    uint32_t    n_flight;
+    struct list          link;
+    struct ucx          *u;
+    ucp_ep_h             ep;
+    ucp_rkey_h           rkey;
+    uint64_t             base, bytes;
+    const unsigned char *near; /* the peer's memory, mapped here; NULL: UCX moves its bytes */
+    bool                 lost, left;
+    void                *closing; /* UCX's request to close the endpoint; NULL: none is pending */
+    uint32_t             n_flight;
 };
 /* ---- life */
 
@@ -99,6 +104,7 @@ enum status ucx_open(enum peer_transport transport, const char *device, struct u
     if (!u) return ST_NOMEM;
     u->api = api;
     u->transport = transport;
+    u->lent_fd = -1;
     list_init(&u->reaches);
     ucs_status_t s = init(u, device);
     if (s) fail(err, err_bytes, u, "it has no such transport here", s);
@@ -124,7 +130,7 @@ void ucx_close(struct ucx *u)
         if (!list_empty(&u->reaches)) nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
     }
     if (!list_empty(&u->reaches)) LOG_WARN("peer: UCX has not let go of its connections");
-    if (u->rkey) u->api->ucp_rkey_buffer_release(u->rkey);
+    if (u->lent_fd >= 0) close(u->lent_fd);
     if (u->mem) (void)u->api->ucp_mem_unmap(u->context, u->mem);
     if (u->address) u->api->ucp_worker_release_address(u->worker, u->address);
     if (u->worker) u->api->ucp_worker_destroy(u->worker);
@@ -150,6 +156,7 @@ static void sweep(struct ucx *u)
         }
         if (r->closing || r->n_flight) continue;
         if (r->rkey) u->api->ucp_rkey_destroy(r->rkey);
+        near_unmap(r->near, r->bytes);
         list_del(&r->link);
         free(r);
     }
@@ -163,21 +170,43 @@ void ucx_progress(struct ucx *u)
 
 /* ---- what is lent */
 
-enum status ucx_lend(struct ucx *u, void *base, uint64_t bytes)
+static ucs_status_t pack_rkey(struct ucx *u)
+{
+    void        *rkey;
+    size_t       n;
+    ucs_status_t s = u->api->ucp_rkey_pack(u->context, u->mem, &rkey, &n);
+    if (s) return s;
+    if (n <= sizeof u->rkey) memcpy(u->rkey, rkey, n);
+    u->n_rkey = (uint32_t)n;
+    u->api->ucp_rkey_buffer_release(rkey);
+    return UCS_OK;
+}
+
+/* Adds where the memory is found. Without that peers read it all the same, more slowly. */
+static void add_near(struct ucx *u, int fd)
+{
+    if (u->transport != PEER_SHM || u->n_rkey + NEAR_BYTES > sizeof u->rkey) return;
+    u->lent_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (u->lent_fd >= 0 && near_say(u->lent_fd, u->rkey + u->n_rkey) == ST_OK) u->n_rkey += NEAR_BYTES;
+}
+
+enum status ucx_lend(struct ucx *u, void *base, uint64_t bytes, int fd)
 {
     CHECK(!u->mem);
     ucp_mem_map_params_t p = { .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH,
                                .address = base,
                                .length = bytes };
     ucs_status_t         s = u->api->ucp_mem_map(u->context, &p, &u->mem);
-    if (!s) s = u->api->ucp_rkey_pack(u->context, u->mem, &u->rkey, &u->n_rkey);
+    if (!s) s = pack_rkey(u);
     if (s) {
         LOG_ERROR("peer: UCX cannot lend %llu bytes: %s", (unsigned long long)bytes, u->api->ucs_status_string(s));
         return ST_NOMEM;
     }
     u->base = base;
     u->bytes = bytes;
-    return u->n_rkey <= PWIRE_ADDRESS_MAX ? ST_OK : ST_CONFIG;
+    if (u->n_rkey > sizeof u->rkey) return ST_CONFIG;
+    add_near(u, fd);
+    return ST_OK;
 }
 
 const unsigned char *ucx_address(const struct ucx *u, uint32_t *n_out)
@@ -188,7 +217,7 @@ const unsigned char *ucx_address(const struct ucx *u, uint32_t *n_out)
 
 const unsigned char *ucx_rkey(const struct ucx *u, uint32_t *n_out)
 {
-    *n_out = (uint32_t)u->n_rkey;
+    *n_out = u->n_rkey;
     return u->rkey;
 }
 
@@ -218,6 +247,13 @@ static bool took_transport(const struct ucx_reach *r)
     }
     free(text);
     return took;
+}
+
+/* Over shm a peer says at the end of its rkey where its memory is found. */
+static void come_near(struct ucx_reach *r, const struct ucx_there *there)
+{
+    if (r->u->transport != PEER_SHM || there->n_rkey < NEAR_BYTES) return;
+    (void)near_map(there->rkey + there->n_rkey - NEAR_BYTES, there->bytes, &r->near);
 }
 
 enum status ucx_reach(struct ucx *u, const struct ucx_there *there, struct ucx_reach **r_out, char *err,
@@ -251,11 +287,13 @@ enum status ucx_reach(struct ucx *u, const struct ucx_there *there, struct ucx_r
         ucx_leave(r);
         return ST_CONFIG;
     }
+    come_near(r, there);
     *r_out = r;
     return ST_OK;
 }
 
 bool ucx_lost(const struct ucx_reach *r) { return r->lost; }
+bool ucx_near(const struct ucx_reach *r) { return r->near != NULL; }
 
 void ucx_leave(struct ucx_reach *r)
 {
@@ -285,6 +323,11 @@ void ucx_get(struct ucx_job *job, struct ucx_reach *r, void *p, uint32_t bytes, 
     u->n_flight++;
     if (r->left || r->lost) {
         got(NULL, UCS_ERR_CANCELED, job);
+        return;
+    }
+    if (r->near) {
+        memcpy(p, r->near + off, bytes);
+        got(NULL, UCS_OK, job);
         return;
     }
     ucp_request_param_t param = { .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,

@@ -22,15 +22,17 @@ int         ucx_fd(const struct ucx *u);
 bool        ucx_arm(struct ucx *u); /* before sleeping on ucx_fd; false: progress first */
 void        ucx_progress(struct ucx *u);
 
-/* Lends this memory to peers until ucx_close; the caller keeps it. May be called once. ST_NOMEM: UCX refuses it.
- * ST_CONFIG: its rkey is longer than PWIRE_ADDRESS_MAX. */
-enum status ucx_lend(struct ucx *u, void *base, uint64_t bytes);
-/* The worker's address and the lent memory's rkey, which a peer needs for ucx_reach. They belong to u. */
+/* Lends this memory, which is mapped from fd, to peers until ucx_close; the caller keeps both. May be called once.
+ * ST_NOMEM: UCX refuses it. ST_CONFIG: its rkey is longer than PWIRE_ADDRESS_MAX. */
+enum status ucx_lend(struct ucx *u, void *base, uint64_t bytes, int fd);
+/* The worker's address and the lent memory's rkey, which a peer needs for ucx_reach. They belong to u. Over shm the rkey
+ * ends with what near_say writes. */
 const unsigned char *ucx_address(const struct ucx *u, uint32_t *n_out);
 const unsigned char *ucx_rkey(const struct ucx *u, uint32_t *n_out);
 
 struct ucx_there { /* a peer's ucx_address and ucx_rkey, and its lent memory in its own address space */
     const unsigned char *address, *rkey;
+    uint32_t             n_rkey;
     uint64_t             base, bytes;
 };
 /* Opens access to a peer's memory; `there` is not kept. ST_CONFIG with one line in err: the peer cannot be reached, or
@@ -38,11 +40,12 @@ struct ucx_there { /* a peer's ucx_address and ucx_rkey, and its lent memory in 
 enum status ucx_reach(struct ucx *u, const struct ucx_there *there, struct ucx_reach **r_out, char *err,
                       size_t err_bytes);
 bool        ucx_lost(const struct ucx_reach *r); /* UCX has noticed that the peer is gone */
+bool        ucx_near(const struct ucx_reach *r); /* the peer's memory is mapped: GETs are done within ucx_get */
 /* Ends the access and hands r back to u, which frees it. GETs in flight complete in a later ucx_progress, those that
  * were cut off with ST_PEER_LOST. */
 void ucx_leave(struct ucx_reach *r);
 /* Reads bytes at off of the peer's memory into p. done is called once, in this call or in ucx_progress, with ST_OK or
- * ST_PEER_LOST. Until then the caller keeps job and the memory at p alive and does not touch them. */
+ * ST_PEER_LOST. A near peer may be dead without UCX's having noticed: ST_OK then, with what its memory holds. Until then the caller keeps job and the memory at p alive and does not touch them. */
 typedef void ucx_done(void *arg, enum status st);
 struct ucx_job {
     struct ucx_reach *r;

@@ -244,7 +244,8 @@ void up_read_done(struct kv_tiers *t, struct host_flight *f, const struct xfer_d
     }
     slot_drop(&t->host, f->slot);
     tier_doubt(t, b, why);
-    if (d->st == ST_IO) t->stats.n_failed_io++;
+    /* ST_INVALID is a doubt, which is counted apart; a peer that was lost fails its reads with another status than a disk. */
+    if (d->st != ST_OK && d->st != ST_INVALID && d->st != ST_CANCELED) t->stats.n_failed_io++;
     l->state[f->block] = LOAD_FAILED;
 }
 

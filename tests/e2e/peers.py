@@ -4,9 +4,11 @@
     peers.py [--preset check]
 
 Every answer is compared, token ids and logprobs bit for bit, with that of a server that caches nothing. A peer is killed, stopped,
-started again at its address, has another key, and is sent garbage. PEER_ROUNDS=N: longer (default 3). One line each, then
+started again at its address, has another key, and is sent garbage. PEER_ROUNDS=N: longer (default 3). PEER_REQUESTS=N: requests over
+three servers, of which one after the other is killed or stopped (default 180; 10000 for all of it). One line each, then
 `N passed, N failed, N skipped`."""
 
+import http.client
 import os
 import random
 import signal
@@ -20,10 +22,15 @@ sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
 
 import scratch
+from harness import slower  # noqa: E402
 from tiers import BASE, World, arguments, ask, metric, run_named, settle, start  # noqa: E402
 
 ROUNDS = int(os.environ.get("PEER_ROUNDS", "3"))
+REQUESTS = int(os.environ.get("PEER_REQUESTS", "180"))
+PROMPTS, EVENTS = 60, 3  # of the requests over three servers, and at least so many times is one killed or stopped
+BLOCKED_S = 2  # no survivor's request waits longer for a peer that is gone
 HOST = BASE + ["--kv-cache-bytes", "8MiB", "--kv-host-gib", "0.05"]
+TIGHT = BASE + ["--kv-cache-bytes", "5MiB", "--kv-host-gib", "0.02"]  # less than all prompts: blocks go and are pulled again
 TESTS = []
 
 
@@ -149,6 +156,119 @@ def again(w, a, b):
     ask(w, a, again.k)
     ask(w, b, again.k)
     return hits(b) > before
+
+
+class Three:
+    """Three servers, each a peer of the other two, under requests of four clients, while one after the other is killed or stopped."""
+
+    def __init__(self, w, n):
+        self.w, self.left, self.bad, self.lock = w, n, [], threading.Lock()
+        self.at = ports(3)
+        self.servers = [self.begin(i) for i in range(3)]
+        self.hurt = set()  # the numbers of those that are stopped or dead now
+        self.times = [0] * 3  # how often each was
+        self.longest = 0.0  # of a request to a server that was well from its beginning to its end
+        self.n_hit = self.n_doubt = 0  # of servers that are gone, too
+        self.events = 0  # how often one was killed or stopped, and went on
+
+    def begin(self, i):
+        return start(self.w, *TIGHT, *peer(self.at[i], *(p for p in self.at if p != self.at[i])))
+
+    def one(self, rng):
+        with self.lock:
+            i = rng.choice([i for i in range(3) if i not in self.hurt])
+            s, before = self.servers[i], self.times[i]
+        began = time.monotonic()
+        try:
+            ask(self.w, s, rng.randrange(PROMPTS))
+        except (OSError, http.client.HTTPException) as e:
+            with self.lock:
+                if self.times[i] == before:
+                    self.bad.append("a server that nobody killed does not answer: %r" % e)
+            return
+        with self.lock:
+            if self.times[i] == before:
+                self.longest = max(self.longest, time.monotonic() - began)
+
+    def client(self, seed):
+        rng = random.Random(seed)
+        while not self.bad:
+            with self.lock:
+                self.left -= 1
+                if self.left < 0 and self.events >= EVENTS:
+                    return
+            try:
+                self.one(rng)
+            except AssertionError as e:
+                self.bad.append(str(e))
+
+    def count(self, s):
+        self.n_hit += hits(s)
+        self.n_doubt += metric(s, "spillway:kv_verify_failures_total")
+
+    def hurt_one(self, i, how):
+        with self.lock:
+            self.hurt.add(i)
+            self.times[i] += 1
+            s = self.servers[i]
+        if how == "killed":
+            self.count(s)
+            s.proc.kill()
+            s.proc.wait()
+            s = self.begin(i)
+        else:  # the server alone, or its room (the process in which UCX runs) as well
+            every = [s.proc.pid] + (children(s.proc.pid) if how == "stopped whole" else [])
+            for pid in every:
+                os.kill(pid, signal.SIGSTOP)
+            time.sleep(2.5)  # longer than a silent peer is waited for
+            for pid in every:
+                os.kill(pid, signal.SIGCONT)
+        with self.lock:
+            self.servers[i] = s
+            self.times[i] += 1
+            self.hurt.discard(i)
+
+    def run(self, every):
+        rng = random.Random(7)
+        threads = [threading.Thread(target=self.client, args=(i,)) for i in range(4)]
+        for t in threads:
+            t.start()
+        last = self.left
+        while any(t.is_alive() for t in threads):
+            time.sleep(0.02)
+            if last - self.left < every or (self.left <= 0 and self.events >= EVENTS) or self.bad:
+                continue
+            last = self.left
+            self.hurt_one(rng.randrange(3), ("killed", "stopped", "stopped whole")[self.events % 3])
+            self.events += 1
+        for t in threads:
+            t.join()
+
+
+def children(pid):
+    with open("/proc/%d/task/%d/children" % (pid, pid), encoding="ascii") as f:
+        return [int(x) for x in f.read().split()]
+
+
+@test
+def three_share_while_one_after_the_other_is_killed_or_stopped(w):
+    for k in range(PROMPTS):
+        w.expect(k)
+    t = Three(w, REQUESTS)
+    for s in t.servers:
+        connected(s, 2)
+    t.run(min(80, REQUESTS // EVENTS))
+    assert not t.bad, t.bad[0]
+    for s in t.servers:
+        t.count(s)
+        lent_is_back(s)
+        assert not s.error_lines(), s.error_lines()
+    print("%d requests, %d times one was killed or stopped, %d blocks of peers, the longest wait at another one %.2f s"
+          % (REQUESTS - t.left, t.events, t.n_hit, t.longest), flush=True)
+    assert t.n_hit > 0 and t.n_doubt == 0, (t.n_hit, t.n_doubt)
+    assert t.longest <= BLOCKED_S * slower(), "a request at a server that was well took %.1f s" % t.longest
+    for s in t.servers:
+        s.stop()
 
 
 @test

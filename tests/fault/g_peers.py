@@ -1,12 +1,13 @@
 """Rows of layer G that need more than one machine, played in network namespaces."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 
-from harness import eventually, row
+from harness import eventually, row, slower
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "tests", "e2e"))
@@ -69,6 +70,21 @@ class Cable:
         call("mount", b"", b"/", None, MS_REC | MS_SLAVE, None)
         call("mount", b"spillway", b"/sys", b"sysfs", 0, None)
 
+    def slow(self, bytes_per_s):
+        """Both directions; False: this kernel cannot."""
+        for space, end in ((None, self.here), (self.space, self.there)):
+            words = ["tc", *(["-n", space] if space else []), "qdisc", "replace", "dev", end, "root", "tbf", "rate", "%dbps" % bytes_per_s,
+                     "burst", "16kb", "latency", "500ms"]
+            done = subprocess.run(words, capture_output=True, text=True, check=False)
+            if done.returncode:
+                print("%s: %s" % (" ".join(words), done.stderr.strip()))
+                return False
+        return True
+
+    def quick(self):
+        for space, end in ((None, self.here), (self.space, self.there)):
+            subprocess.run(["tc", *(["-n", space] if space else []), "qdisc", "del", "dev", end, "root"], capture_output=True, check=True)
+
     def remove(self):
         subprocess.run(["ip", "netns", "del", self.space], capture_output=True, check=False)
         subprocess.run(["ip", "link", "del", self.here], capture_output=True, check=False)
@@ -93,6 +109,9 @@ class Pause:
     def join(self):
         self.say(signal.SIGCONT)
 
+    def slow(self, bytes_per_s):
+        return False
+
     def remove(self):
         pass
 
@@ -101,7 +120,7 @@ def apart():
     try:
         return Cable()
     except (AssertionError, OSError) as e:
-        print("G13 without a network namespace: %s" % e)
+        print("without a network namespace: %s" % e)
         return Pause()
 
 
@@ -143,6 +162,103 @@ def g13(_):
         eventually(lambda: peers.lines(a, " asks no more: ") > 0, "giving up who was cut off")
         assert not a.error_lines() and not b.error_lines(), (a.error_lines(), b.error_lines())
         assert metric(b, "spillway:kv_verify_failures_total") == 0
+    finally:
+        for s in w.running:
+            s.stop()
+        w.running.clear()
+        cable.remove()
+
+
+def library(folder, mode):
+    """The environment of a server whose UCX is tests/fault/fake_ucp.c before the machine's own."""
+    listed = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"libucp\.so\.0 .*=> (\S+)", listed)
+    assert found, "package libucx0 is not there"
+    with open(found.group(1), "rb") as f:
+        data = f.read()
+    name, other = b"\0libucp.so.0\0", b"\0libucq.so.0\0"  # what the library calls itself: two of one name would be one
+    assert data.count(name) == 1
+    os.makedirs(folder)
+    with open(os.path.join(folder, "libucq.so.0"), "wb") as f:
+        f.write(data.replace(name, other))
+    source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fake_ucp.c")
+    subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-Wall", "-Werror", "-o", os.path.join(folder, "libucp.so.0"), source,
+                    "-Wl,--no-as-needed", os.path.join(folder, "libucq.so.0")], check=True)
+    return {"LD_LIBRARY_PATH": folder, "FAKE_UCP": mode}
+
+
+@row("G6", "every 16th GET over UCX fails: all is answered, exact, counted, and the others are pulled", own=True)
+def g6(_):
+    from harness import Server
+    w = world()
+    w.running.clear()
+    p, q = peers.ports(2)
+    try:
+        a = start(w, *peers.HOST, *peers.peer(p, q))
+        b = Server(*peers.HOST, *peers.peer(q, p), env=library(os.path.join(w.folder, "lib"), "fail:16"))
+        w.running.append(b)
+        peers.connected(b)
+        for k in range(0, 36, 3):
+            ask(w, a, k)
+        peers.in_host(a, 200)
+        for k in range(36):  # of a's prompts, and of those that begin as they do
+            ask(w, b, k)
+        eventually(lambda: pulls(w, a, b), "pulling still")
+        failed, hits = metric(b, "spillway:kv_transfer_errors_total"), peers.hits(b)
+        assert failed >= 3 and hits > 40, (failed, hits)
+        assert metric(b, "spillway:kv_verify_failures_total") == 0
+        peers.lent_is_back(b)
+        assert not a.error_lines() and not b.error_lines(), (a.error_lines(), b.error_lines())
+    finally:
+        for s in w.running:
+            s.stop()
+        w.running.clear()
+
+
+@row("G14", "a link of 1 MB/s: prompts are computed in time, it is told, and blocks come again when the link is quick", own=True)
+def g14(_):
+    from harness import Server
+    w = world()
+    w.running.clear()
+    cable = apart()
+    key = os.path.join(w.folder, "peer-key")
+    with open(key, "wb") as f:
+        f.write(b"a secret of both servers, long enough")
+    at = "%s:%d" % (cable.far, peers.ports(1)[0])
+    both = [*peers.HOST, "--kv-peer-key-file", key, "--kv-mac-key-file", key]
+    try:
+        shaped = cable.slow(1000000)
+        # Without a qdisc for it UCX's GETs are slow instead.
+        env = {} if shaped else library(os.path.join(w.folder, "lib"), "slow:1000000")
+        a = Server(*both, "--host", "0.0.0.0", "--allow-anonymous", "--kv-peer-listen", at, wait=False, preexec=cable.enter)
+        w.running.append(a)
+        a.host, cable.proc = cable.far, a.proc
+        a.wait_ready()
+        b = Server(*both, "--kv-peer", at, env=env)
+        w.running.append(b)
+        peers.connected(b)
+        for k in range(0, 45, 3):
+            ask(w, a, k)
+        peers.in_host(a, 200)
+        longest = 0.0
+        for k in range(0, 45, 3):
+            began = time.monotonic()
+            ask(w, b, k)
+            longest = max(longest, time.monotonic() - began)
+        pulled, given_up = peers.hits(b), metric(b, "spillway:kv_tier_loads_abandoned_total", 'tier="peer"')
+        computed = metric(b, "spillway:kv_load_decisions_total", 'decision="compute"')
+        print("G14 %s: %d blocks pulled, %d loads given up, %d times computing was quicker, the longest answer %.2f s"
+              % ("tbf" if shaped else "slow GETs", pulled, given_up, computed, longest))
+        # Its blocks take 0.8 s over that link, computing a tenth of that. Once that is known the peer is rarely asked.
+        assert given_up + computed >= 1, (pulled, given_up, computed)
+        assert pulled < 15 * 20 / 2, pulled
+        assert longest < 1 * slower(), longest
+        assert metric(b, "spillway:kv_verify_failures_total") == 0
+        peers.lent_is_back(b)
+        if shaped:
+            cable.quick()
+            eventually(lambda: pulls(w, a, b), "pulling over a quick link")
+        assert not a.error_lines() and not b.error_lines(), (a.error_lines(), b.error_lines())
     finally:
         for s in w.running:
             s.stop()

@@ -103,7 +103,7 @@ struct call_ask {
     const json_t *response_format, *structured, *guided_json, *guided_regex, *guided_choice, *guided_grammar;
     const json_t *salt, *cache_key, *request_id, *stream_options, *truncation_side;
     int64_t       max_tokens, max_completion_tokens, min_tokens, seed, top_k, truncate, logprobs_n, top_logprobs,
-        prompt_logprobs, priority, kv_priority, n;
+        prompt_logprobs, priority, kv_priority, n, thinking_budget;
     double temperature, top_p, min_p, presence, frequency, repetition;
     bool   logprobs, add_generation, add_generation_set, continue_final, include_stop, skip_special, spaces_between,
         parallel;

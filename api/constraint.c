@@ -259,12 +259,26 @@ static enum status compile(const struct call *c, const struct constraint *k, con
     return st == ST_NOMEM ? api_fail(e, 503, "", "out of memory") : st;
 }
 
-static enum status make_guides(struct call *c, bool again, const char *param, struct api_error *e)
+/* What a choice's tokens are bound by. */
+struct binding {
+    bool form;  /* the answer, behind its reasoning */
+    bool again; /* its calls alone */
+    bool time;  /* the length of its reasoning */
+};
+
+static enum gate_kind gate_of(const struct call *c, struct binding b)
 {
-    enum gate_kind             behind = c->reasons ? GATE_INSIDE : GATE_BEFORE;
-    const struct grammars_text text = { .gated = again || start_of(c) != MARKUP_PLAIN,
-                                        .kind = again ? GATE_CALLS : behind,
+    if (b.again) return GATE_CALLS;
+    if (!b.form) return GATE_NONE;
+    return c->reasons ? GATE_INSIDE : GATE_BEFORE;
+}
+
+static enum status make_guides(struct call *c, struct binding b, const char *param, struct api_error *e)
+{
+    const struct grammars_text text = { .gated = !b.form || start_of(c) != MARKUP_PLAIN,
+                                        .kind = gate_of(c, b),
                                         .reasoning = c->reasons,
+                                        .budget = b.time ? (uint32_t)c->ask.thinking_budget : GATE_UNBOUNDED,
                                         .tools = c->tools };
     struct guide              *first = NULL;
     if (!grammars_hold(c->model->grammars, c->n_choice))
@@ -287,18 +301,25 @@ enum status constraint_prepare(struct call *c, struct api_error *e)
 {
     struct constraint k = { .param = NULL };
     enum status       st = read_all(c, &k, e);
-    bool              again = !st && calls_again(c, &k), bound = k.form.kind || calls_alone(c) || again;
+    struct binding    b = { .form = k.form.kind || calls_alone(c),
+                            .again = !st && calls_again(c, &k),
+                            .time = c->ask.thinking_budget >= 0 };
     const char       *param = calls_alone(c) ? "tool_choice" : k.param;
     if (!k.strict) k.form.schema.ignored = c->schema_ignored;
-    if (again) param = "tools";
-    if (again && !calls_have_marks(&c->model->family->calls))
+    if (b.again) param = "tools";
+    if (!st && b.time && !(c->model->family && c->model->family->calls.think))
+        st =
+            api_fail(e, 400, "thinking_token_budget",
+                     "'thinking_token_budget' needs a model whose reasoning ends with a marker, and this one has none");
+    if (!st && b.again && !calls_have_marks(&c->model->family->calls))
         st = api_fail(
             e, 400, "tools",
             "'strict': true is not supported where 'tool_choice' is \"auto\": this model's calls have no marker "
             "that tells them from text");
-    if (!st && bound) st = compile(c, &k, param, &c->grammar, e);
-    if (!st && bound) st = make_guides(c, again, param, e);
-    if (!st && bound && !again) { /* the grammar says where the text may end */
+    if (!st && (b.form || b.again)) st = compile(c, &k, param, &c->grammar, e);
+    if (!param) param = "thinking_token_budget";
+    if (!st && (b.form || b.again || b.time)) st = make_guides(c, b, param, e);
+    if (!st && b.form) { /* the grammar says where the text may end */
         c->s.min_tokens = 0;
         c->s.ignore_eos = false;
     }

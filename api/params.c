@@ -13,6 +13,7 @@ static void defaults(struct call *c)
         .max_completion_tokens = -1,
         .n = 1,
         .seed = -1,
+        .thinking_budget = -1,
         .truncate = -2,
         .logprobs_n = -1,
         .top_logprobs = -1,

@@ -37,6 +37,8 @@ struct gate_ops {
     enum gate_phase (*push)(struct gate *g, uint32_t token, struct gate_open *open_out);
     /* The text of the grammar is complete, and a free text follows (`again`). */
     void (*restart)(struct gate *g);
+    /* Whether the free text has come to a bound, so that nothing but *token_out may come next. */
+    bool (*forced)(const struct gate *g, uint32_t *token_out);
     /* Writes the markers that may end the free text here, at most GATE_MARKS, and returns how many. */
     uint32_t (*marks)(const struct gate *g, struct gate_mark *out);
     /* A new gate at the beginning of a text, for another choice. NULL: no memory. */

@@ -6,8 +6,8 @@
 #include <string.h>
 
 struct guide {
-    struct gr_match       *match;
-    struct grammar        *grammar;
+    struct gr_match       *match;   /* NULL: no grammar, and all text is free */
+    struct grammar        *grammar; /* or NULL */
     const struct gr_vocab *vocab;
     struct gate           *gate; /* or NULL */
     enum gate_phase        phase;
@@ -84,11 +84,20 @@ static void forbid_wrong_ends(struct guide *u, const struct gate_mark *k)
     }
 }
 
-/* A free text has a mask only where the next token might complete a marker wrongly. */
+static enum guide_state mask_of_one(struct guide *u, uint32_t token)
+{
+    if (token / 32 >= u->n_words) return GUIDE_FAILED;
+    memset(u->mask, 0, u->n_words * sizeof *u->mask);
+    u->mask[token / 32] = 1u << (token % 32);
+    return GUIDE_READY;
+}
+
+/* A free text has a mask only where a token is forced, or the next one might complete a marker wrongly. */
 static enum guide_state free_mask(struct guide *u)
 {
     struct gate_mark mark[GATE_MARKS];
-    uint32_t         n = u->gate->ops->marks(u->gate, mark), n_begun = 0;
+    uint32_t         n = u->gate->ops->marks(u->gate, mark), n_begun = 0, token;
+    if (u->gate->ops->forced(u->gate, &token)) return mask_of_one(u, token);
     for (uint32_t i = 0; i < n; i++) n_begun += mark[i].begun > 0;
     u->plain = !n_begun && !u->gate->n_odd;
     if (u->plain) return GUIDE_READY;
@@ -152,7 +161,7 @@ static struct guide *guide_new(struct grammar *g, const struct gr_vocab *v, stru
     }
     u->match = match;
     u->vocab = v;
-    u->grammar = gr_keep(g);
+    u->grammar = g ? gr_keep(g) : NULL;
     u->n_words = n_words;
     u->n_eos = n_eos;
     u->phase = GATE_BOUND;
@@ -166,8 +175,8 @@ enum status guide_create(struct grammar *g, const struct gr_vocab *v, const uint
 {
     uint32_t most = gr_vocab_n(v);
     for (uint32_t i = 0; i < n_eos; i++) most = eos_id[i] >= most ? eos_id[i] + 1 : most;
-    struct gr_match *m = gr_match_create(g, v);
-    struct guide    *u = m ? guide_new(g, v, m, gr_words(most), eos_id, n_eos) : NULL;
+    struct gr_match *m = g ? gr_match_create(g, v) : NULL;
+    struct guide    *u = m || !g ? guide_new(g, v, m, gr_words(most), eos_id, n_eos) : NULL;
     if (!u) {
         gr_match_free(m);
         if (gate) gate->ops->drop(gate);
@@ -175,8 +184,8 @@ enum status guide_create(struct grammar *g, const struct gr_vocab *v, const uint
     }
     u->gate = gate;
     u->phase = gate ? gate->first : GATE_BOUND;
-    enum status st = gate ? try_marks(u) : ST_OK;
-    if (!st && make_mask(u) == GUIDE_FAILED) st = gr_mask(m, u->mask) ? ST_TOO_LARGE : ST_INVALID;
+    enum status st = gate && m ? try_marks(u) : ST_OK;
+    if (!st && make_mask(u) == GUIDE_FAILED) st = m && gr_mask(m, u->mask) ? ST_TOO_LARGE : ST_INVALID;
     atomic_init(&u->state, GUIDE_READY);
     if (st)
         guide_drop(u);
@@ -187,9 +196,9 @@ enum status guide_create(struct grammar *g, const struct gr_vocab *v, const uint
 
 struct guide *guide_fork(const struct guide *guide)
 {
-    struct gr_match *m = gr_fork(guide->match);
+    struct gr_match *m = guide->match ? gr_fork(guide->match) : NULL;
     struct guide    *u = NULL;
-    if (m) u = guide_new(guide->grammar, guide->vocab, m, guide->n_words, guide->eos_id, guide->n_eos);
+    if (m || !guide->match) u = guide_new(guide->grammar, guide->vocab, m, guide->n_words, guide->eos_id, guide->n_eos);
     if (!u) {
         gr_match_free(m);
         return NULL;
@@ -274,8 +283,9 @@ static void advance(struct guide *u, bool pushed)
 static bool stays_plain(struct guide *u)
 {
     struct gate_mark mark[GATE_MARKS];
+    uint32_t         token;
     push_gate(u);
-    if (u->phase != GATE_FREE) return false;
+    if (u->phase != GATE_FREE || u->gate->ops->forced(u->gate, &token)) return false;
     uint32_t n = u->gate->ops->marks(u->gate, mark);
     for (uint32_t i = 0; i < n; i++)
         if (mark[i].begun) return false;

@@ -5,7 +5,7 @@
  * The engine reads the mask while the guide is ready and posts one token; a thread of the guides then works on it
  * until it is ready again. A guide lives until its submitter has dropped it and no thread works on it.
  * A guide with a gate (gate.h) has no mask while the choice writes freely; then only the ends of a sequence are
- * forbidden. */
+ * forbidden. Where the gate forces a token, the mask has no other. */
 #pragma once
 #include "base/ring.h"
 #include "engine/gate.h"
@@ -22,8 +22,9 @@ enum guide_state {
 
 /* Computes the first mask in the caller, which may take milliseconds. eos_id: [n_eos] copied; these tokens are allowed
  * only where the text may end. The vocabulary must outlive the guide; the guide keeps a reference to the grammar
- * (gr_keep). gate: NULL, or taken over, also on error. Any thread. ST_NOMEM, ST_TOO_LARGE; ST_INVALID: no token of the
- * vocabulary begins a text of the grammar, or none goes on behind the gate. */
+ * (gr_keep). g NULL: nothing is bound but what the gate forces, and the gate leaves all text free. gate: NULL, or taken
+ * over, also on error. Any thread. ST_NOMEM, ST_TOO_LARGE; ST_INVALID: no token of the vocabulary begins a text of the
+ * grammar, or none goes on behind the gate. */
 enum status guide_create(struct grammar *g, const struct gr_vocab *v, const uint32_t *eos_id, uint32_t n_eos,
                          struct gate *gate, struct guide **guide_out);
 /* A new guide, of the caller's, for another choice of the request. `guide` is at the beginning of its text. NULL: no

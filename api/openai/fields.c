@@ -109,6 +109,7 @@ static const struct param rows[] = {
     JSON("tool_choice", ON_CHAT, PARAM_ANY, ask.tool_choice, NULL),
     BOOL("parallel_tool_calls", ON_CHAT, ask.parallel),
     BOOL("include_reasoning", ON_CHAT, ask_reasoning),
+    INT("thinking_token_budget", ON_CHAT, ask.thinking_budget, -1, INT32_MAX, NULL),
     /* not supported yet: neutral values pass */
     LATER("tools", ON_COMPLETION, check_tools),
     LATER("tool_choice", ON_COMPLETION, check_tool_choice),
@@ -122,7 +123,7 @@ static const struct param rows[] = {
     LATER("web_search_options", ON_BOTH, NULL),
     LATER("ec_transfer_params", ON_BOTH, NULL),
     LATER("repetition_detection", ON_BOTH, NULL),
-    LATER("thinking_token_budget", ON_BOTH, check_budget),
+    LATER("thinking_token_budget", ON_COMPLETION, check_budget),
     LATER("logprob_token_ids", ON_BOTH, NULL),
     LATER("stream_interval", ON_BOTH, check_one),
     LATER("return_token_offsets", ON_BOTH, check_false),

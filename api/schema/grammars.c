@@ -168,6 +168,10 @@ enum status grammars_guide(struct grammars *g, struct grammar *grammar, const st
     pthread_mutex_lock(&g->lock); /* who comes meanwhile needs it too */
     enum status st = g->vocab ? ST_OK : make_vocab(g);
     pthread_mutex_unlock(&g->lock);
-    if (!st && text->gated && !(gate = gate_create(&g->gate, text->tools, text->kind, text->reasoning))) st = ST_NOMEM;
+    if (!st && text->gated && text->budget != GATE_UNBOUNDED && !gate_model_stops(&g->gate)) st = ST_INVALID;
+    if (!st && text->gated) {
+        gate = gate_create(&g->gate, text->tools, text->kind, text->reasoning, text->budget);
+        if (!gate) st = ST_NOMEM;
+    }
     return st ? st : guide_create(grammar, g->vocab, g->eos_id, g->n_eos, gate, guide_out);
 }

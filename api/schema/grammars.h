@@ -13,6 +13,7 @@ struct grammars_text {
     bool                      gated;     /* a free text comes before the grammar (api/gate.h) */
     enum gate_kind            kind;      /* then */
     bool                      reasoning; /* the prompt leaves reasoning open */
+    uint32_t                  budget;    /* tokens of reasoning; GATE_UNBOUNDED: as many as there is room for */
     const struct calls_tools *tools;     /* for the gate */
 };
 
@@ -33,6 +34,7 @@ void grammars_give(struct grammars *g, uint32_t n);
 /* Its rules alone, for a text that holds more than the form; errors as in form_rules. */
 enum status grammars_rules(struct grammars *g, const struct form *f, struct gr_rules *r, uint32_t *symbol_out,
                            char err[FORM_ERR]);
-/* Makes a guide for one text of the grammar, with its first mask. Ownership and errors as in guide_create. */
+/* Makes a guide for one text of the grammar (NULL: of GATE_NONE), with its first mask. Ownership and errors as in
+ * guide_create; ST_INVALID, too: no tokens spell the marker that a budget must force. */
 enum status grammars_guide(struct grammars *g, struct grammar *grammar, const struct grammars_text *text,
                            struct guide **guide_out);

@@ -32,7 +32,8 @@ SCRIPTS = {
     "@story": "Once there was END of it",
 }
 XML = {"@weather": "Ivory thoughts</think>\n\n<tool_call>\n<function=get_weather>\n<parameter=city>\nSao \"P\"\n</parameter>\n<parameter=days>\n3\n</parameter>\n"
-                   "</function>\n</tool_call>"}
+                   "</function>\n</tool_call>",
+       "@swans": "Mute swans sing</think>\n\nA poem came out of it."}
 TESTS = []
 
 
@@ -301,6 +302,46 @@ def a_form_begins_behind_the_reasoning(s, x):
         (reason, content, _, _), = formed(server, 3)
         assert "".join(d.get("reasoning", "") for d in frames) == (reason or "")
         assert "".join(d.get("content") or "" for d in frames) == (content or "")
+
+
+@test
+def reasoning_ends_where_its_budget_ends(s, x):
+    """Of a model that begins its reasoning itself, and of one that finds it open in the prompt: as many tokens as the budget
+    allows, then the marker, then what the model goes on with. A larger budget changes nothing."""
+    def asked(server, budget, **more):
+        text = "@weather" if server is s else "@swans"
+        r = server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": text}], "tools": [WEATHER], "temperature": 0,
+                                                 "max_tokens": 300, "return_token_ids": True, "thinking_token_budget": budget, **more})
+        assert r.status == 200, r.json
+        got = r.json
+        for call in (t for c in got["choices"] for t in c["message"].get("tool_calls") or []):
+            del call["id"]
+        return got["choices"], got["usage"]
+
+    def rest(c):
+        return c["message"]["content"], c["message"].get("tool_calls"), c["finish_reason"]
+
+    strict = {"type": "function", "function": dict(WEATHER["function"], strict=True)}
+    for server, begins in ((s, 1), (x, 0)):
+        (free,), usage = asked(server, -1)
+        n_reason = usage["completion_tokens_details"]["reasoning_tokens"] - begins - 1
+        assert n_reason > 3 and asked(server, n_reason)[0] == [free], (n_reason, free)
+        for budget in range(n_reason):
+            (c,), usage = asked(server, budget)
+            assert free["message"]["reasoning"].startswith(c["message"].get("reasoning", "")), (budget, c)
+            assert usage["completion_tokens_details"]["reasoning_tokens"] == budget + begins + 1, (budget, usage)
+            assert rest(c) == rest(free), (budget, c)
+            keep = budget + begins
+            assert c["token_ids"] == free["token_ids"][:keep] + free["token_ids"][n_reason + begins:], (budget, c, free)
+        (c,), _ = asked(server, 2, response_format=FORM, tools=None, temperature=1.2, seed=5)
+        assert c["finish_reason"] == "length" or set(json.loads(c["message"]["content"])) == {"ok", "n"}, c
+        for more in ({"tools": [strict]}, {"tool_choice": "required"}):
+            (c,), usage = asked(server, 2, seed=5, temperature=1.2, **more)
+            assert usage["completion_tokens_details"]["reasoning_tokens"] <= 2 + begins + 1, (more, usage)
+        two, usage = asked(server, 1, n=2, temperature=0.3, seed=7)
+        assert len(two) == 2 and usage["completion_tokens_details"]["reasoning_tokens"] <= 2 * (1 + begins + 1), (two, usage)
+    r = s.post("/v1/completions", {"prompt": "a", "max_tokens": 1, "thinking_token_budget": 4})
+    assert r.status == 400 and r.json["error"]["param"] == "thinking_token_budget", r.json
 
 
 @test

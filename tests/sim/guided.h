@@ -71,12 +71,21 @@ static inline uint32_t guided_marks(const struct gate *base, struct gate_mark *o
     return 1;
 }
 
+static inline bool guided_forced(const struct gate *base, uint32_t *token_out)
+{
+    (void)base;
+    (void)token_out;
+    return false;
+}
+
 static inline void guided_gate_drop(struct gate *g) { free(g); }
 
 static inline struct gate *guided_gate(const struct gate *of)
 {
-    static const struct gate_ops ops = { guided_push, NULL, guided_marks, guided_gate, guided_gate_drop };
-    struct guided_gate          *g = calloc(1, sizeof *g);
+    static const struct gate_ops ops = {
+        guided_push, NULL, guided_forced, guided_marks, guided_gate, guided_gate_drop
+    };
+    struct guided_gate *g = calloc(1, sizeof *g);
     (void)of;
     if (!g) abort();
     g->base = (struct gate){ .ops = &ops, .first = GATE_FREE };

@@ -155,7 +155,7 @@ static struct guide *guide_of(struct family_under_test *k, bool one, enum bound 
     if (callform_rules(r, &f, &calls, &tool, err)) fail_msg("%s: %s", k->calls.row->name, err);
     uint32_t all = markup_answer(r, &k->calls, MARKUP_NONE, calls, start[how]);
     if (gr_build(r, all, &g, why)) fail_msg("%s: %s", k->calls.row->name, why);
-    if (how != PLAIN) gate = gate_create(&k->gate, k->tools, kind[how], how == INSIDE);
+    if (how != PLAIN) gate = gate_create(&k->gate, k->tools, kind[how], how == INSIDE, GATE_UNBOUNDED);
     assert_int_equal(guide_create(g, k->vocab, (uint32_t[]){ END }, 1, gate, &u), ST_OK);
     gr_free(g);
     return u;

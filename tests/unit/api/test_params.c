@@ -128,7 +128,7 @@ static void unsupported_fields_are_refused_by_name(void **state)
         { "\"repetition_detection\":{}", "repetition_detection" },
         { "\"stream_interval\":4", "stream_interval" },
         { "\"response_format\":{\"type\":\"structural_tag\"}", "response_format" },
-        { "\"thinking_token_budget\":5", "thinking_token_budget" },
+        { "\"thinking_token_budget\":5", "thinking_token_budget" }, /* of a model that does not reason */
     };
     for (size_t i = 0; i < sizeof later / sizeof *later; i++) both_refuse(later[i].field, later[i].name);
     completion_refuses("\"suffix\":\"\"", "suffix");

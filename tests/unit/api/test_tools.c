@@ -15,13 +15,14 @@ static struct buf    out;
 
 static int tools_open(void **state)
 {
+    static const uint32_t ends[1] = { EOS };
     world_open(state);
     tmpl_free(world.tmpl);
     world.m.tmpl = world.tmpl = world_tmpl(tool_template);
     family_init(&family, world.tmpl, world.tok, "auto", "auto");
     world.m.family = &family;
     grammars_free(world.m.grammars);
-    world.m.grammars = grammars_create(world.tok, &family.calls, &(uint32_t){ EOS }, 1);
+    world.m.grammars = grammars_create(world.tok, &family.calls, ends, 1);
     return 0;
 }
 
@@ -482,6 +483,41 @@ static void reasoning_begins_where_the_prompt_leaves_it_open(void **state)
     call_free(&c);
 }
 
+static void the_length_of_reasoning_has_a_guide(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *fields;
+        bool        guided;
+    } asked[] = {
+        { "\"thinking_token_budget\":3", true },
+        { "\"thinking_token_budget\":0,\"tools\":[" W "]", true },
+        { "\"thinking_token_budget\":-1", false },
+        { "\"thinking_token_budget\":null", false },
+    };
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
+        struct call c;
+        ask_ok(&c, &dialect_chat, with(&dialect_chat, asked[i].fields));
+        assert_int_equal(c.choice[0].eng.guide != NULL, asked[i].guided);
+        assert_null(c.grammar);
+        call_free(&c);
+    }
+    struct call c; /* the first token of a prompt that leaves reasoning open */
+    ask_ok(&c, &dialect_chat,
+           with(&dialect_chat, "\"thinking_token_budget\":0,\"chat_template_kwargs\":{\"enable_thinking\":true}"));
+    uint32_t        n;
+    const uint32_t *mask = guide_mask(c.choice[0].eng.guide, &n);
+    assert_true(n > 0);
+    for (uint32_t i = 0; i < n; i++) assert_int_equal(mask[i], i == '<' / 32 ? 1u << '<' % 32 : 0);
+    call_free(&c);
+    static const char *const bad[] = { "-2", "1.5", "\"8\"", "true", "2147483648", "{}" };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char field[80];
+        snprintf(field, sizeof field, "\"thinking_token_budget\":%s", bad[i]);
+        chat_refuses(field, "thinking_token_budget");
+    }
+}
+
 static void choices_have_states_of_their_own(void **state)
 {
     (void)state;
@@ -526,6 +562,7 @@ int main(void)
         cmocka_unit_test(stop_strings_are_looked_for_in_text_alone),
         cmocka_unit_test(logprobs_are_those_of_the_text),
         cmocka_unit_test(reasoning_begins_where_the_prompt_leaves_it_open),
+        cmocka_unit_test(the_length_of_reasoning_has_a_guide),
         cmocka_unit_test(choices_have_states_of_their_own),
     };
     return cmocka_run_group_tests(tests, tools_open, world_close);

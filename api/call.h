@@ -100,7 +100,8 @@ enum tools_mode {
 struct call_ask {
     const json_t *model, *messages, *prompt, *stop, *bias, *stop_ids, *allowed_ids, *bad_words, *documents,
         *template_kwargs, *effort, *tools, *tool_choice;
-    const json_t *response_format, *structured, *guided_json, *guided_regex, *guided_choice, *guided_grammar;
+    const json_t *response_format, *structured, *guided_json, *guided_regex, *guided_choice, *guided_grammar,
+        *guided_space;
     const json_t *salt, *cache_key, *request_id, *stream_options, *truncation_side;
     int64_t       max_tokens, max_completion_tokens, min_tokens, seed, top_k, truncate, logprobs_n, top_logprobs,
         prompt_logprobs, priority, kv_priority, n, thinking_budget;

@@ -2,6 +2,7 @@
 #include "api/callform.h"
 #include "api/family.h"
 #include "api/markup.h"
+#include "api/schema/regex.h"
 #include "api/schema/grammars.h"
 #include <stdio.h>
 #include <string.h>
@@ -87,6 +88,19 @@ static enum status read_choice(struct constraint *k, const char *param, const js
     return set(k, FORM_CHOICE, param, v, e);
 }
 
+static enum status read_space(struct constraint *k, const char *param, const json_t *v, struct api_error *e)
+{
+    char        why[REGEX_ERR] = "";
+    const char *text = json_string_value(v);
+    if (!text) return api_fail(e, 400, param, "'%s' must have a regular expression as whitespace pattern", param);
+    if (k->form.schema.space) return api_fail(e, 400, param, "the pattern of white space is given twice");
+    enum status st = regex_is_blank(text, json_string_length(v), why);
+    if (st == ST_INVALID)
+        return api_fail(e, 400, param, "'%s' cannot be served: the pattern of white space, %s", param, why);
+    k->form.schema.space = text;
+    return st;
+}
+
 static enum status read_structured(struct constraint *k, const json_t *v, struct api_error *e)
 {
     static const char field[] = "structured_outputs";
@@ -106,6 +120,8 @@ static enum status read_structured(struct constraint *k, const json_t *v, struct
             st = read_grammar(k, field, value, e);
         else if (!strcmp(key, "json_object"))
             st = json_is_true(value) ? set(k, FORM_OBJECT, field, value, e) : ST_OK;
+        else if (!strcmp(key, "whitespace_pattern"))
+            st = read_space(k, field, value, e);
         else if (!strcmp(key, "disable_any_whitespace"))
             k->form.schema.compact = json_is_true(value);
         else if (!strcmp(key, "disable_additional_properties"))
@@ -132,6 +148,7 @@ static enum status read_all(const struct call *c, struct constraint *k, struct a
     if (!st && a->guided_regex) st = read_regex(k, "guided_regex", a->guided_regex, e);
     if (!st && a->guided_choice) st = read_choice(k, "guided_choice", a->guided_choice, e);
     if (!st && a->guided_grammar) st = read_grammar(k, "guided_grammar", a->guided_grammar, e);
+    if (!st && a->guided_space) st = read_space(k, "guided_whitespace_pattern", a->guided_space, e);
     return st;
 }
 

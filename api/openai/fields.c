@@ -94,6 +94,7 @@ static const struct param rows[] = {
     JSON("guided_regex", ON_BOTH, PARAM_STRING, ask.guided_regex, NULL),
     JSON("guided_choice", ON_BOTH, PARAM_ARRAY, ask.guided_choice, NULL),
     JSON("guided_grammar", ON_BOTH, PARAM_STRING, ask.guided_grammar, NULL),
+    JSON("guided_whitespace_pattern", ON_BOTH, PARAM_STRING, ask.guided_space, NULL),
     /* who asks */
     INT("priority", ON_BOTH, ask.priority, -1000, 1000, check_priority),
     JSON("request_id", ON_BOTH, PARAM_STRING, ask.request_id, check_request_id),
@@ -148,6 +149,5 @@ static const struct param rows[] = {
     IGNORED("vllm_xargs", PARAM_OBJECT),
     IGNORED("session_id", PARAM_STRING),
     IGNORED("guided_decoding_backend", PARAM_STRING),
-    IGNORED("guided_whitespace_pattern", PARAM_STRING),
 };
 const struct param_fields openai_fields = { rows, sizeof rows / sizeof *rows };

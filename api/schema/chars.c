@@ -69,13 +69,15 @@ static uint32_t range_json(struct rx *x, uint32_t from, uint32_t to)
     return plain <= to ? rx_or2(x, r, rx_of_chars(x, plain, to)) : r;
 }
 
+uint32_t chars_range_rx(struct rx *x, uint32_t from, uint32_t to, bool json)
+{
+    return json ? range_json(x, from, to) : rx_of_chars(x, from, to);
+}
+
 uint32_t chars_rx(struct rx *x, const struct chars *c, bool json)
 {
     uint32_t r = RX_NONE;
-    for (uint32_t i = 0; i < c->n; i++) {
-        uint32_t from = c->range[i].from, to = c->range[i].to;
-        r = rx_or2(x, r, json ? range_json(x, from, to) : rx_of_chars(x, from, to));
-    }
+    for (uint32_t i = 0; i < c->n; i++) r = rx_or2(x, r, chars_range_rx(x, c->range[i].from, c->range[i].to, json));
     return r;
 }
 

@@ -20,6 +20,8 @@ void chars_invert(struct chars *c); /* c becomes the set of all other characters
 /* Expression of one character of the set. json: spelled as inside the quotes of a JSON string: raw, except '"', '\\'
  * and control characters, which have one spelling each: the short escape if there is one, else \u00XX. */
 uint32_t chars_rx(struct rx *x, const struct chars *c, bool json);
+/* The same of the characters from .. to, both included. */
+uint32_t chars_range_rx(struct rx *x, uint32_t from, uint32_t to, bool json);
 /* Expression of any one character. */
 uint32_t chars_any(struct rx *x, bool json);
 /* Expression of these characters in a row; ill-formed UTF-8 is taken byte by byte. */

@@ -1,17 +1,21 @@
 #include "api/schema/regex.h"
 #include "api/schema/chars.h"
+#include "api/token/tok_set.h"
 #include "base/utf8.h"
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+enum { PROPERTY_RANGES_MAX = 1 << 16 };
 
 struct parser {
     struct rx        *x;
     const char       *s;
     size_t            n, at;
     struct regex_form form;
-    uint32_t          depth;
-    bool              fold, dot_all; /* flags i and s */
+    uint32_t          depth, n_range; /* n_range: of characters, that properties have named */
+    bool              fold, dot_all;  /* flags i and s */
     bool              failed;
     char             *err;
 };
@@ -120,7 +124,7 @@ static uint32_t take_escape(struct parser *p)
     if (take(p, "0")) return 0;
     if ((c >= '1' && c <= '9') || c == 'k') return fail(p, "back-references are not supported");
     if (c == 'b' || c == 'B') return fail(p, "\\%c is not supported", c);
-    if (c == 'p' || c == 'P') return fail(p, "\\%c{..} is not supported", c);
+    if (c == 'p' || c == 'P') return fail(p, "a range cannot end in \\%c{..}", c);
     if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) return fail(p, "\\%c is unknown", c);
     return take_char(p);
 }
@@ -137,9 +141,59 @@ static void add_range(struct parser *p, struct chars *c, uint32_t from, uint32_t
 }
 
 static bool is_kind(int c) { return c > 0 && strchr("dDwWsS", c) != NULL; }
+static bool is_property(int c) { return c == 'p' || c == 'P'; }
 
-/* A class or one character of it: true with *cp, false if it was a kind, which was added. */
-static bool take_member(struct parser *p, struct chars *c, uint32_t *cp)
+/* p{Name} or P{Name}, the backslash taken: adds the characters with that property of Unicode, or without it. */
+static void take_property(struct parser *p, struct tok_set *set)
+{
+    static const char *const before[] = { "gc=", "General_Category=", "sc=", "Script=" };
+    size_t                   from = p->at;
+    bool                     inverted = p->s[p->at++] == 'P';
+    const char              *end = memchr(p->s + p->at, '}', p->n - p->at);
+    struct tok_set           one = { 0 };
+    if (!take(p, "{") || !end) {
+        fail(p, "\\%c needs the name of a property in braces", inverted ? 'P' : 'p');
+        return;
+    }
+    for (size_t i = 0; i < sizeof before / sizeof *before; i++)
+        if (take(p, before[i])) break;
+    const char *name = p->s + p->at;
+    size_t      n = (size_t)(end - p->s) - p->at;
+    if (n == 3 && !memcmp(name, "Any", 3)) {
+        tok_set_add(&one, 0, TOK_CODE_MAX);
+    } else if (!n || name[0] == '^' || !tok_set_add_property(&one, name, n)) {
+        p->at = from;
+        fail(p, "no property is called '%.*s'", n < 40 ? (int)n : 40, name);
+    }
+    p->at = p->failed ? p->at : (size_t)(end - p->s) + 1;
+    tok_set_sort(&one);
+    if (p->fold) tok_set_fold(&one);
+    if (inverted) tok_set_invert(&one);
+    p->n_range += one.n;
+    if (p->n_range > PROPERTY_RANGES_MAX) fail(p, "properties of more than %d ranges in all", PROPERTY_RANGES_MAX);
+    tok_set_add_set(set, &one);
+    tok_set_free(&one);
+}
+
+/* Expression of one character of a set, which is freed. */
+static uint32_t finish_set(struct parser *p, struct tok_set *set, bool inverted)
+{
+    tok_set_sort(set);
+    if (inverted) tok_set_invert(set);
+    uint32_t *one = malloc((set->n + 1) * sizeof *one), r = RX_NONE;
+    for (uint32_t i = 0; one && !p->failed && i < set->n; i++)
+        one[i] = chars_range_rx(p->x, set->range[i].from, set->range[i].to, p->form.json);
+    if (one && !set->failed && !p->failed)
+        r = rx_or(p->x, one, set->n);
+    else
+        fail(p, "out of memory");
+    free(one);
+    tok_set_free(set);
+    return r;
+}
+
+/* A class or one character of it: true with *cp, false if it was a kind or a property, which was added. */
+static bool take_member(struct parser *p, struct chars *c, struct tok_set *set, uint32_t *cp)
 {
     if (!take(p, "\\")) {
         *cp = take_char(p);
@@ -147,6 +201,10 @@ static bool take_member(struct parser *p, struct chars *c, uint32_t *cp)
     }
     if (is_kind(peek(p))) {
         add_kind(c, p->s[p->at++]);
+        return false;
+    }
+    if (is_property(peek(p))) {
+        take_property(p, set);
         return false;
     }
     *cp = take(p, "b") ? 8 : take_escape(p);
@@ -159,24 +217,37 @@ static uint32_t finish_class(struct parser *p, struct chars *c)
     return chars_rx(p->x, c, p->form.json);
 }
 
-static uint32_t parse_class(struct parser *p)
+/* Its members, up to the bracket. */
+static void take_members(struct parser *p, struct chars *c, struct tok_set *set)
 {
-    struct chars c = { .n = 0 };
-    bool         inverted = take(p, "^");
     while (more(p) && peek(p) != ']') {
         uint32_t from, to;
-        if (!take_member(p, &c, &from)) continue;
+        if (!take_member(p, c, set, &from)) continue;
         to = from;
         if (peek(p) == '-' && p->at + 1 < p->n && p->s[p->at + 1] != ']') {
             p->at++;
-            if (!take_member(p, &c, &to)) return fail(p, "a range ends in a class");
-            if (to < from) return fail(p, "a range runs backwards");
+            if (!take_member(p, c, set, &to)) fail(p, "a range ends in a class");
+            if (to < from) fail(p, "a range runs backwards");
         }
-        add_range(p, &c, from, to);
+        add_range(p, c, from, to);
     }
-    if (!take(p, "]")) return fail(p, "']' is missing");
-    if (inverted) chars_invert(&c);
-    return finish_class(p, &c);
+    if (!take(p, "]")) fail(p, "']' is missing");
+}
+
+static uint32_t parse_class(struct parser *p)
+{
+    struct chars   c = { .n = 0 };
+    struct tok_set set = { 0 };
+    bool           inverted = take(p, "^");
+    take_members(p, &c, &set);
+    if (set.n == 0) {
+        tok_set_free(&set);
+        if (inverted) chars_invert(&c);
+        return finish_class(p, &c);
+    }
+    if (c.full) fail(p, "a class of more than %d ranges", CHARS_RANGES);
+    for (uint32_t i = 0; i < c.n; i++) tok_set_add(&set, c.range[i].from, c.range[i].to);
+    return finish_set(p, &set, inverted);
 }
 
 static uint32_t parse_dot(struct parser *p)
@@ -251,6 +322,11 @@ static uint32_t parse_atom(struct parser *p)
         struct chars c = { .n = 0 };
         add_kind(&c, p->s[p->at++]);
         return finish_class(p, &c);
+    }
+    if (is_property(peek(p))) {
+        struct tok_set set = { 0 };
+        take_property(p, &set);
+        return finish_set(p, &set, false);
     }
     uint32_t cp = take_escape(p);
     return p->failed ? (uint32_t)RX_NONE : one_char(p, cp);
@@ -363,4 +439,28 @@ enum status regex_rx(struct rx *x, const char *s, size_t n, struct regex_form fo
     if (p.failed) return ST_INVALID;
     *rx_out = r;
     return ST_OK;
+}
+
+enum status regex_is_blank(const char *s, size_t n, char err[REGEX_ERR])
+{
+    const struct rx_limits  limits = { .node_max = 10000, .fuel = 100000, .depth_max = 500 };
+    const struct regex_form whole = { .search = false };
+    struct rx              *x = rx_create(&limits);
+    struct rx_class         blank = { { 0 } };
+    uint8_t                 kind[256];
+    uint32_t                r = RX_NONE;
+    if (!x) return ST_NOMEM;
+    enum status st = regex_rx(x, s, n, whole, &r, err);
+    for (const char *c = " \t\r\n"; *c; c++) rx_class_add(&blank, (unsigned char)*c, (unsigned char)*c);
+    uint32_t other = rx_and2(x, r, rx_not(x, rx_repeat(x, rx_of_class(x, &blank), 0, RX_MANY)));
+    rx_kinds(x, kind);
+    bool good = !st && r != RX_NONE && rx_is_void(x, other);
+    if (rx_status(x) == ST_TOO_LARGE) snprintf(err, REGEX_ERR, "it is too large");
+    if (!st && !good && !rx_status(x)) snprintf(err, REGEX_ERR, "it matches more than blanks, tabs and line breaks");
+    if (rx_status(x) == ST_NOMEM)
+        st = ST_NOMEM;
+    else if (!good || rx_status(x))
+        st = ST_INVALID;
+    rx_free(x);
+    return st;
 }

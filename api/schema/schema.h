@@ -9,9 +9,10 @@
 enum { SCHEMA_ERR = 500, SCHEMA_IGNORED = 200, SCHEMA_NODES_MAX = 50000, SCHEMA_DEPTH_MAX = 400 };
 
 struct schema_form {
-    bool  compact; /* no white space anywhere */
-    bool  closed;  /* objects without additionalProperties allow no further properties */
-    char *ignored; /* [SCHEMA_IGNORED], "" at first: takes the names of keywords that are ignored; NULL: strict */
+    bool        compact; /* no white space anywhere */
+    bool        closed;  /* objects without additionalProperties allow no further properties */
+    const char *space;   /* between tokens: an expression that regex_is_blank; NULL: as the design page says */
+    char       *ignored; /* [SCHEMA_IGNORED], "" at first: takes the names of keywords that are ignored; NULL: strict */
 };
 
 /* Adds rules to r; *symbol_out: the symbol of all values that the schema accepts. ST_INVALID: err has the JSON

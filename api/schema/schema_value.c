@@ -1,5 +1,6 @@
 /* schema_value: constants of a schema, each in its only spelling, and the white space between tokens. */
 #include "api/schema/chars.h"
+#include "api/schema/regex.h"
 #include "api/schema/schema_impl.h"
 #include <string.h>
 
@@ -9,6 +10,11 @@ uint32_t schema_space(struct schema *s)
 {
     if (s->form.compact) return RX_EMPTY;
     if (s->space) return s->space;
+    if (s->form.space) {
+        const struct regex_form whole = { .search = false };
+        char                    err[REGEX_ERR]; /* regex_is_blank has seen to it */
+        if (!regex_rx(s->x, s->form.space, strlen(s->form.space), whole, &s->space, err)) return s->space;
+    }
     uint32_t line = rx_of_byte(s->x, '\n'), blank = rx_of_byte(s->x, ' ');
     uint32_t any[] = { RX_EMPTY, blank, rx_cat(s->x, line, rx_repeat(s->x, blank, 0, 32)),
                        rx_cat(s->x, line, rx_repeat(s->x, rx_of_byte(s->x, '\t'), 1, 8)) };

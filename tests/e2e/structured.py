@@ -13,6 +13,7 @@ import random
 import re
 import sys
 import threading
+import unicodedata
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
@@ -175,6 +176,13 @@ def regular_expressions_and_choices_hold(w):
     text, finish, _ = ask(s, "Hello", {"structured_outputs": {"json": {"type": "object", "required": ["a"], "properties": {"a": {"const": [1, {"b": 2}]}}},
                                                              "disable_any_whitespace": True}})
     assert text == '{"a":[1,{"b":2}]}' and finish == "stop", (text, finish)
+    for pattern, want in (("\\t", '{\t"a"\t:\t[\t1\t,\t2\t]\t}'), ("", '{"a":[1,2]}')):
+        value = {"type": "object", "required": ["a"], "properties": {"a": {"const": [1, 2]}}}
+        for fields in ({"structured_outputs": {"json": value, "whitespace_pattern": pattern}}, {"guided_json": value, "guided_whitespace_pattern": pattern}):
+            text, finish, _ = ask(s, "Hello", fields)
+            assert text == want and finish == "stop", (pattern, text, finish)
+    text, finish, _ = ask(s, "Hello", {"guided_regex": "\\p{Lu}\\p{Ll}{2,4}[^\\P{Nd}0-8]"})
+    assert finish != "stop" or (text[0].isupper() and text[1:-1].islower() and unicodedata.category(text[-1]) == "Nd"), text
 
 
 @test

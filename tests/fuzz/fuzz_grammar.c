@@ -32,17 +32,19 @@ static const struct gr_limits small = { .rx = { .node_max = 50000, .fuel = 50000
 
 static struct grammar *compile(uint8_t form, const char *text, size_t n)
 {
-    struct gr_rules *r = gr_rules_create(&small);
-    struct grammar  *g = NULL;
-    char             err[SCHEMA_ERR] = "", ignored[SCHEMA_IGNORED] = "";
-    uint32_t         symbol = 0, rx;
-    enum status      st = ST_INVALID;
+    struct gr_rules   *r = gr_rules_create(&small);
+    struct grammar    *g = NULL;
+    char               err[SCHEMA_ERR] = "", ignored[SCHEMA_IGNORED] = "";
+    uint32_t           symbol = 0, rx;
+    enum status        st = ST_INVALID;
+    struct schema_form asked = { .compact = form & 2,
+                                 .closed = form & 4,
+                                 .space = form & 16 ? "[ \\n]?" : NULL,
+                                 .ignored = form & 8 ? ignored : NULL };
     if (form & 1) {
         struct json_error je;
         json_t           *schema = json_parse(text, n, 0, &je);
-        if (schema)
-            st = schema_rules(r, schema, (struct schema_form){ form & 2, form & 4, form & 8 ? ignored : NULL }, &symbol,
-                              err);
+        if (schema) st = schema_rules(r, schema, asked, &symbol, err);
         if (schema && st && !*err) abort();
         json_decref(schema);
     } else {

@@ -498,9 +498,18 @@ static void a_form_of_the_answer_is_checked_before_anything_is_computed(void **s
           "response_format" },
         { "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"a\",\"schema\":{\"$ref\":\"#\"}}}",
           "response_format" },
+        { "\"guided_json\":{},\"guided_whitespace_pattern\":\"[a ]*\"", "guided_whitespace_pattern" },
+        { "\"guided_json\":{},\"guided_whitespace_pattern\":\"\\\\s*\"", "guided_whitespace_pattern" },
+        { "\"guided_json\":{},\"guided_whitespace_pattern\":\"(\"", "guided_whitespace_pattern" },
+        { "\"guided_json\":{},\"guided_whitespace_pattern\":5", "guided_whitespace_pattern" },
+        { "\"structured_outputs\":{\"json\":{},\"whitespace_pattern\":\"(a|){0,60000}\"}", "structured_outputs" },
+        { "\"structured_outputs\":{\"json\":{},\"whitespace_pattern\":\" \"},\"guided_whitespace_pattern\":\" \"",
+          "guided_whitespace_pattern" },
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) both_refuse(bad[i].field, bad[i].name);
     static const char *const good[] = {
+        "\"guided_json\":{},\"guided_whitespace_pattern\":\"[ \\n]?\"",
+        "\"structured_outputs\":{\"json_object\":true,\"whitespace_pattern\":\"[\\\\n\\\\t ]*\"}",
         "\"structured_outputs\":{\"regex\":\"a\"}",
         "\"structured_outputs\":{\"choices\":[\"a\",\"ab\"]}",
         "\"structured_outputs\":{\"json\":\"{}\",\"disable_any_whitespace\":true,\"_backend\":\"x\",\"grammar\":null}",

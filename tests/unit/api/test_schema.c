@@ -1,12 +1,14 @@
 #include "api/schema/schema.h"
 #include "grammar_world.h"
 
+static const char *space; /* the pattern of white space; NULL: none is given */
+
 static struct grammar *grammar_of(const char *text, char *err)
 {
     struct json_error  je;
     struct gr_rules   *r = gr_rules_create(&gr_limits_default);
     struct grammar    *g = NULL;
-    struct schema_form form = { .compact = false };
+    struct schema_form form = { .compact = false, .space = space };
     uint32_t           symbol;
     json_t            *schema = json_parse(text, strlen(text), 0, &je);
     if (!schema) fail_msg("%s: %s", text, je.text);
@@ -34,6 +36,27 @@ static void check(const struct row *row, size_t n)
             if (verdict(g, row[i].no[k]) == 'y') fail_msg("%s takes %s", row[i].schema, row[i].no[k]);
         gr_free(g);
     }
+}
+
+static void white_space_is_what_its_pattern_says(void **state)
+{
+    (void)state;
+    static const char schema[] = "{\"properties\":{\"a\":{\"const\":[1,{\"b\":2}]},\"c\":{}},\"required\":[\"a\"]}";
+    static const struct row usual[] = { { schema,
+                                          { "{\"a\":[1,{\"b\":2}]}", "{ \"a\": [1, {\"b\":2}]}" },
+                                          { "{  \"a\":[1,{\"b\":2}]}", "{\"a\":\t[1,{\"b\":2}]}" } } };
+    static const struct row wide[] = { { schema,
+                                         { "{\"a\":[1,{\"b\":2}]}", "{  \"a\":   [1,    {\"b\":2}]}" },
+                                         { "{\"a\":\n[1,{\"b\":2}]}", " {\"a\":[1,{\"b\":2}]}" } } };
+    static const struct row one[] = {
+        { schema, { "{\t\"a\"\t:\t[\t1\t,\t{\t\"b\"\t:\t2\t}\t]\t}" }, { "{\"a\":[1,{\"b\":2}]}" } }
+    };
+    check(usual, 1);
+    space = " *";
+    check(wide, 1);
+    space = "\t";
+    check(one, 1);
+    space = NULL;
 }
 
 static void scalars_are_what_their_keywords_say(void **state)
@@ -363,6 +386,7 @@ static void a_schema_made_to_hurt_ends(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(white_space_is_what_its_pattern_says),
         cmocka_unit_test(scalars_are_what_their_keywords_say),
         cmocka_unit_test(formats_are_enforced),
         cmocka_unit_test(arrays_and_objects_have_their_parts),

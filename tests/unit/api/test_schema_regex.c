@@ -93,6 +93,35 @@ static void within_json_characters_are_spelled_as_strings_spell_them(void **stat
     check(rows, ARRAY_N(rows), (struct regex_form){ false, true });
 }
 
+/* a, e with an accent, capital omega, Greek and Cyrillic letters, an Arabic digit, a letter beyond 16 bits, an emoji */
+static void characters_are_named_by_their_properties(void **state)
+{
+    (void)state;
+    static const struct row rows[] = {
+        { "\\p{L}+",
+          { "a\xc3\xa9", "\xce\xa9\xd0\xb6", "\xf0\x90\x90\x80" },
+          { "", "1", "_", "a ", "\xd9\xa3", "\xf0\x9f\x98\x80" } },
+        { "\\p{Letter}\\p{Lu}\\p{Lowercase_Letter}", { "aBc", "\xce\xa9\xce\xa9\xd0\xb6" }, { "abc", "aBC" } },
+        { "\\p{gc=Nd}+", { "1\xd9\xa3" }, { "a", "\xc2\xb2" } },
+        { "^\\P{L}$", { "1", " ", "\xf0\x9f\x98\x80", "\n" }, { "a", "\xd0\xb6", "\xed\xa0\x80" } },
+        { "\\p{Script=Greek}+|\\p{sc=Cyrillic}", { "\xce\xa9\xce\xb1", "\xd0\xb6" }, { "a", "\xd0\xb6\xd0\xb6" } },
+        { "[\\p{L}\\d_-]+", { "a_1-\xd0\xb6" }, { "a.", "" } },
+        { "[^\\p{L}b-d1]", { "2", "\xf0\x9f\x98\x80" }, { "a", "1", "\xd0\xb6" } },
+        { "[^\\P{Lu}A]", { "B", "\xce\xa9" }, { "A", "a", "1" } },
+        { "[\\P{L}\\p{Lu}]", { "B", "1" }, { "b" } },
+        { "(?i)\\p{Lu}", { "a", "B", "\xcf\x89" }, { "1" } },
+        { "\\p{Any}", { "a", "\n", "\xf4\x8f\xbf\xbf" }, { "", "ab" } },
+        { "\\p{ASCII}{2}", { "a~" }, { "a\xc3\xa9" } },
+        { "\\p{Emoji_Presentation}", { "\xf0\x9f\x98\x80" }, { "a", "1" } },
+    };
+    static const struct row json[] = {
+        { "\\p{Cc}", { "\\n", "\\u0001", "\x7f" }, { "\n", "n", "a" } },
+        { "\\p{Po}", { "\\\"", "\\\\", "!" }, { "\"", "\\", "a" } },
+    };
+    check(rows, ARRAY_N(rows), (struct regex_form){ false, false });
+    check(json, ARRAY_N(json), (struct regex_form){ false, true });
+}
+
 static void what_no_automaton_can_do_is_refused(void **state)
 {
     (void)state;
@@ -105,7 +134,10 @@ static void what_no_automaton_can_do_is_refused(void **state)
         { "[a", "']' is missing" },        { "*a", "nothing stands before" },
         { "[z-a]", "runs backwards" },     { "a{5,2}", "from more to less" },
         { "a{70000}", "more than 65536" }, { "a^b", "at the ends" },
-        { "\\p{L}", "not supported" },     { "\\q", "unknown" },
+        { "\\p{Letters}", "no property" }, { "\\q", "unknown" },
+        { "\\pL", "in braces" },           { "\\P{", "in braces" },
+        { "\\p{}", "no property" },        { "[a-\\p{L}]", "ends in a class" },
+        { "\\p{^L}", "no property" },      { "\\p{scx=Greek}", "no property" },
         { "a\\", "at the end" },           { "\\u{110000}", "code point" },
         { "\\xg1", "hexadecimal" },        { "(?m)a", "flags" },
     };
@@ -120,8 +152,10 @@ static void what_no_automaton_can_do_is_refused(void **state)
 static void what_is_made_to_hurt_ends(void **state)
 {
     (void)state;
-    static const char *const piece[] = { "(",       "a?", "(a{0,65536}){0,65536}", "[^a]|", "((a|b)*c|", "(?=a)",
-                                         "a{1000}", "\\x" };
+    static const char *const piece[] = {
+        "(",   "a?",     "(a{0,65536}){0,65536}", "[^a]|",      "((a|b)*c|", "(?=a)", "a{1000}",
+        "\\x", "\\p{L}", "[\\P{Ll}\\P{Nd}",       "[^\\p{Lu}]?"
+    };
     for (size_t i = 0; i < ARRAY_N(piece); i++) {
         size_t n = 60000, len = strlen(piece[i]);
         char  *text = malloc(n + 1), err[REGEX_ERR] = "";
@@ -141,6 +175,7 @@ int main(void)
         cmocka_unit_test(a_regular_expression_takes_its_texts),
         cmocka_unit_test(a_pattern_is_found_anywhere),
         cmocka_unit_test(within_json_characters_are_spelled_as_strings_spell_them),
+        cmocka_unit_test(characters_are_named_by_their_properties),
         cmocka_unit_test(what_no_automaton_can_do_is_refused),
         cmocka_unit_test(what_is_made_to_hurt_ends),
     };

@@ -33,23 +33,36 @@ static enum status set(struct constraint *k, enum form_kind kind, const char *pa
     return ST_OK;
 }
 
-/* A schema as an object or as its text. */
+/* A form's JSON, which may be given as its text. */
+static enum status read_json(struct constraint *k, const char *param, const json_t **v, struct api_error *e)
+{
+    struct json_error why;
+    if (!json_is_string(*v) || k->form.kind) return ST_OK; /* another form is given already: set says so */
+    k->parsed = json_parse(json_string_value(*v), json_string_length(*v), 0, &why);
+    if (!k->parsed) return api_fail(e, 400, param, "'%s' is not JSON: %s at byte %zu", param, why.text, why.offset);
+    *v = k->parsed;
+    return ST_OK;
+}
+
 static enum status set_schema(struct constraint *k, const char *param, const json_t *v, struct api_error *e)
 {
-    if (json_is_string(v)) {
-        struct json_error why;
-        k->parsed = json_parse(json_string_value(v), json_string_length(v), 0, &why);
-        if (!k->parsed) return api_fail(e, 400, param, "'%s' is not JSON: %s at byte %zu", param, why.text, why.offset);
-        v = k->parsed;
-    }
+    enum status st = read_json(k, param, &v, e);
+    if (st || k->form.kind) return st ? st : set(k, FORM_SCHEMA, param, v, e);
     if (!json_is_object(v) && !json_is_boolean(v)) return api_fail(e, 400, param, "'%s' must be a JSON schema", param);
     return set(k, FORM_SCHEMA, param, v, e);
+}
+
+static enum status set_tags(struct constraint *k, const char *param, const json_t *v, struct api_error *e)
+{
+    enum status st = read_json(k, param, &v, e);
+    return st ? st : set(k, FORM_TAGS, param, v, e);
 }
 
 static enum status read_format(struct constraint *k, const json_t *v, struct api_error *e)
 {
     const json_t *type = json_object_get(v, "type"), *named = json_object_get(v, "json_schema");
     if (json_str_is(type, "json_object")) return set(k, FORM_OBJECT, "response_format", v, e);
+    if (json_str_is(type, "structural_tag")) return set_tags(k, "response_format", v, e);
     if (!json_str_is(type, "json_schema")) return ST_OK; /* text: check_format has seen to the rest */
     const json_t *name = json_object_get(named, "name"), *schema = json_object_get(named, "schema");
     const char   *text = json_string_value(name);
@@ -118,6 +131,8 @@ static enum status read_structured(struct constraint *k, const json_t *v, struct
             st = read_choice(k, field, value, e);
         else if (!strcmp(key, "grammar"))
             st = read_grammar(k, field, value, e);
+        else if (!strcmp(key, "structural_tag"))
+            st = set_tags(k, field, value, e);
         else if (!strcmp(key, "json_object"))
             st = json_is_true(value) ? set(k, FORM_OBJECT, field, value, e) : ST_OK;
         else if (!strcmp(key, "whitespace_pattern"))
@@ -129,12 +144,14 @@ static enum status read_structured(struct constraint *k, const json_t *v, struct
         else if (key[0] != '_') /* vLLM's own, of a client that sends its whole object */
             st = api_fail(
                 e, 400, field,
-                "'structured_outputs.%.40s' is not supported, allowed are json, regex, choice, grammar and json_object",
+                "'structured_outputs.%.40s' is not supported, allowed are json, regex, choice, grammar, json_object and "
+                "structural_tag",
                 key);
     }
     if (!st && !k->form.kind)
         return api_fail(e, 400, field,
-                        "'structured_outputs' needs one of json, regex, choice, grammar and json_object");
+                        "'structured_outputs' needs one of json, regex, choice, grammar, json_object and "
+                        "structural_tag");
     return st;
 }
 

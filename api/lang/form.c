@@ -1,6 +1,7 @@
 #include "api/lang/form.h"
 #include "api/lang/gbnf.h"
 #include "api/lang/lark.h"
+#include "api/lang/tags.h"
 #include "api/schema/regex.h"
 #include <stdlib.h>
 
@@ -34,6 +35,7 @@ enum status form_rules(const struct form *f, const struct ebnf_tokens *tokens, s
     switch (f->kind) {
     case FORM_SCHEMA: return schema_rules(r, f->value, f->schema, symbol_out, err);
     case FORM_GRAMMAR: return of_grammar(r, f->value, tokens, symbol_out, err);
+    case FORM_TAGS: return tags_rules(r, f->value, tokens, f->schema, symbol_out, err);
     case FORM_OBJECT: *symbol_out = schema_any_object(r, f->schema); return ST_OK;
     case FORM_REGEX:
         st = regex_rx(gr_rx(r), json_string_value(f->value), json_string_length(f->value),

@@ -3,13 +3,13 @@
 #include "api/lang/ebnf.h"
 #include "api/schema/schema.h"
 
-enum form_kind { FORM_NONE, FORM_OBJECT, FORM_SCHEMA, FORM_REGEX, FORM_CHOICE, FORM_GRAMMAR };
+enum form_kind { FORM_NONE, FORM_OBJECT, FORM_SCHEMA, FORM_REGEX, FORM_CHOICE, FORM_GRAMMAR, FORM_TAGS };
 enum { FORM_ERR = 500 };
 
 struct form {
     enum form_kind     kind;
-    const json_t      *value;  /* a schema; a list of texts; else a text */
-    struct schema_form schema; /* of FORM_OBJECT and FORM_SCHEMA */
+    const json_t      *value;  /* a schema; a list of texts; structural tags (tags.h); else a text */
+    struct schema_form schema; /* of FORM_OBJECT, FORM_SCHEMA and FORM_TAGS */
 };
 
 /* tokens: the special tokens that a grammar may name. ST_INVALID: err has one line that says where and why;

@@ -305,6 +305,33 @@ def a_form_begins_behind_the_reasoning(s, x):
 
 
 @test
+def parts_of_a_free_text_have_a_form(s, x):
+    """Structural tags in both spellings, and as text: the model's own call is bound where it begins, and other text is free."""
+    value = {"type": "object", "properties": {"city": {"enum": ["Oslo", "Lima"]}}, "required": ["city"]}
+    begin, end = '<tool_call>\n{"name": "get_weather", "arguments": ', "}\n</tool_call>"
+    new = {"type": "structural_tag", "format": {"type": "triggered_tags", "triggers": ["<tool_call>"],
+                                                "tags": [{"type": "tag", "begin": begin, "content": {"type": "json_schema", "json_schema": value}, "end": end}]}}
+    old = {"type": "structural_tag", "triggers": ["<tool_call>"], "structures": [{"begin": begin, "schema": value, "end": end}]}
+    n_tag = 0
+    for fields in ({"response_format": new}, {"response_format": old}, {"structured_outputs": {"structural_tag": json.dumps(new)}}):
+        for text, seed in [("@both", 0)] + [(t, k) for t in ("@both", "@wrong", "@sunny") for k in range(4)]:
+            r = s.post("/v1/chat/completions", {"messages": [{"role": "user", "content": text}], "temperature": 0.4 if seed else 0, "seed": seed,
+                                                "max_tokens": 300, "skip_special_tokens": False, **fields})
+            assert r.status == 200, r.json
+            (c,) = r.json["choices"]
+            assert text != "@sunny" or seed or c["message"]["content"] == SCRIPTS[text], c
+            parts = (c["message"]["content"] or "").split("<tool_call>")[1:]
+            for part in parts if c["finish_reason"] == "stop" else parts[:-1]:
+                assert "<tool_call>" + part[:len(begin) - 11] == begin and end in part, (fields, part)
+                assert json.loads(part[len(begin) - 11:part.index(end)])["city"] in ("Oslo", "Lima"), part
+                n_tag += 1
+    assert n_tag >= 6, n_tag
+    r = s.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "@both"}],
+                                        "response_format": {"type": "structural_tag", "format": {"type": "tag", "begin": "a", "content": {"type": "odd"}, "end": ""}}})
+    assert r.status == 400 and r.json["error"]["param"] == "response_format" and "at '/format/content'" in r.json["error"]["message"], r.json
+
+
+@test
 def reasoning_ends_where_its_budget_ends(s, x):
     """Of a model that begins its reasoning itself, and of one that finds it open in the prompt: as many tokens as the budget
     allows, then the marker, then what the model goes on with. A larger budget changes nothing."""

@@ -127,7 +127,6 @@ static void unsupported_fields_are_refused_by_name(void **state)
         { "\"modalities\":[\"audio\"]", "modalities" },
         { "\"repetition_detection\":{}", "repetition_detection" },
         { "\"stream_interval\":4", "stream_interval" },
-        { "\"response_format\":{\"type\":\"structural_tag\"}", "response_format" },
         { "\"thinking_token_budget\":5", "thinking_token_budget" }, /* of a model that does not reason */
     };
     for (size_t i = 0; i < sizeof later / sizeof *later; i++) both_refuse(later[i].field, later[i].name);
@@ -502,12 +501,20 @@ static void a_form_of_the_answer_is_checked_before_anything_is_computed(void **s
         { "\"guided_json\":{},\"guided_whitespace_pattern\":\"\\\\s*\"", "guided_whitespace_pattern" },
         { "\"guided_json\":{},\"guided_whitespace_pattern\":\"(\"", "guided_whitespace_pattern" },
         { "\"guided_json\":{},\"guided_whitespace_pattern\":5", "guided_whitespace_pattern" },
+        { "\"guided_json\":\"{}\",\"guided_regex\":\"a\",\"structured_outputs\":{\"json\":\"{}\"}", "guided_json" },
+        { "\"response_format\":{\"type\":\"structural_tag\"}", "response_format" },
+        { "\"response_format\":{\"type\":\"structural_tag\",\"format\":{\"type\":\"odd\"}}", "response_format" },
+        { "\"structured_outputs\":{\"structural_tag\":\"{\"}", "structured_outputs" },
+        { "\"structured_outputs\":{\"structural_tag\":5}", "structured_outputs" },
         { "\"structured_outputs\":{\"json\":{},\"whitespace_pattern\":\"(a|){0,60000}\"}", "structured_outputs" },
         { "\"structured_outputs\":{\"json\":{},\"whitespace_pattern\":\" \"},\"guided_whitespace_pattern\":\" \"",
           "guided_whitespace_pattern" },
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) both_refuse(bad[i].field, bad[i].name);
     static const char *const good[] = {
+        "\"response_format\":{\"type\":\"structural_tag\",\"format\":{\"type\":\"any_text\"}}",
+        "\"response_format\":{\"type\":\"structural_tag\",\"triggers\":[\"a\"],\"structures\":[{\"begin\":\"a\",\"schema\":{},\"end\":\"\"}]}",
+        "\"structured_outputs\":{\"structural_tag\":\"{\\\"format\\\":{\\\"type\\\":\\\"any_text\\\"}}\"}",
         "\"guided_json\":{},\"guided_whitespace_pattern\":\"[ \\n]?\"",
         "\"structured_outputs\":{\"json_object\":true,\"whitespace_pattern\":\"[\\\\n\\\\t ]*\"}",
         "\"structured_outputs\":{\"regex\":\"a\"}",

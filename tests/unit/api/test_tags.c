@@ -1,0 +1,235 @@
+#include "api/lang/tags.h"
+#include "base/buf.h"
+#include "base/json.h"
+#include "grammar_world.h"
+
+/* Structural tags as clients send them, and the texts that they allow. "<call>" is a special token. */
+
+enum { CALL = 256, N_TOKEN = 257 };
+
+static bool find_token(const void *self, const char *text, size_t n, uint32_t *id_out)
+{
+    (void)self;
+    *id_out = CALL;
+    return n == 6 && memcmp(text, "<call>", 6) == 0;
+}
+
+static struct grammar *grammar_of(const char *text, char *err)
+{
+    static const struct ebnf_tokens tokens = { find_token, NULL };
+    struct json_error               je;
+    struct gr_rules                *r = gr_rules_create(&gr_limits_default);
+    struct grammar                 *g = NULL;
+    uint32_t                        symbol;
+    json_t                         *value = json_parse(text, strlen(text), 0, &je);
+    if (!value) fail_msg("%s: %s", text, je.text);
+    if (tags_rules(r, value, &tokens, (struct schema_form){ .compact = true }, &symbol, err))
+        gr_rules_free(r);
+    else
+        gr_build(r, symbol, &g, err);
+    json_decref(value);
+    return g;
+}
+
+#define FORMAT(members)          "{\"type\":\"structural_tag\",\"format\":{" members "}}"
+#define REGEX(pattern)           "{\"type\":\"regex\",\"pattern\":\"" pattern "\"}"
+#define TAG(begin, content, end) "{\"type\":\"tag\",\"begin\":\"" begin "\",\"content\":" content ",\"end\":" end "}"
+#define ANY                      "{\"type\":\"any_text\"}"
+
+static const struct row {
+    const char *value, *yes[8], *no[8];
+} rows[] = {
+    { FORMAT("\"type\":\"const_string\",\"value\":\"hi\""), { "hi" }, { "h", "hii" } },
+    { FORMAT("\"type\":\"regex\",\"pattern\":\"a+\""), { "a", "aa" }, { "", "b" } },
+    { FORMAT("\"type\":\"grammar\",\"grammar\":\"root ::= \\\"x\\\" root?\""), { "x", "xx" }, { "" } },
+    { FORMAT("\"type\":\"json_schema\",\"json_schema\":{\"enum\":[1,\"b\"]}"), { "1", "\"b\"" }, { "2" } },
+    { FORMAT("\"type\":\"any_text\",\"excludes\":[\"ab\",\"c\"]"),
+      { "", "a", "ba", "\n\xc3\xa9" },
+      { "ab", "xaby", "c" } },
+    { FORMAT("\"type\":\"sequence\",\"elements\":[" REGEX("a") "," REGEX("b*") "," REGEX("c") "]"),
+      { "ac", "abbc" },
+      { "a", "abb", "bc" } },
+    { FORMAT("\"type\":\"or\",\"elements\":[" REGEX("a") "," REGEX("b*") "]"), { "a", "bb", "" }, { "ab" } },
+    { FORMAT("\"type\":\"optional\",\"content\":" REGEX("ab")), { "", "ab" }, { "abab", "a" } },
+    { FORMAT("\"type\":\"star\",\"content\":" REGEX("ab")), { "", "ab", "ababab" }, { "aba" } },
+    { FORMAT("\"type\":\"plus\",\"content\":" REGEX("ab")), { "ab", "ababab" }, { "", "aba" } },
+    { FORMAT("\"type\":\"repeat\",\"min\":1,\"max\":2,\"content\":" REGEX("ab")), { "ab", "abab" }, { "", "ababab" } },
+    { FORMAT("\"type\":\"repeat\",\"min\":2,\"max\":-1,\"content\":" REGEX("ab")), { "abab", "abababab" }, { "ab" } },
+    { FORMAT("\"type\":\"sequence\",\"elements\":[" TAG("<a>", ANY, "\"</a>\"") "," TAG("[", REGEX("x*"),
+                                                                                        "[\"]\",\")\"]") "]"),
+      { "<a></a>[xx]", "<a>b <a></a>[)" },
+      { "<a></a>[x", "<a></a></a>[]", "<a>[]" } },
+    { FORMAT("\"type\":\"tags_with_separator\",\"separator\":\", \",\"tags\":[" TAG("a", REGEX("1*"), "\".\"") "," TAG(
+          "b", REGEX("2"), "\"\"") "]"),
+      { "", "a11.", "b2, a., b2" },
+      { "a1.b2", "a1., ", "b" } },
+    { FORMAT("\"type\":\"tags_with_separator\",\"separator\":\",\",\"at_least_one\":true,\"stop_after_first\":true,"
+             "\"tags\":[" TAG("a", REGEX("1*"), "\".\"") "]"),
+      { "a." },
+      { "", "a.,a." } },
+    { FORMAT("\"type\":\"triggered_tags\",\"triggers\":[\"<f=\"],\"at_least_one\":true,\"tags\":[" TAG(
+          "<f=x>", REGEX("[0-9]+"), "\"</f>\"") "," TAG("<f=y>", ANY, "\"</f>\"") "]"),
+      { "<f=x>1</f>", "Well <f <f=x>12</f> and <f=y>a</f>.", "<f=y></f></f>" },
+      { "", "free", "<f=z>1</f>", "<f=x>a</f>", "a <f=x>1</f> <f=", "<f=x>1" } },
+    { FORMAT(
+          "\"type\":\"triggered_tags\",\"triggers\":[\"<f=\"],\"stop_after_first\":true,\"excludes\":[\"no\"],\"tags\":[" TAG(
+              "<f=x>", REGEX("[0-9]+"), "\"</f>\"") "]"),
+      { "", "free", "a<f=x>1</f>" },
+      { "a<f=x>1</f>b", "no", "nono<f=x>1</f>" } },
+    { "{\"type\":\"structural_tag\",\"structures\":[{\"begin\":\"<f>\",\"schema\":{\"type\":\"integer\"},\"end\":\"</f>\"}],"
+      "\"triggers\":[\"<f\"]}",
+      { "", "an answer", "a<f>-12</f>b<f>0</f>" },
+      { "<f>a</f>", "<f", "a<f>1</f" } },
+    { FORMAT(
+          "\"type\":\"tag\",\"begin\":\"{\",\"end\":\"}\",\"content\":{\"type\":\"triggered_tags\",\"triggers\":[\"#\"],\"tags\":[" TAG(
+              "#a", REGEX("1"), "\";\"") "]}"),
+      { "{}", "{x#a1;y}" },
+      { "{x}y}", "{#b}", "{#a1;" } },
+};
+
+static void tags_are_what_their_kinds_say(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_N(rows); i++) {
+        char            err[TAGS_ERR] = "";
+        struct grammar *g = grammar_of(rows[i].value, err);
+        if (!g) fail_msg("%s: %s", rows[i].value, err);
+        for (int k = 0; k < 8 && rows[i].yes[k]; k++)
+            if (verdict(g, rows[i].yes[k]) != 'y') fail_msg("%s refuses %s", rows[i].value, rows[i].yes[k]);
+        for (int k = 0; k < 8 && rows[i].no[k]; k++)
+            if (verdict(g, rows[i].no[k]) == 'y') fail_msg("%s takes %s", rows[i].value, rows[i].no[k]);
+        gr_free(g);
+    }
+}
+
+/* ---------------------------------------------------------------- triggers, by another program */
+
+/* Free up to the first trigger, "aa" or "ba", then the tag: aab, any number of b, c; or bab, a, c. */
+static bool follows(const char *s)
+{
+    size_t i = 0;
+    while (s[i] && strncmp(s + i, "aa", 2) && strncmp(s + i, "ba", 2)) i++;
+    if (!s[i]) return true;
+    const char *rest = s + i + 3;
+    if (s[i + 2] != 'b') return false;
+    if (s[i] == 'a')
+        while (*rest == 'b') rest++;
+    else if (*rest++ != 'a')
+        return false;
+    return *rest == 'c' && follows(rest + 1);
+}
+
+static bool has_trigger(const char *s) { return strstr(s, "aa") || strstr(s, "ba"); }
+
+static void a_trigger_counts_where_it_first_comes(void **state)
+{
+    (void)state;
+    static const char value[] = FORMAT("\"type\":\"triggered_tags\",\"triggers\":[\"aa\",\"ba\"],\"tags\":[" TAG(
+        "aab", REGEX("b*"), "\"c\"") "," TAG("bab", REGEX("a"), "\"c\"") "]");
+    char              err[TAGS_ERR] = "", text[9];
+    struct grammar   *g = grammar_of(value, err);
+    uint32_t          n_yes = 0, n_tag = 0;
+    if (!g) fail_msg("%s", err);
+    for (uint32_t n = 0, all = 1; n < 9; n++, all *= 3) {
+        for (uint32_t k = 0; k < all; k++) {
+            uint32_t rest = k;
+            for (uint32_t i = 0; i < n; i++, rest /= 3) text[i] = (char)('a' + rest % 3);
+            text[n] = 0;
+            bool want = follows(text);
+            if ((verdict(g, text) == 'y') != want) fail_msg("'%s' is %s", text, want ? "refused" : "taken");
+            n_yes += want;
+            n_tag += want && has_trigger(text);
+        }
+    }
+    print_message("%u texts are allowed, %u with tags\n", n_yes, n_tag);
+    assert_true(n_tag > 10);
+    gr_free(g);
+}
+
+/* ---------------------------------------------------------------- special tokens */
+
+static void a_special_token_that_is_named_may_come_as_such_or_spelled(void **state)
+{
+    (void)state;
+    static const char  value[] = FORMAT("\"type\":\"triggered_tags\",\"triggers\":[\"<call>\"],\"tags\":[" TAG(
+         "<call>x", REGEX("[0-9]"), "\"<call>\"") "]");
+    static char        one[256];
+    struct token_bytes b[N_TOKEN] = { { 0 } };
+    struct gr_vocab   *v;
+    char               err[TAGS_ERR] = "";
+    struct grammar    *g = grammar_of(value, err);
+    if (!g) fail_msg("%s", err);
+    for (int i = 0; i < 256; i++) {
+        one[i] = (char)i;
+        b[i] = (struct token_bytes){ (const unsigned char *)&one[i], 1 };
+    }
+    assert_int_equal(gr_vocab_create(b, N_TOKEN, &v), ST_OK);
+    struct gr_match *m = gr_match_create(g, v);
+    for (const char *c = "a<call"; *c; c++) assert_int_equal(gr_accept(m, (unsigned char)*c), ST_OK);
+    assert_int_equal(gr_accept(m, CALL), ST_OK);
+    assert_int_equal(gr_accept(m, 'y'), ST_INVALID);
+    for (const char *c = "x7"; *c; c++) assert_int_equal(gr_accept(m, (unsigned char)*c), ST_OK);
+    assert_false(gr_is_end(m));
+    assert_int_equal(gr_accept(m, CALL), ST_OK);
+    assert_true(gr_is_end(m));
+    for (const char *c = "b<call>"; *c; c++) assert_int_equal(gr_accept(m, (unsigned char)*c), ST_OK);
+    assert_int_equal(gr_accept(m, 'z'), ST_INVALID);
+    assert_int_equal(gr_accept(m, CALL), ST_INVALID);
+    gr_match_free(m);
+    gr_vocab_free(v);
+    gr_free(g);
+}
+
+static void what_is_wrong_is_said_with_its_place(void **state)
+{
+    (void)state;
+    static const char *const bad[][3] = {
+        { "{\"type\":\"structural_tag\"}", "'/format'", "'type'" },
+        { FORMAT("\"type\":\"qwen_xml\""), "'/format'", "'qwen_xml'" },
+        { FORMAT("\"type\":\"const_string\",\"value\":5"), "'/format'", "'value'" },
+        { FORMAT("\"type\":\"regex\",\"pattern\":\"(\""), "'/format'", "')' is missing" },
+        { FORMAT("\"type\":\"grammar\",\"grammar\":\"root ::= a\""), "'/format'", "line 1" },
+        { FORMAT("\"type\":\"json_schema\",\"json_schema\":{\"not\":{\"format\":\"x\"}}"), "'/format'", "/not" },
+        { FORMAT("\"type\":\"json_schema\",\"json_schema\":{},\"style\":\"glm_xml\""), "'/format'", "styles" },
+        { FORMAT("\"type\":\"sequence\",\"elements\":[" REGEX("a") ",{}]"), "'/format/elements/1'", "'type'" },
+        { FORMAT("\"type\":\"or\",\"elements\":[]"), "'/format'", "'elements'" },
+        { FORMAT("\"type\":\"repeat\",\"min\":3,\"max\":2,\"content\":{}"), "'/format'", "'min'" },
+        { FORMAT("\"type\":\"star\",\"content\":" TAG("a", "{\"type\":\"x\"}", "\"\"")), "'/format/content/content'",
+          "'x'" },
+        { FORMAT("\"type\":\"tag\",\"begin\":\"a\",\"content\":" ANY ",\"end\":[]"), "'/format'", "'end'" },
+        { FORMAT("\"type\":\"triggered_tags\",\"triggers\":[\"a\"],\"tags\":[" TAG("b", ANY, "\"\"") "]"),
+          "'/format/tags/0'", "none of the triggers" },
+        { FORMAT("\"type\":\"triggered_tags\",\"triggers\":[\"a\",\"ab\"],\"tags\":[" TAG("abc", ANY, "\"\"") "]"),
+          "'/format/tags/0'", "two of the triggers" },
+        { FORMAT("\"type\":\"triggered_tags\",\"triggers\":[\"\"],\"tags\":[]"), "'/format'", "'triggers'" },
+        { FORMAT("\"type\":\"any_text\",\"max_tokens\":5"), "'/format'", "not supported" },
+        { "{\"structures\":[{\"begin\":\"a\",\"schema\":{}}],\"triggers\":[\"a\"]}", "'/structures/0'", "'end'" },
+        { "{\"structures\":[5],\"triggers\":[\"a\"]}", "'/structures/0'", "'begin'" },
+    };
+    for (size_t i = 0; i < ARRAY_N(bad); i++) {
+        char err[TAGS_ERR] = "";
+        if (grammar_of(bad[i][0], err)) fail_msg("%s is taken", bad[i][0]);
+        if (!strstr(err, bad[i][1]) || !strstr(err, bad[i][2])) fail_msg("%s: %s", bad[i][0], err);
+    }
+    struct buf deep;
+    char       err[TAGS_ERR] = "";
+    buf_init(&deep, 1 << 16);
+    buf_puts(&deep, "{\"format\":");
+    for (int i = 0; i < 40; i++) buf_puts(&deep, "{\"type\":\"star\",\"content\":");
+    buf_puts(&deep, ANY);
+    for (int i = 0; i < 41; i++) buf_putc(&deep, '}');
+    assert_null(grammar_of(buf_cstr(&deep), err));
+    buf_free(&deep);
+    assert_non_null(strstr(err, "nested deeper"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tags_are_what_their_kinds_say),
+        cmocka_unit_test(a_trigger_counts_where_it_first_comes),
+        cmocka_unit_test(a_special_token_that_is_named_may_come_as_such_or_spelled),
+        cmocka_unit_test(what_is_wrong_is_said_with_its_place),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -19,7 +19,8 @@ for folder in ("e2e", "fault"):
 
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "%s"}}\n</tool_call>'
 ANSWER = "It is sunny in the city, 24 degrees."
-SCRIPTS = {"@weather": "<think>\nThe user asks for Rome.</think>\n\n" + CALL % "Rome", "@sunny": ANSWER, "@hello": "Hello to you too."}
+SCRIPTS = {"@weather": "<think>\nThe user asks for Rome.</think>\n\n" + CALL % "Rome", "@sunny": ANSWER, "@hello": "Hello to you too.",
+           "@form": '{"town": "Oslo", "n": 3}'}
 QUESTION = "How is it in Rome? @weather"
 CLIENTS, LISTS = {}, {}
 
@@ -59,6 +60,30 @@ def openai(url):
 
 
 @client
+def openai_forms(url):
+    """Structured output and a strict tool by the library's own helpers, in `auto`, with `required` and by name."""
+    from typing import Literal
+
+    import openai as lib
+    from pydantic import BaseModel
+
+    class Answer(BaseModel):
+        town: str
+        n: int
+
+    class get_weather(BaseModel):
+        city: Literal["Rome"]  # the model's own spelling of a call is not the one that is required, so the schema must lead it
+
+    c = lib.OpenAI(base_url=url, api_key="none", max_retries=0)
+    m = c.chat.completions.parse(model="m", messages=[{"role": "user", "content": "@form"}], response_format=Answer, temperature=0).choices[0].message
+    assert m.parsed == Answer(town="Oslo", n=3), m
+    for choice in ("auto", "required", {"type": "function", "function": {"name": "get_weather"}}):
+        m = c.chat.completions.parse(model="m", messages=[{"role": "user", "content": QUESTION}], tools=[lib.pydantic_function_tool(get_weather)],
+                                     tool_choice=choice, temperature=0).choices[0].message
+        assert m.tool_calls[0].function.parsed_arguments == get_weather(city="Rome"), (choice, m)
+
+
+@client
 def langchain(url):
     from langchain_core.messages import HumanMessage, ToolMessage
     from langchain_core.tools import tool
@@ -94,23 +119,39 @@ def pydantic_ai(url):
     from pydantic_ai.profiles.openai import OpenAIModelProfile
     from pydantic_ai.providers.openai import OpenAIProvider
 
-    # nothing is bound to a schema here: the library is told so, as it wants to be of servers that are not OpenAI's
-    model = OpenAIChatModel("m", provider=OpenAIProvider(base_url=url, api_key="none"),
-                            profile=OpenAIModelProfile(openai_supports_strict_tool_definition=False))
-    agent = Agent(model)
+    # as the library does by itself, whose tools are strict, and as it is told of servers that bind nothing to a schema
+    for profile in (None, OpenAIModelProfile(openai_supports_strict_tool_definition=False)):
+        agent = Agent(OpenAIChatModel("m", provider=OpenAIProvider(base_url=url, api_key="none"), profile=profile))
 
-    @agent.tool_plain
-    def get_weather(city: str) -> str:
-        """The weather of a city."""
-        return weather(city)
+        @agent.tool_plain
+        def get_weather(city: str) -> str:
+            """The weather of a city."""
+            return weather(city)
 
-    assert agent.run_sync(QUESTION).output == ANSWER
+        assert agent.run_sync(QUESTION).output == ANSWER
 
-    async def streamed():
-        async with agent.run_stream(QUESTION) as r:
-            return await r.get_output()
+        async def streamed():
+            async with agent.run_stream(QUESTION) as r:
+                return await r.get_output()
 
-    assert asyncio.run(streamed()) == ANSWER
+        assert asyncio.run(streamed()) == ANSWER
+
+
+@client
+def pydantic_ai_output(url):
+    """An output type as the model's own JSON."""
+    from pydantic import BaseModel
+    from pydantic_ai import Agent, NativeOutput
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    class Answer(BaseModel):
+        town: str
+        n: int
+
+    agent = Agent(OpenAIChatModel("m", provider=OpenAIProvider(base_url=url, api_key="none")), output_type=NativeOutput(Answer),
+                  model_settings={"temperature": 0})
+    assert agent.run_sync("@form").output == Answer(town="Oslo", n=3)
 
 
 @client
@@ -120,21 +161,21 @@ def openai_agents(url):
 
     set_tracing_disabled(True)
 
-    @function_tool(strict_mode=False)
     def get_weather(city: str) -> str:
         """The weather of a city."""
         return weather(city)
 
-    async def both():
+    async def both(tool):
         model = OpenAIChatCompletionsModel(model="m", openai_client=AsyncOpenAI(base_url=url, api_key="none", max_retries=0))
-        agent = Agent(name="a", instructions="You help.", model=model, tools=[get_weather])
+        agent = Agent(name="a", instructions="You help.", model=model, tools=[tool])
         assert (await Runner.run(agent, QUESTION)).final_output == ANSWER
         r = Runner.run_streamed(agent, QUESTION)
         async for _ in r.stream_events():
             pass
         assert r.final_output == ANSWER, r
 
-    asyncio.run(both())
+    asyncio.run(both(function_tool(get_weather)))  # strict, which is its default
+    asyncio.run(both(function_tool(get_weather, strict_mode=False)))
 
 
 @client
@@ -157,7 +198,26 @@ def llama_index(url):
     asyncio.run(ask())
 
 
-LISTS["llama_index"] = "llama_index"  # it wants an older openai
+@client
+def instructor(url):
+    """A class by a named tool, which is how the library asks by itself, and by JSON in a schema."""
+    from typing import Literal
+
+    import instructor as lib
+    from openai import OpenAI
+    from pydantic import BaseModel
+
+    class Answer(BaseModel):
+        town: Literal["Oslo"]
+        n: Literal[3]
+
+    for mode in (lib.Mode.TOOLS, lib.Mode.JSON_SCHEMA):
+        c = lib.from_openai(OpenAI(base_url=url, api_key="none", max_retries=0), mode=mode)
+        got = c.chat.completions.create(model="m", messages=[{"role": "user", "content": "@form"}], response_model=Answer, max_retries=0, temperature=0)
+        assert (got.town, got.n) == ("Oslo", 3), (mode, got)
+
+
+LISTS["llama_index"] = LISTS["instructor"] = "llama_index"  # they want an older openai
 
 
 @client

@@ -3,6 +3,7 @@
     run(binary, folder): starts the servers that the pages start, and compares each output with the one that the page shows, except for ids, times
     and counts."""
 
+import json
 import os
 import re
 import subprocess
@@ -96,6 +97,24 @@ def own_model(sh, python):
     assert not r or (r.returncode == 0 and len(r.stdout) > 20), (r.stdout, r.stderr)
 
 
+def forms(sh):
+    """Numbers that the model is free to choose may differ with the instructions of the processor."""
+    def shape(choice):
+        for call in choice["message"].get("tool_calls", []):
+            del call["id"]
+        return re.sub(r"\d+", "N", json.dumps(choice, sort_keys=True))
+
+    p = sh.in_background(sh.local(of("First token")[0]), sh.ports[0])
+    asked, shown = of("An answer in a form"), of("An answer in a form", "json")
+    assert len(asked) == len(shown) == 2, (asked, shown)
+    for ask, want in zip(asked, shown):
+        out, err = sh.bash(sh.local(ask))
+        want, got = json.loads(want), json.loads(out)["choices"][0]
+        assert shape({k: got[k] for k in want}) == shape(want), "README.md says\n%s\nand it gave\n%s\n%s" % (want, got, err)
+    p.terminate()
+    p.wait(PATIENCE)
+
+
 def cache_folder(sh):
     make, serve = of("A cache that survives a restart")[0].splitlines()
     sh.bash(make)
@@ -126,5 +145,6 @@ def run(binary, folder, ports, python):
     sh = Shell(binary, folder, ports)
     first_token(sh)
     own_model(sh, python)
+    forms(sh)
     cache_folder(sh)
     tiers_and_upgrade(sh)

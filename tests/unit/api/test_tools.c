@@ -518,6 +518,24 @@ static void the_length_of_reasoning_has_a_guide(void **state)
     }
 }
 
+/* Other requests hold the memory of all guides but two. */
+static void a_form_over_the_memory_of_guides_is_told_to_come_later(void **state)
+{
+    (void)state;
+    uint32_t n = 1;
+    while (grammars_hold(world.m.grammars, 1)) n++;
+    grammars_give(world.m.grammars, 2);
+    assert_true(n > 1000);
+    static const char *const over[] = { "\"guided_regex\":\"a\",\"n\":3", "\"thinking_token_budget\":1,\"n\":3",
+                                        "\"tool_choice\":\"required\",\"n\":3,\"tools\":[" W "]" };
+    for (size_t i = 0; i < sizeof over / sizeof *over; i++)
+        refuses_as(&dialect_chat, with(&dialect_chat, over[i]), 503, "", "");
+    for (int i = 0; i < 3; i++) accepts(&dialect_chat, with(&dialect_chat, "\"guided_regex\":\"a\",\"n\":2"));
+    accepts(&dialect_chat, with(&dialect_chat, "\"n\":3"));
+    grammars_give(world.m.grammars, n - 3);
+    accepts(&dialect_chat, with(&dialect_chat, over[0]));
+}
+
 static void choices_have_states_of_their_own(void **state)
 {
     (void)state;
@@ -563,6 +581,7 @@ int main(void)
         cmocka_unit_test(logprobs_are_those_of_the_text),
         cmocka_unit_test(reasoning_begins_where_the_prompt_leaves_it_open),
         cmocka_unit_test(the_length_of_reasoning_has_a_guide),
+        cmocka_unit_test(a_form_over_the_memory_of_guides_is_told_to_come_later),
         cmocka_unit_test(choices_have_states_of_their_own),
     };
     return cmocka_run_group_tests(tests, tools_open, world_close);

@@ -346,12 +346,12 @@ void eng_stop(struct engine *e)
     step_settle(e);
     step_fail_all(e, e->dead ? ENG_ERROR : ENG_CANCELED, e->dead ? ST_DEVICE : ST_OK);
     req_unpublish_all(e);
-    for (uint64_t end = clock_us() + STOP_WAIT_US; !req_retry_outbox(e) && e->started && clock_us() < end;)
+    step_publish(e);
+    for (uint64_t end = clock_us() + STOP_WAIT_US; !req_deliver(e) && e->started && clock_us() < end;)
         nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
     if (!list_empty(&e->retry))
         LOG_ERROR("eng: stopped with %u requests whose outbox is full, they get no answer", pool_used(&e->reqs));
     e->started = false;
-    step_publish(e);
 }
 
 /* ---- what others may see */

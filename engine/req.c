@@ -14,19 +14,18 @@ void req_notify(struct engine *e, struct req *q)
 
 static bool is_making(const struct req *q) { return q->r->parcel && q->r->parcel->state == KV_PARCEL_MAKING; }
 
-/* The last thing that is done with a request. false: the outbox is full, or its prompt is not kept yet. */
-static bool deliver_final(struct engine *e, struct req *q)
+/* The last thing that is done with a request, unless its outbox is full or its prompt is not kept yet. */
+static void deliver_final(struct engine *e, struct req *q)
 {
     uint32_t n_choice = q->r->n_choice;
-    if (is_making(q)) return false;
-    if (!ring_push(q->r->outbox, (void *)((uintptr_t)q->r | 1u))) return false;
+    if (is_making(q)) return;
+    if (!ring_push(q->r->outbox, (void *)((uintptr_t)q->r | 1u))) return;
     list_del(&q->retry);
     pool_put(&e->reqs, q);
     atomic_fetch_sub(&e->n_live, n_choice);
-    return true;
 }
 
-bool req_retry_outbox(struct engine *e)
+bool req_deliver(struct engine *e)
 {
     LIST_EACH(it, &e->retry) {
         struct req *q = LIST_ENTRY(it, struct req, retry);
@@ -74,7 +73,7 @@ static void finalize(struct engine *e, struct req *q)
     fair_leave(&e->sched.fair, q->tenant);
     list_del(&q->live);
     q->r->priv = NULL;
-    if (!deliver_final(e, q) && list_empty(&q->retry)) list_add_tail(&e->retry, &q->retry);
+    if (list_empty(&q->retry)) list_add_tail(&e->retry, &q->retry);
 }
 
 struct seq *req_spawn(struct engine *e, struct req *q)

@@ -300,7 +300,6 @@ enum status step_run(struct engine *e, uint64_t now_us, bool *did_work_out)
     e->now_us = now_us;
     *did_work_out = false;
     phase_begin(&e->phases, now_us);
-    req_retry_outbox(e);
     const char *why = atomic_load_explicit(&e->condemned, memory_order_relaxed);
     enum status st = ST_OK;
     if (e->dead)
@@ -317,6 +316,7 @@ enum status step_run(struct engine *e, uint64_t now_us, bool *did_work_out)
         req_unpublish_all(e);
     }
     step_publish(e);
+    (void)req_deliver(e);
     ends(e, PHASE_PUBLISH);
     phase_turn(&e->phases, *did_work_out);
     if (!*did_work_out) e->rested = true;

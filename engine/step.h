@@ -27,8 +27,8 @@ struct engine {
     uint64_t          n_plan, done_us; /* number of plans; time at which the last step finished */
     struct guides    *guides;
     struct pool       reqs, seqs;
-    struct list live, retry; /* requests that are not final; requests with a message that their outbox did not take */
-    uint64_t    n_arrival, next_deadline_us, now_us;
+    struct list       live, retry; /* requests that are not final; requests with a message for req_deliver */
+    uint64_t          n_arrival, next_deadline_us, now_us;
     uint64_t (*clock)(void); /* NULL if stepped by hand: the time is then eng_step's now_us */
     bool dead, rested;       /* rested: the device was idle before the next step because there was no work */
 

@@ -35,9 +35,9 @@ struct gen {
     uint32_t             n_req, n_live, n_ended; /* live: with the engine; ended: choices */
     const char          *route;                  /* its label */
     struct trace_context trace;
-    char                *trace_state; /* malloc'd, or NULL */
-    bool                 in_text, parsed, begun, paused;
-    enum status          st; /* of parse and prepare */
+    char                *trace_state;                         /* malloc'd, or NULL */
+    bool                 in_text, parsed, begun, paused, cut; /* cut: a choice was ended here, by its text */
+    enum status          st;                                  /* of parse and prepare */
     struct api_error     err;
     char                 id[129];
     uint64_t             tenant;
@@ -347,7 +347,7 @@ static bool gen_feed(struct gen *g, uint32_t p, uint64_t now)
             if (!answer_feed(c, i, to, f)) continue;
             atomic_store_explicit(&e->canceled, true, memory_order_release);
             answer_choice_end(c, i, ENG_STOP, f);
-            ch->ended = true;
+            ch->ended = g->cut = true;
             g->n_ended++;
         }
         if (ch->ended || finish == ENG_NONE) continue;
@@ -369,8 +369,10 @@ static bool gen_feed(struct gen *g, uint32_t p, uint64_t now)
         gen_fail(g, &e, ENG_ERROR);
         return false;
     }
-    bool kept = !c->transfer.keeps || !g->n_live; /* with the last message the blocks are where the answer says */
-    if (g->n_ended < c->n_choice || !kept) {
+    /* With the last message the blocks are where the answer says, and the engine has counted what it did. A text that was
+     * ended here need not wait for the engine to hear of it. */
+    bool told = !g->n_live || (g->cut && !c->transfer.keeps);
+    if (g->n_ended < c->n_choice || !told) {
         gen_flush(g);
         return true;
     }

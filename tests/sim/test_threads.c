@@ -254,6 +254,30 @@ static void E7_a_sleeping_engine_wakes_for_each_request(void **state)
     free(q);
 }
 
+/* Who has an answer and asks for the counters at once finds it in them. */
+static void an_answer_comes_behind_the_counters_of_its_turn(void **state)
+{
+    (void)state;
+    struct house h;
+    uint64_t     n_prompt = 0, n_late = 0;
+    house_open(&h);
+    struct request *q = malloc(sizeof *q);
+    for (uint32_t i = 0; i < 1000; i++) {
+        struct eng_stats st;
+        request_init(q, i, &h.outbox);
+        q->r.s.max_tokens = 1;
+        n_prompt += q->r.n_prompt;
+        assert_int_equal(eng_submit(h.e, &q->r), ST_OK);
+        assert_ptr_equal(next_final(&h), q);
+        eng_stats(h.e, &st);
+        n_late += st.n_running || st.n_prompt_tokens != n_prompt;
+    }
+    assert_int_equal(n_late, 0);
+    eng_stop(h.e);
+    house_close(&h);
+    free(q);
+}
+
 static void a_stop_gives_everyone_a_final_message(void **state)
 {
     (void)state;
@@ -347,6 +371,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(E18_random_delays_at_every_hand_off_lose_nothing),
         cmocka_unit_test(E7_a_sleeping_engine_wakes_for_each_request),
+        cmocka_unit_test(an_answer_comes_behind_the_counters_of_its_turn),
         cmocka_unit_test(a_stop_gives_everyone_a_final_message),
         cmocka_unit_test(a_drain_lets_them_end_and_takes_no_more),
         cmocka_unit_test(a_drain_cancels_the_rest_at_its_deadline),

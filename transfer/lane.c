@@ -16,8 +16,10 @@ void lane_init(struct xfer_lane *l, const struct lane_ops *ops)
 /* ---- completion */
 
 /* Bandwidth: bytes over the time in which the lane had work of this direction, both halved now and then so that old
- * times fade. Latency: what small ones take that find the lane idle; one that comes after a long pause weighs as much
- * as all before it, because much may have changed meanwhile. */
+ * times fade. The first of all says nothing of it: its time is that of files and caches that nobody has touched yet, and
+ * a price of many that follows from it alone would keep them from ever being moved. Latency: what small ones take that
+ * find the lane idle; one that comes after a long pause weighs as much as all before it, because much may have changed
+ * meanwhile. */
 static void lane_learn(struct lane_rate *l, uint64_t bytes, uint64_t begin_us, uint64_t now_us)
 {
     enum { SMALL = 64 << 10, FADE_NS = 200000000, PAUSE_US = 500000 };
@@ -25,8 +27,11 @@ static void lane_learn(struct lane_rate *l, uint64_t bytes, uint64_t begin_us, u
     uint64_t ns = (now_us - (idle ? begin_us : l->last_done_us)) * 1000;
     uint64_t busy = atomic_load_explicit(&l->busy_ns, memory_order_relaxed) + ns;
     uint64_t sum = atomic_load_explicit(&l->busy_bytes, memory_order_relaxed) + bytes;
-    atomic_store_explicit(&l->busy_ns, busy > FADE_NS ? busy / 2 : busy, memory_order_relaxed);
-    atomic_store_explicit(&l->busy_bytes, busy > FADE_NS ? sum / 2 : sum, memory_order_relaxed);
+    if (l->learns) {
+        atomic_store_explicit(&l->busy_ns, busy > FADE_NS ? busy / 2 : busy, memory_order_relaxed);
+        atomic_store_explicit(&l->busy_bytes, busy > FADE_NS ? sum / 2 : sum, memory_order_relaxed);
+    }
+    l->learns = true;
     if (idle && bytes < SMALL) {
         uint64_t old = atomic_load_explicit(&l->latency_ns, memory_order_relaxed);
         uint64_t latency = old && paused ? (old + ns + 1) / 2 : ewma_u64(old, ns + 1);

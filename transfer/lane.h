@@ -51,6 +51,7 @@ enum { LANE_BATCH_MAX = 64 };
 struct lane_rate {
     _Atomic uint64_t queued_bytes, busy_ns, busy_bytes, latency_ns;
     uint64_t         last_done_us; /* the thread's */
+    bool             learns;       /* the thread's: one has been moved, the next ones tell the bandwidth */
 };
 enum { LANE_RATES = 2 };
 static inline int lane_rate_of(enum xfer_kind dst) { return dst == XFER_HOST; }

@@ -357,7 +357,9 @@ static void     each_direction_has_its_own_rate(void **state)
         now_us += way == DEV_UP ? 10 : 1000;
         for (uint32_t r = 0; r < RANKS; r++) fake[r].held = false;
         assert_int_equal(xfer_poll(w.x, d, JOBS), 1);
-        if (i == 0) assert_true(xfer_estimate_us(w.x, XFER_HOST, XFER_DEVICE, BLOCK) > 900); /* the best guess */
+        /* The first one's time is no reason to leave a hundred where they are. */
+        if (i == 0) assert_true(xfer_estimate_us(w.x, XFER_DEVICE, XFER_HOST, 100 * BLOCK) < 2000);
+        if (i == 2) assert_true(xfer_estimate_us(w.x, XFER_HOST, XFER_DEVICE, BLOCK) > 900); /* the best guess */
     }
     double up = xfer_estimate_us(w.x, XFER_HOST, XFER_DEVICE, BLOCK),
            down = xfer_estimate_us(w.x, XFER_DEVICE, XFER_HOST, BLOCK);

@@ -133,6 +133,15 @@ static void evict_segment(struct kv_store *s)
 
 /* More files than that would leave none for connections. */
 static bool fds_are_out(const struct kv_store *s) { return s->n_file + s->n_foreign >= s->n_fd_max; }
+/* What is found leaves the descriptors of two segments, which are written into: else one of those that lie there would
+ * be removed for each of them, and the next one found would take its descriptor again. */
+static bool fds_are_out_for_found(const struct kv_store *s)
+{
+    bool     making = s->task_out && s->file_task.kind == TASK_MAKE; /* n_file counts it */
+    uint32_t to_come = (s->open == NONE ? 1u : 0u) + (s->spare == NONE && !making ? 1u : 0u);
+    if (s->cfg.read_only) to_come = 0;
+    return s->n_file + s->n_foreign + to_come >= s->n_fd_max;
+}
 static bool any_doomed(const struct kv_store *s)
 {
     bool any = false;
@@ -283,7 +292,7 @@ static void answer_scan(struct kv_store *s, struct task *t)
         close(t->fd);
         if (unlinkat(s->dir, name, 0)) kept_add(s, t->seq, t->bytes, KEPT_UNWANTED, false);
         s->stats.n_evicted += t->n;
-    } else if (fds_are_out(s) || !adopt(s, &s->segment[i], t)) {
+    } else if (fds_are_out_for_found(s) || !adopt(s, &s->segment[i], t)) {
         close(t->fd);
         s->unread_error = EMFILE;
         kept_add(s, t->seq, t->bytes, KEPT_UNREAD, false);

@@ -125,7 +125,7 @@ static void F30_more_segments_than_descriptors_stay(void **state)
     again(&w);
     assert_int_equal(stats(&w).n_unread_segments, 0);
     for (uint32_t n = 0; n < 8 * PER; n++) n_hit += world_get(&w, n) == ST_OK;
-    assert_true(n_hit >= 5 * PER); /* what was not open is all there */
+    assert_true(n_hit >= 7 * PER); /* what was not open is all there, and the one that was gave way at most */
     world_free(&w);
 }
 

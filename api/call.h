@@ -136,6 +136,7 @@ struct call {
     int32_t priority;
     struct kv_salt            salt;      /* from cache_salt; the server mixes the tenant in */
     struct kv_keep            keep;      /* prompt_cache_retention, kv_priority, kv_pin */
+    double                    hit_share; /* cache_hit_threshold */
     uint64_t                  cache_key; /* hash of prompt_cache_key; 0: none */
     uint64_t                  n_unknown_fields;
     const char               *echo_prefix;

@@ -215,6 +215,10 @@ static enum status finish_logprobs(struct call *c, struct api_error *e)
     int32_t scored = c->dialect->echo_scores_prompt && c->echo && c->logprobs ? c->top_logprobs : -1;
     if (c->prompt_logprobs > scored) scored = c->prompt_logprobs;
     c->s.prompt_logprobs = scored >= 0;
+    if (c->s.prompt_logprobs && c->hit_share > 0)
+        return api_fail(
+            e, 400, "cache_hit_threshold",
+            "'cache_hit_threshold' above 0 cannot be combined with logprobs of the prompt: all of it is computed for them");
     c->s.n_prompt_top = scored > 0 ? (uint32_t)scored : 0;
     return ST_OK;
 }

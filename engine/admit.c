@@ -180,7 +180,25 @@ static bool admit(struct sched *s, struct seq *q)
     return true;
 }
 
-struct seq *sched_admit(struct sched *s)
+/* Less of its prompt is cached than it asks for. Of a short prompt, whose last block is never cached, more than all that
+ * can be is not asked. */
+static bool is_cold(struct sched *s, struct seq *q)
+{
+    uint32_t bt = s->cfg.block_tokens, most = (q->n_prompt - 1) / bt * bt;
+    if (q->resumed || !(q->r->hit_share > 0)) return false;
+    uint32_t hit = peek(s, q);
+    return hit < most && hit < q->r->hit_share * q->n_prompt;
+}
+
+static void refuse(struct sched *s, struct seq *q)
+{
+    sched_unwait(s, q);
+    q->cold = true;
+    list_add_tail(&s->cold, &q->link);
+}
+
+/* The one whose turn it is; NULL: nobody is to be admitted now. */
+static struct seq *next(struct sched *s)
 {
     if (s->short_of_blocks || s->n_running >= s->cfg.seqs_max || s->n_running >= s->cfg.tokens_max) return NULL;
     struct seq *q = s->n_resume ? LIST_ENTRY(s->resume.next, struct seq, link) : NULL;
@@ -188,5 +206,12 @@ struct seq *sched_admit(struct sched *s)
     if (q && s->tiers && !q->want.load && !blocks_allow(s, q))
         return NULL;                        /* it asks the tiers when there is room for a load */
     if (!q || !has_come(s, q)) q = pick(s); /* the other sequences do not wait for a load */
+    return q;
+}
+
+struct seq *sched_admit(struct sched *s)
+{
+    struct seq *q = next(s);
+    for (; q && is_cold(s, q); q = next(s)) refuse(s, q);
     return q && admit(s, q) ? q : NULL;
 }

@@ -451,7 +451,7 @@ void eng_stats(const struct engine *e, struct eng_stats *out)
         .broken = atomic_load(&e->broken_seen),
         .draining = atomic_load(&e->draining),
     };
-    for (int i = 0; i < 6; i++) out->n_finished[i] = GET(n_finished[i]);
+    for (int i = 0; i < ENG_FINISHES; i++) out->n_finished[i] = GET(n_finished[i]);
     for (int i = 0; i < KV_EVICT_WHYS; i++) out->evicted[i] = GET(evicted[i]);
     for (int i = 0; i < ENG_SOURCES; i++) out->n_cached_from[i] = GET(n_cached_tier_tokens[i]);
     for (int i = 0; i < ENG_CLASSES; i++)

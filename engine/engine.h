@@ -71,7 +71,7 @@ struct eng_stats {
     uint32_t queued[ENG_CLASSES]; /* requests that have not run yet, by eng_class_of */
     uint32_t kv_blocks, kv_used;  /* kv_used: blocks neither free nor evictable */
     uint64_t n_step, n_prompt_tokens, n_cached_tokens, n_generated, n_preempted;
-    uint64_t n_finished[6];                   /* by enum eng_finish */
+    uint64_t n_finished[ENG_FINISHES];        /* by enum eng_finish */
     uint64_t n_nan;                           /* requests that ended because their logits were NaN */
     uint64_t n_row, step_rows[PACE_SIZES];    /* rows of all steps; number of steps by their rows */
     uint64_t step_us, step_times[PACE_TIMES]; /* time of all steps; number of steps by their time */

@@ -22,6 +22,8 @@ enum eng_finish {
     ENG_CANCELED, /* eng_cancel                                           */
     ENG_TIMEOUT,  /* its deadline has passed                              */
     ENG_ERROR,    /* NaN logits, device lost: see eng_request.status      */
+    ENG_UNCACHED, /* less of its prompt is cached than hit_share asks for: it was not begun */
+    ENG_FINISHES
 };
 
 struct eng_bias {
@@ -86,9 +88,12 @@ struct eng_request {
     struct kv_keep keep; /* how its prefix is kept; pin_s: for the prompt, counted from the first token of the answer */
     struct kv_parcel *parcel; /* or NULL: its prompt is kept for another server; MADE or NONE with the final message */
     struct kv_claim  *claim;  /* or NULL: its prompt was computed by another server */
-    uint64_t          deadline_us; /* clock_us() time; 0: none            */
-    struct ring      *outbox;      /* of the submitting io thread            */
-    void             *user;
+    /* 0 .. 1: this share of the prompt, or all of it that can be cached, must be cached when the request is admitted, or it
+     * ends with ENG_UNCACHED. Of a preempted request nothing is asked again. */
+    double       hit_share;
+    uint64_t     deadline_us; /* clock_us() time; 0: none            */
+    struct ring *outbox;      /* of the submitting io thread            */
+    void        *user;
     /* prompt_logprobs: index i is the logprob of prompt[i] given those before; [0] unused */
     float          *prompt_logprob;
     uint32_t       *prompt_rank;

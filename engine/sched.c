@@ -10,6 +10,7 @@ enum status sched_init(struct sched *s, const struct sched_cfg *cfg, struct kv *
     *s = (struct sched){ .cfg = *cfg, .kv = kv, .batch = batch };
     if (!s->cfg.n_table) s->cfg.n_table = cfg->seqs_max;
     list_init(&s->resume);
+    list_init(&s->cold);
     fair_init(&s->fair);
     s->running = calloc(cfg->seqs_max, sizeof(struct seq *));
     s->plan = calloc(cfg->seqs_max, sizeof(struct seq *));
@@ -49,6 +50,10 @@ void sched_resume(struct sched *s, struct seq *q)
 
 void sched_unwait(struct sched *s, struct seq *q)
 {
+    if (q->cold) {
+        list_del(&q->link);
+        return;
+    }
     if (!q->resumed) {
         fair_remove(&s->fair, q);
         return;
@@ -284,6 +289,10 @@ void sched_check(const struct sched *s)
     for (const struct list *it = s->resume.next; it != &s->resume; it = it->next, n++)
         CHECK(LIST_ENTRY(it, struct seq, link)->state == SEQ_WAITING);
     CHECK(n == s->n_resume);
+    for (const struct list *it = s->cold.next; it != &s->cold; it = it->next) {
+        const struct seq *q = LIST_ENTRY(it, struct seq, link);
+        CHECK(q->state == SEQ_WAITING && q->cold && !q->resumed);
+    }
     n = 0;
     for (uint32_t i = 0; i < FAIR_TENANTS_MAX; i++) {
         const struct tenant *t = &s->fair.tenant[i];

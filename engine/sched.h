@@ -41,6 +41,7 @@ struct sched {
     uint32_t           *ids;    /* [n_table, context_max] tokens of the running, by kv.slot */
     struct list         resume; /* WAITING in front of all tenants: preempted, and siblings that found no room */
     uint32_t            n_resume;
+    struct list         cold; /* WAITING, refused for their hit_share: the engine ends them after the plan */
     struct fair         fair;
     uint64_t            n_preempted, n_prompt_tokens, n_cached_tokens; /* tokens: of admitted prompts */
     uint64_t            n_below_query_tokens;       /* of admitted prompts, with tiers: what the device lacked */

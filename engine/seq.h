@@ -60,6 +60,7 @@ struct seq {
     bool                lead;     /* computes the prompt for choices that have no seq yet                  */
     bool                resumed;  /* was preempted, or is a sibling: waits in front of the queue            */
     bool                reserved; /* holds blocks up to n_max after too many preemptions; not preempted again */
+    bool                cold;     /* WAITING: refused for its hit_share; waits in sched.cold for its end */
     bool                on_host;  /* its sampling row depends on its last token, which must be applied first */
 
     /* in flight */

@@ -197,6 +197,13 @@ static enum status land(struct engine *e)
     return ST_OK;
 }
 
+/* Ends those that the plan has refused. */
+static void end_cold(struct engine *e)
+{
+    while (!list_empty(&e->sched.cold))
+        req_finish(e, LIST_ENTRY(e->sched.cold.next, struct seq, link)->q, ENG_UNCACHED, ST_OK, false);
+}
+
 /* Plans a step, over the one in flight where that can be. */
 static enum status plan(struct engine *e)
 {
@@ -285,6 +292,7 @@ static enum status turn(struct engine *e, bool *did_work_out)
     *did_work_out |= e->n_flight > 0;
     st = plan(e);
     if (st) return st;
+    end_cold(e);
     bool planned = e->sched.n_plan > 0;
     *did_work_out |= planned;
     if (planned)

@@ -52,7 +52,7 @@ struct engine {
     struct batch          audit;               /* with tiers: the step that recomputes one block */
     struct {
         _Atomic uint32_t n_running, n_resume, kv_used, rows_now;
-        _Atomic uint64_t n_step, n_prompt_tokens, n_cached_tokens, n_generated, n_preempted, n_finished[6],
+        _Atomic uint64_t n_step, n_prompt_tokens, n_cached_tokens, n_generated, n_preempted, n_finished[ENG_FINISHES],
             n_query_tokens, n_hit_tokens, n_borrowed, n_resumed_tokens, evicted[KV_EVICT_WHYS], kv_pinned,
             n_pin_refused;
         _Atomic uint64_t n_below_query_tokens, n_cached_tier_tokens[ENG_SOURCES];

@@ -351,7 +351,7 @@ static bool gen_feed(struct gen *g, uint32_t p, uint64_t now)
             g->n_ended++;
         }
         if (ch->ended || finish == ENG_NONE) continue;
-        if (finish == ENG_STOP || finish == ENG_LENGTH) {
+        if (finish == ENG_STOP || finish == ENG_LENGTH || finish == ENG_UNCACHED) {
             ch->eng.stop_id = e->stop_id;
             ch->eng.stop_is_eos = e->stop_is_eos;
             answer_choice_end(c, i, finish, f);
@@ -457,6 +457,7 @@ static void fill_request(struct gen *g, uint32_t p, uint64_t seed)
     r->tenant = g->tenant;
     r->salt = c->salt;
     r->keep = c->keep;
+    r->hit_share = c->transfer.keeps ? 0 : c->hit_share; /* who computes for others is to compute */
     if (auth_enabled(s->auth) && !s->cfg->share_prefix)
         auth_salt(s->auth, g->tenant, c->salt.lo, c->salt.hi, &r->salt.lo, &r->salt.hi);
     if (s->cfg->request_timeout_s) r->deadline_us = g->t_start_us + (uint64_t)s->cfg->request_timeout_s * 1000000u;

@@ -44,9 +44,13 @@ static const char *const l_sleep[] = { "sleep_state=\"awake\"", "sleep_state=\"w
                                        "sleep_state=\"discard_all\"", NULL };
 static const char *const l_source[] = { "source=\"local_compute\"", "source=\"local_cache_hit\"",
                                         "source=\"external_kv_transfer\"", NULL };
-static const char *const l_finish[] = { "finished_reason=\"stop\"",       "finished_reason=\"length\"",
-                                        "finished_reason=\"abort\"",      "finished_reason=\"error\"",
-                                        "finished_reason=\"repetition\"", NULL };
+static const char *const l_finish[] = { "finished_reason=\"stop\"",
+                                        "finished_reason=\"length\"",
+                                        "finished_reason=\"abort\"",
+                                        "finished_reason=\"error\"",
+                                        "finished_reason=\"repetition\"",
+                                        "finished_reason=\"cache_threshold\"",
+                                        NULL };
 static const char *const l_lora[] = { "max_lora=\"0\",running_lora_adapters=\"\",waiting_lora_adapters=\"\"", NULL };
 static const char *const l_pos[] = { "position=\"0\"", NULL };
 #ifdef __clang__
@@ -305,6 +309,7 @@ static uint32_t finish_label(enum eng_finish finish)
     case ENG_STOP: return 0;
     case ENG_LENGTH: return 1;
     case ENG_CANCELED: return 2;
+    case ENG_UNCACHED: return 5;
     default: return 3;
     }
 }

@@ -78,6 +78,7 @@ static const char *reason_of(enum eng_finish finish)
     case ENG_STOP: return "stop";
     case ENG_LENGTH: return "length";
     case ENG_CANCELED: return "abort";
+    case ENG_UNCACHED: return "cache_threshold";
     default: return "error";
     }
 }

@@ -104,6 +104,7 @@ static const struct param rows[] = {
     { "prompt_cache_retention", ON_BOTH, PARAM_STRING, 0, 0, 0, 0, 0, check_retention },
     INT("kv_priority", ON_BOTH, ask.kv_priority, 0, KV_PRIORITY_MAX - KV_PRIORITY_MIN, check_kv_priority),
     { "kv_pin", ON_BOTH, PARAM_ANY, 0, 0, 0, 0, 0, check_kv_pin },
+    NUM("cache_hit_threshold", ON_BOTH, hit_share, 0, 1),
     { "kv_transfer_params", ON_BOTH, PARAM_OBJECT, 0, 0, 0, 0, 0, check_transfer },
     /* tools and reasoning */
     JSON("tools", ON_CHAT, PARAM_ARRAY, ask.tools, NULL),

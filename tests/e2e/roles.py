@@ -316,6 +316,36 @@ def parameters_that_are_stale_or_of_others_cost_time_alone(w):
 
 
 @test
+def a_sidecar_may_ask_the_decode_server_first(w):
+    """llm-d's flow with cache_hit_threshold: decode; if too little is cached there, prefill, then decode."""
+    p, d, _ = pair(w)
+    for k, (path, b) in enumerate([("/v1/completions", body(90)), ("/v1/completions", body(91, n=2, stream=True)),
+                                   ("/v1/chat/completions", chat(92)), ("/v1/chat/completions", chat(93, stream=True))]):
+        want = choices(alone(w).post(path, b))
+        first = {**b, "cache_hit_threshold": 0.5}
+        r = d.post(path, first)
+        assert r.status == 200, r
+        assert [(list(c[0]), c[3]) for c in choices(r)] == [([], "cache_threshold")] * len(want), r
+        assert metric(d, "vllm:request_success_total", 'finished_reason="cache_threshold"') == k + 1
+        params = prefill(p, path, first)  # the prefill server computes whatever it has
+        r = decode(d, path, {**b, "cache_hit_threshold": 0}, params)
+        assert choices(r) == want, r
+        assert choices(d.post(path, first)) == want  # now it is here
+        r = d.post(path, {**b, "cache_hit_threshold": 1})
+        assert choices(r) == want, r
+    assert pulls(d, "pulled") == 4
+    b = body(94)  # with parameters of a parcel that holds something else: refused, not computed
+    computed = metric(d, "vllm:prompt_tokens_total")
+    r = decode(d, "/v1/completions", {**b, "cache_hit_threshold": 0.2}, params)
+    assert choices(r)[0][3] == "cache_threshold", r
+    assert metric(d, "vllm:prompt_tokens_total") == computed
+    freed(p, d)
+    r = d.post("/v1/completions", {**b, "cache_hit_threshold": 2})
+    assert r.status == 400 and r.json["error"]["param"] == "cache_hit_threshold", r
+    p.stop(), d.stop()
+
+
+@test
 def an_address_in_a_request_is_never_connected_to(w):
     p, d, _ = pair(w)
     trap = socket.socket()

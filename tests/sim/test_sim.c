@@ -127,6 +127,7 @@ static struct client *draw_client(struct dice *d, struct world *w, const struct 
     if (one_in(d, 3)) c->r.keep.ttl_s = between(d, 1, 3);
     if (one_in(d, 5)) c->r.keep.pin_s = between(d, 1, 4);
     c->r.keep.memory_only = one_in(d, 6);
+    if (one_in(d, 8)) c->r.hit_share = (double)below(d, 5) / 4;
     if (one_in(d, 10)) c->r.deadline_us = w->now_us + below(d, 200000);
     return c;
 }
@@ -216,7 +217,7 @@ static bool run_seed(uint64_t seed, uint32_t depth, struct totals *t)
         for (int i = 0; i < KV_EVICT_WHYS; i++) t->why[i] += k.evicted[i];
         t->n_pinned += eng_kv(w.e)->pins.n_ended;
         t->n_pin_refused += k.n_pin_refused;
-        for (int i = 0; i < 6; i++) t->n_done += s.n_finished[i];
+        for (int i = 0; i < ENG_FINISHES; i++) t->n_done += s.n_finished[i];
         t->n_patch += w.fake.n_patch;
         t->digest = hash_combine(t->digest, w.fake.digest);
     }

@@ -302,6 +302,8 @@ static inline void world_verify(struct world *w, const struct client *c)
             WORLD_FAULT(w, "request %u.%u: canceled by nobody", id, i);
         if (finish == ENG_TIMEOUT && (!r->deadline_us || r->deadline_us > w->now_us))
             WORLD_FAULT(w, "request %u.%u: early timeout", id, i);
+        if (finish == ENG_UNCACHED && (!(r->hit_share > 0) || n || r->n_preempted))
+            WORLD_FAULT(w, "request %u.%u: refused for its cache", id, i);
         if (finish == ENG_ERROR && !c->expect_nan && !w->fake.fail_at &&
             !(w->fake.refuse_every && r->status == ST_STEP))
             WORLD_FAULT(w, "request %u.%u: an error for nothing", id, i);

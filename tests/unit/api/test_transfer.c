@@ -94,6 +94,26 @@ static void B12_malformed_parameters_are_refused_by_name(void **state)
     both_refuse("\"kv_transfer_params\":\"x\"", "kv_transfer_params");
 }
 
+static void B12_a_cache_hit_threshold_is_a_share(void **state)
+{
+    (void)state;
+    static const char *const good[] = { "0", "0.0", "0.5", "1", "1.0", "null" };
+    static const char *const bad[] = { "-0.1", "1.01", "true", "\"0.5\"", "[]", "{}", "1e300" };
+    char                     field[80];
+    serves_as(ROLE_BOTH);
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        snprintf(field, sizeof field, "\"cache_hit_threshold\":%s", good[i]);
+        both_accept(field);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        snprintf(field, sizeof field, "\"cache_hit_threshold\":%s", bad[i]);
+        both_refuse(field, "cache_hit_threshold");
+    }
+    both_accept("\"cache_hit_threshold\":0,\"prompt_logprobs\":1");
+    both_refuse("\"cache_hit_threshold\":0.1,\"prompt_logprobs\":1",
+                "cache_hit_threshold"); /* none of it would match */
+}
+
 static void a_role_takes_its_own_requests_alone(void **state)
 {
     (void)state;
@@ -177,6 +197,7 @@ int main(void)
         cmocka_unit_test(the_fields_of_a_pull_are_read),
         cmocka_unit_test(what_asks_for_nothing_changes_nothing),
         cmocka_unit_test(B12_malformed_parameters_are_refused_by_name),
+        cmocka_unit_test(B12_a_cache_hit_threshold_is_a_share),
         cmocka_unit_test(a_role_takes_its_own_requests_alone),
         cmocka_unit_test(an_answer_names_the_parcel_in_the_types_of_vllm),
     };

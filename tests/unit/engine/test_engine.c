@@ -146,6 +146,32 @@ static void stats_count_every_event(void **state)
     client_free(b);
 }
 
+/* All choices of a refused request end without a token, and nothing of it was computed. */
+static void a_request_that_asks_for_more_cache_than_there_is_ends_at_once(void **state)
+{
+    struct world  *w = *state;
+    struct client *a = client(w, 33, 4), *b = client_new(w, a->prompt, 33, 3, 4),
+                  *c = client_new(w, a->prompt, 33, 3, 4);
+    struct eng_stats s;
+    b->r.hit_share = c->r.hit_share = 0.9;
+    b->r.s.ignore_eos = c->r.s.ignore_eos = true;
+    world_submit(w, b);
+    run(w);
+    eng_stats(w->e, &s);
+    assert_int_equal(s.n_finished[ENG_UNCACHED], 3);
+    assert_int_equal(s.n_prompt_tokens, 0);
+    for (uint32_t i = 0; i < 3; i++) assert_int_equal(atomic_load(&b->choice[i].finish), ENG_UNCACHED);
+    world_submit(w, a);
+    while (w->n_open) world_step(w); /* run() would empty the cache */
+    world_submit(w, c);
+    run(w);
+    for (uint32_t i = 0; i < 3; i++) assert_int_equal(atomic_load(&c->choice[i].finish), ENG_LENGTH);
+    assert_in_range(c->r.n_cached, 30, 32);
+    client_free(a);
+    client_free(b);
+    client_free(c);
+}
+
 static void at_most_one_notification_is_on_its_way(void **state)
 {
     struct world  *w = *state;
@@ -422,6 +448,7 @@ int main(void)
         TEST(the_queue_is_bounded_in_requests),
         TEST(the_queue_is_bounded_in_tokens_but_takes_any_one_prompt),
         TEST(stats_count_every_event),
+        TEST(a_request_that_asks_for_more_cache_than_there_is_ends_at_once),
         TEST(at_most_one_notification_is_on_its_way),
         TEST(times_are_those_of_the_steps),
         TEST(an_engine_that_makes_no_progress_is_not_alive),

@@ -512,11 +512,63 @@ static void prompt_logprobs_match_nothing_that_has_not_given_its_own(void **stat
     drop(x);
 }
 
+static struct seq *add_share(struct fixture *x, uint32_t kind, uint32_t n_prompt, double share)
+{
+    struct seq *q = add(x, kind, n_prompt, 4);
+    q->r->hit_share = share;
+    return q;
+}
+
+static void prompts_that_are_colder_than_they_ask_are_refused_at_their_turn(void **state)
+{
+    (void)state;
+    struct fixture *x = make(100, 8, 200, 64);
+    add(x, 7, 41, 1);
+    step(x); /* 40 tokens of kind 7 are cached */
+    struct seq *more = add_share(x, 7, 80, 0.51), *half = add_share(x, 7, 80, 0.5), *none = add_share(x, 8, 20, 0.001),
+               *all = add_share(x, 7, 41, 1), *brief = add_share(x, 9, 4, 1), *free_of = add_share(x, 10, 20, 0);
+    step(x);
+    assert_true(half->state == SEQ_RUNNING && half->n_cached == 40);
+    assert_int_equal(all->state, SEQ_RUNNING); /* what cannot be cached is not asked for */
+    assert_int_equal(brief->state, SEQ_RUNNING);
+    assert_int_equal(free_of->state, SEQ_RUNNING);
+    assert_true(more->cold && none->cold);
+    assert_int_equal(x->sc.fair.n_waiting, 0);
+    sched_remove(&x->sc, more, false);
+    sched_remove(&x->sc, none, false);
+    assert_true(list_empty(&x->sc.cold));
+    drop(x);
+}
+
+static void a_preempted_one_is_not_asked_again_how_much_of_it_is_cached(void **state)
+{
+    (void)state;
+    struct fixture *x = make(12, 4, 64, 64);
+    add(x, 1, 17, 1);
+    step(x);
+    struct seq *old = add(x, 1, 17, 20), *young = add_share(x, 1, 18, 0.8);
+    old->r->priority = -1;
+    step(x);
+    assert_int_equal(young->state, SEQ_RUNNING);
+    x->sc.cfg.preempt_every = 1; /* each step takes the youngest's place */
+    step(x);
+    x->sc.cfg.preempt_every = 0;
+    assert_true(young->resumed && young->n_preempted == 1);
+    for (uint32_t i = 0; i < 40 && young->state != SEQ_DONE; i++) {
+        step(x);
+        assert_false(young->cold);
+    }
+    assert_int_equal(young->state, SEQ_DONE);
+    drop(x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(decoding_rows_come_first_and_prompts_fill_the_budget),
         cmocka_unit_test(a_chunk_is_never_longer_than_its_bound),
+        cmocka_unit_test(prompts_that_are_colder_than_they_ask_are_refused_at_their_turn),
+        cmocka_unit_test(a_preempted_one_is_not_asked_again_how_much_of_it_is_cached),
         cmocka_unit_test(a_long_prompt_leaves_half_of_a_step_to_short_ones_and_takes_the_rest_of_their_half),
         cmocka_unit_test(the_number_of_running_is_bounded),
         cmocka_unit_test(of_equals_the_longest_cached_prefix_goes_first),

@@ -185,6 +185,8 @@ enum status call_prepare(struct call *c, struct api_error *e);
 /* Frees the tree after a failed call_parse or call_prepare, if call_free comes later. */
 void call_drop_body(struct call *c);
 
+/* Ends a call at any point after its begin: frees choices, texts, the body's tree and the arena. The engine must
+ * have let go of it. */
 void call_free(struct call *c);
 
 /* Smaller endpoints: request body -> JSON response body, or *e. */

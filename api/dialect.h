@@ -49,10 +49,12 @@ struct dialect {
                         struct api_error *e);
 };
 
+/* The writer for this call: that of streams, or that of whole bodies. */
 static inline const struct writer *writer_of(const struct call *c)
 {
     return c->stream ? &c->dialect->stream : &c->dialect->whole;
 }
+/* The bytes of b as a string; "" of an empty one. */
 static inline const char *text_of(const struct buf *b) { return b->data ? b->data : ""; }
 /* Where the text of a choice goes: a stream needs it until the event is written, a whole answer until its end. */
 static inline struct buf *answer_text_buf(struct call *c, struct call_choice *ch)
@@ -62,6 +64,7 @@ static inline struct buf *answer_text_buf(struct call *c, struct call_choice *ch
     return &c->scratch;
 }
 
+/* The prompt of choice i. A call has n choices of each prompt, in the order of the prompts. */
 static inline const struct call_prompt *call_prompt_of(const struct call *c, uint32_t i)
 {
     return &c->prompt[i / c->n];

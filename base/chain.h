@@ -20,6 +20,8 @@ struct chain {
 enum status chain_init(struct chain *c, uint64_t n_row, int32_t *link, size_t row_bytes);
 void        chain_free(struct chain *c);
 
+/* The link within a row; the bucket of a hash; the first row of that bucket, and the row behind a row (CHAIN_NONE:
+ * there is none): */
 static inline int32_t *chain_link(const struct chain *c, int32_t row)
 {
     return (int32_t *)(void *)(c->link + (size_t)row * c->row_bytes);

@@ -15,12 +15,12 @@ enum thread_role {
     THREAD_GUIDE,
 };
 
+/* Logs the failed condition with its place and ends the process with status 70. */
 #ifdef __cplusplus /* the host side of kernels/cuda: CHECK alone */
 extern "C" [[noreturn]] void check_failed(const char *expr, const char *file, int line);
 #else
 extern _Thread_local enum thread_role thread_role_self; /* set once by thread_start() */
-
-_Noreturn void check_failed(const char *expr, const char *file, int line);
+_Noreturn void                        check_failed(const char *expr, const char *file, int line);
 #endif
 
 #define CHECK(cond)                                                                \

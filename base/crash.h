@@ -6,4 +6,5 @@
 
 void crash_init(void);  /* without it the other two do nothing */
 void crash_enter(void); /* gives the calling thread a stack for the handler */
+/* Gives the stack back; the last call of a thread that has called crash_enter. */
 void crash_leave(void);

@@ -19,6 +19,7 @@ enum { HEAP_CHILDREN = 4 };
 
 HEAP_INLINE size_t heap_parent(size_t at) { return (at - 1) / HEAP_CHILDREN; } /* at > 0 */
 
+/* Writes the item to its place and tells its owner where it stands. It does not order anything. */
 HEAP_INLINE void heap_put(uint64_t *heap, size_t at, uint64_t item, struct heap_order o)
 {
     heap[at] = item;

@@ -38,5 +38,6 @@ bool json_str_is(const json_t *v, const char *s);
 
 void json_put_str(struct buf *b, const char *s, size_t n);      /* with quotes; invalid UTF-8 becomes U+FFFD */
 void json_put_str_body(struct buf *b, const char *s, size_t n); /* without quotes */
+/* In decimal digits. */
 void json_put_int(struct buf *b, int64_t v);
 void json_put_num(struct buf *b, double v); /* shortest that reads back equal, locale-free; not finite: null */

@@ -40,8 +40,10 @@ void     log_line(enum log_level level, const char *fmt, ...) __attribute__((for
 struct log_burst {
     _Atomic uint64_t second, n_here, n_swallowed;
 };
+/* True for the first per_second lines of each second. The others are counted, and a line says how many there were. */
 bool log_burst_pass(struct log_burst *l, uint64_t per_second);
 struct log_limit {
     _Atomic uint64_t next_us, n_swallowed;
 };
+/* True at most once a second; the others are counted, and a line says how many there were. */
 bool log_limit_pass(struct log_limit *l);

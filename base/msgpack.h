@@ -11,6 +11,7 @@ struct msgpack {
     bool           full;
 };
 
+/* Append one value. What does not fit sets m->full, and nothing is written from there on: */
 void msgpack_nil(struct msgpack *m);
 void msgpack_uint(struct msgpack *m, uint64_t v);
 void msgpack_double(struct msgpack *m, double v);

@@ -29,11 +29,12 @@ enum status ring_init(struct ring *r, uint32_t n_min); /* room for at least n_mi
 bool        ring_push(struct ring *r, void *ptr);      /* false: full. ptr not NULL. Wakes a sleeping consumer */
 bool  ring_push_quiet(struct ring *r, void *ptr); /* wakes nobody: a sleeping consumer finds it at its next wake-up */
 void *ring_pop(struct ring *r);                   /* NULL: empty */
-int   ring_fd(const struct ring *r);
-void  ring_ack(struct ring *r); /* consume the eventfd's count after a wake */
+/* The eventfd of the consumer, for a poll loop. The ring owns it. */
+int  ring_fd(const struct ring *r);
+void ring_ack(struct ring *r); /* consume the eventfd's count after a wake */
 /* about to sleep: true, nothing is queued and the next push will wake; false: pop again */
 bool ring_arm(struct ring *r);
 void ring_wake(struct ring *r);                     /* wake the consumer without a message (shutdown, timers) */
 void ring_wait(struct ring *r, int64_t timeout_us); /* arm and sleep until a push, a wake or the timeout (< 0: none) */
 void ring_wait_with(struct ring *r, int fd, int64_t timeout_us); /* the same, and until fd (< 0: none) can be read */
-void ring_free(struct ring *r);
+void ring_free(struct ring *r); /* nobody waits or pushes any more; what is queued stays its owner's */

@@ -13,6 +13,7 @@ struct rng_block {
     uint32_t x[4];
 };
 
+/* Four words of 32 random bits. Philox4x32-10 (Salmon et al. 2011): a pure function of its arguments. */
 RNG_FN struct rng_block rng_philox(uint64_t seed, uint64_t stream, uint64_t counter)
 {
     uint32_t c0 = (uint32_t)counter, c1 = (uint32_t)(counter >> 32), c2 = (uint32_t)stream,

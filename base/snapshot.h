@@ -27,6 +27,7 @@ static inline bool snapshot_init(struct snapshot *s, size_t bytes)
 }
 static inline void snapshot_free(struct snapshot *s) { free(s->word); }
 
+/* Makes *from, of the size given to snapshot_init, the latest version. One thread alone; it never waits. */
 static inline void snapshot_put(struct snapshot *s, const void *from)
 {
     uint64_t          n = atomic_load_explicit(&s->n_put, memory_order_relaxed);

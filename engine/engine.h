@@ -91,8 +91,10 @@ struct eng_stats {
 };
 
 struct batch_cfg eng_batch_cfg(const struct eng_cfg *cfg); /* the bounds of the batches of such an engine */
-enum status      eng_create(const struct eng_cfg *cfg, const struct eng_runner *run, struct engine **e_out);
-enum status      eng_start(struct engine *e); /* starts the thread */
+/* Makes the engine with all the memory that it will need. cfg and run are copied; what they point to is borrowed.
+ * ST_CONFIG: bounds that cannot be; ST_NOMEM. */
+enum status eng_create(const struct eng_cfg *cfg, const struct eng_runner *run, struct engine **e_out);
+enum status eng_start(struct engine *e); /* starts the thread */
 /* Any thread. On ST_OK the engine uses r until the final message. ST_AGAIN: the queue is full, or the engine drains;
  * ST_TOO_LARGE: the request cannot fit into the KV pool; ST_INVALID: a wrong field; ST_DEVICE: the engine is dead. */
 enum status eng_submit(struct engine *e, struct eng_request *r);

@@ -30,6 +30,7 @@ struct flight {
     uint64_t              submit_us;
 };
 
+/* Takes all the memory of one step within the bounds of cfg. ST_NOMEM, and nothing is held then. */
 enum status flight_init(struct flight *f, const struct batch_cfg *cfg);
 void        flight_close(struct flight *f);
 void        flight_fill(struct engine *e, struct flight *f); /* writes the scheduler's plan into the batch */

@@ -22,6 +22,7 @@ struct guests {
     struct guest guest[GUESTS_MAX];
 };
 
+/* No guests yet. listener: a listening socket, which stays the caller's. */
 void guests_init(struct guests *g, int listener);
 /* Within timeout_ms at most: lets newcomers in, sends away who is silent or says something else, and gives the next one
  * that has said a whole hello frame. True: *out is it, its fd is the caller's, and *bytes_out the size of the body

@@ -35,6 +35,7 @@ void guide_drop(struct guide *guide);
 
 /* ---- called by the engine */
 
+/* The state now. Reading it makes what the computing thread wrote before visible. */
 enum guide_state guide_state(const struct guide *guide);
 /* [n_words] of 32 bits, while it is ready. n_words 0: the choice writes freely (guide_may_end, guide_refused). */
 const uint32_t *guide_mask(const struct guide *guide, uint32_t *n_words_out);

@@ -44,4 +44,4 @@ enum nodes_state { NODES_OK, NODES_DONE, NODES_LOST }; /* DONE: node 0 said good
 enum nodes_state nodes_state(const struct nodes *n);   /* any thread */
 uint64_t         nodes_steps(const struct nodes *n);   /* any thread: steps sent (node 0) or run */
 void nodes_stop(struct nodes *n); /* node 0: sends a goodbye. The threads of nodes have ended when it returns */
-void nodes_free(struct nodes *n);
+void nodes_free(struct nodes *n); /* stops it first, and closes the connections; NULL is allowed */

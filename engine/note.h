@@ -16,6 +16,7 @@ struct note {
     } seq[NOTE_SEQS_MAX];                            /* the first of n_seq */
 };
 
+/* Records step number `step` with the first NOTE_SEQS_MAX sequences of its flight. */
 void note_take(struct note *n, const struct flight *f, uint64_t step);
 void note_drop(struct note *n); /* the step has ended */
 /* Writes complete lines of at most text_bytes in all; returns the number of bytes; 0 if no step is in flight. */

@@ -65,6 +65,7 @@ struct sched {
     bool               in_flight;       /* a step is in flight: no sequence may be preempted */
 };
 
+/* Takes all the memory that planning needs. kv and batch are borrowed. ST_NOMEM, and nothing is held then. */
 enum status sched_init(struct sched *s, const struct sched_cfg *cfg, struct kv *kv, const struct batch *batch);
 void        sched_close(struct sched *s);
 void        sched_enqueue(struct sched *s, struct seq *q, uint64_t now_us); /* a new request's lead */

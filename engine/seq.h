@@ -77,9 +77,11 @@ struct seq {
     uint32_t       n_copy;
 };
 
-void                   seq_init(struct seq *s, struct req *q, uint32_t choice);
-void                   seq_load(struct seq *s, uint32_t *ids); /* ids [n_max]: copies prompt and output into it */
-void                   seq_check(const struct seq *s);         /* CHECKs the invariants */
+/* One choice of the request q, WAITING, at the end of q's list. */
+void seq_init(struct seq *s, struct req *q, uint32_t choice);
+void seq_load(struct seq *s, uint32_t *ids); /* ids [n_max]: copies prompt and output into it */
+void seq_check(const struct seq *s);         /* CHECKs the invariants */
+/* Tokens of the output so far. */
 static inline uint32_t seq_n_out(const struct seq *s) { return s->n_token - s->n_prompt; }
 /* Including the steps in flight: the next row to compute; the tokens; the output. */
 static inline uint32_t seq_next(const struct seq *s) { return s->n_computed + s->fly_row; }

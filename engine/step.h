@@ -63,12 +63,16 @@ struct engine {
 
 enum { ENG_SEQS_SPARE = 256 }; /* places for waiting siblings, besides the queue's and the running ones */
 
+/* Adds n to a counter that the engine's thread alone writes and others read. */
 static inline void step_count(_Atomic uint64_t *c, uint64_t n)
 {
     atomic_fetch_add_explicit(c, n, memory_order_relaxed);
 }
-void        step_fail_all(struct engine *e, enum eng_finish finish,
-                          enum status why); /* ends every request, those in the inbox included */
-void        step_publish(struct engine *e);
-void        step_settle(struct engine *e); /* waits for the steps in flight and drops their results */
+void step_fail_all(struct engine *e, enum eng_finish finish,
+                   enum status why); /* ends every request, those in the inbox included */
+/* Copies the figures of scheduler and tree to the atomics that eng_stats reads. */
+void step_publish(struct engine *e);
+void step_settle(struct engine *e); /* waits for the steps in flight and drops their results */
+/* One turn at time now_us. *did_work_out: something was planned or has ended; else the caller may sleep. ST_DEVICE:
+ * the device is lost, and every request has ended with an error. */
 enum status step_run(struct engine *e, uint64_t now_us, bool *did_work_out);

@@ -379,7 +379,7 @@ enum status dev_open(const struct dev_cfg *cfg, struct device **d_out);
 void        dev_close(struct device *d);
 enum status dev_group_create(uint32_t n_rank, struct dev_group **g_out);
 void        dev_group_abort(struct dev_group *g); /* a rank failed: waiters return, their next sync says ST_DEVICE */
-void        dev_group_free(struct dev_group *g);
+void        dev_group_free(struct dev_group *g);  /* after all its devices are closed */
 /* Makes the name of a group of ranks in several processes, for dev_cfg.comm_id. The process of rank 0 calls it once.
  * ST_CONFIG, logged: ranks of several processes cannot reach each other on this kind of device, or its library is
  * missing. */
@@ -498,6 +498,8 @@ struct dev_tune_cfg {
     void (*line)(void *ctx, const char *text);
     void *ctx;
 };
+/* Measures which algorithm multiplies each matrix fastest and writes the table that later starts read; its path is
+ * copied to out_path. ST_CONFIG: this build has no GPU; ST_IO; ST_DEVICE. */
 enum status dev_tune(const struct dev_tune_cfg *cfg, char *out_path, size_t out_path_bytes);
 
 /* The GPUs of this machine. why: one line when there is none that can serve (no driver, too old, not in this build). */

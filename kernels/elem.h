@@ -29,4 +29,5 @@ static inline void elem_store(void *p, enum dtype t, size_t i, float f)
     memcpy((char *)p + i * 2, &h, 2);
 }
 
+/* True for the types of floats; the others are codes. */
 static inline bool elem_is_float(enum dtype t) { return t == DT_F32 || t == DT_BF16 || t == DT_F16; }

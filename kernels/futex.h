@@ -17,6 +17,7 @@ static inline void futex_wake_all(_Atomic uint32_t *word)
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
+/* Tells the core that this is a spin: it saves power and leaves its units to the other thread. */
 static inline void cpu_relax(void)
 {
 #if defined(__x86_64__)

@@ -16,13 +16,15 @@ struct host_dev {
     bool      lost;      /* the group was aborted: every sync returns ST_DEVICE from now on */
 };
 
+/* Maps the arena of cfg and makes the common part; weight_bytes is the device's own. ST_NOMEM with a line in the
+ * log. host_free unmaps it. */
 enum status host_init(struct host_dev *h, const struct dev_cfg *cfg, const struct dev_ops *ops,
                       uint64_t (*weight_bytes)(enum dtype t, uint32_t n, uint32_t k));
 void        host_free(struct host_dev *h);
 
 extern const struct dev_map_ops host_map_ops; /* image.c */
 
-/* entries of dev_ops */
+/* Entries of dev_ops, which kernels/device.h describes: */
 enum status    host_alloc(struct device *d, size_t bytes, void **out);
 uint64_t       host_step_bytes(const struct device *d, const struct dev_limits *lim);
 size_t         host_free_bytes(const struct device *d);
@@ -40,7 +42,8 @@ void host_allreduce(struct device *d, void *x, size_t n);
 void host_broadcast(struct device *d, void *x, size_t bytes);
 void host_allgather(struct device *d, float *out, const float *x, uint32_t m, uint32_t n_local);
 
-/* Address of the key [head_dim] of a token of a block, in a layer of grouped heads. Its value is kv_value_bytes further. */
+/* Address of the key [head_dim] of a token of a block, in a layer of grouped heads. Its value is kv_value_bytes
+ * further. */
 /* For writing: of a block of the pool. */
 static inline char *kv_key(const struct dev_kv *kv, uint32_t block, uint32_t layer, uint32_t head, uint32_t token,
                            uint32_t head_dim)

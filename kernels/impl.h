@@ -37,9 +37,12 @@ struct dev_copy_ops { /* as dev_copy_open ... dev_unpin, dev_reaches */
     bool (*reaches)(struct device *d, const void *host);
 };
 
+/* Open one device of each kind (dev_open); *d_out is the caller's, who ends it by its close. ST_CONFIG, ST_NOMEM or
+ * ST_DEVICE, logged: */
 enum status ref_open(const struct dev_cfg *cfg, struct device **d_out);
 enum status cpu_open(const struct dev_cfg *cfg, struct device **d_out);
 #ifdef WITH_CUDA
+/* The same of a GPU, and what dev_list, dev_comm_id and dev_tune ask of this kind: */
 enum status cuda_open(const struct dev_cfg *cfg, struct device **d_out);
 bool        cuda_serves(char *why, size_t why_bytes); /* true if a usable GPU is there; makes no context */
 uint32_t    cuda_list(struct dev_info *out, uint32_t max, char *why, size_t why_bytes);

@@ -8,6 +8,7 @@ enum {
     QUANT_CHUNK = 128
 }; /* most inputs whose products are summed before scaling; smaller groups are summed by group */
 
+/* True if the matrix is kept as codes. */
 static inline bool dev_weight_is_quant(const struct dev_weight *w) { return w->q.code != DT_F32; }
 /* True if this format exists for a matrix of k inputs. */
 bool quant_ok(const struct dev_quant *q, uint32_t k);

@@ -121,7 +121,8 @@ void    slot_lease(struct kv_host *h, int32_t i);   /* a lease, CHECKING; READY 
 void    slot_release(struct kv_host *h, int32_t i); /* ends it */
 /* Readers beside the lease: copies, writes and peers. */
 static inline uint32_t slot_n_other(const struct host_slot *s) { return s->readers - (s->lease != LEASE_NONE); }
-/* Makes a slot of the previous process READY. After the last such slot, kv_host_free_again builds the free list anew. */
+/* Makes a slot of the previous process READY. After the last such slot, kv_host_free_again builds the free list
+ * anew. */
 void slot_adopt(struct kv_host *h, int32_t i, const struct kv_key *key, struct digest payload, struct kv_hold hold,
                 uint8_t store);
 void kv_host_free_again(struct kv_host *h);
@@ -131,6 +132,8 @@ bool slot_give_back(struct kv_host *h);
 /* makes one AWAY slot usable again; requires n_away > 0. Its pages are allocated at first use */
 void slot_return(struct kv_host *h);
 
+/* A transfer of the host in flight: flight_new takes one, flight_free returns it, and its cookie is what xfer_done
+ * brings back. flights_out: any is in use: */
 struct host_flight    *flight_new(struct kv_host *h, enum flight_kind kind); /* NULL: all are in use */
 void                   flight_free(struct kv_host *h, struct host_flight *f);
 static inline uint64_t flight_cookie(const struct kv_host *h, const struct host_flight *f)
@@ -140,6 +143,7 @@ static inline uint64_t flight_cookie(const struct kv_host *h, const struct host_
 static inline bool flights_out(const struct kv_host *h) { return h->n_free_flight < h->n_flight_max; }
 
 uint32_t sketch_add(struct kv_host *h, const struct kv_key *key); /* number of offers of the key, this one included */
+/* Number of offers of the key, halved now and then; an estimate that may be too high. */
 uint32_t sketch_get(const struct kv_host *h, const struct kv_key *key);
 
 /* host_order.c: the order of eviction */
@@ -147,10 +151,13 @@ enum status order_init(struct kv_host *h);
 void        order_close(struct kv_host *h);
 void        order_add(struct kv_host *h, int32_t i); /* as the newest of its class; the slot is READY */
 void        order_remove(struct kv_host *h, int32_t i);
-void        order_turn(struct kv_host *h); /* expires slots and lapsed pins */
-bool        order_check(const struct kv_host *h);
-void        slot_touch(struct kv_host *h, int32_t i);
-void    slot_hold(struct kv_host *h, int32_t i, struct kv_hold hold); /* joins its users' new wishes to the old ones */
+void        order_turn(struct kv_host *h);        /* expires slots and lapsed pins */
+bool        order_check(const struct kv_host *h); /* every link, class and count: O(slots) */
+/* Makes it the most recently used of its class. Only READY slots stand in the order. */
+void slot_touch(struct kv_host *h, int32_t i);
+void slot_hold(struct kv_host *h, int32_t i, struct kv_hold hold); /* joins its users' new wishes to the old ones */
+/* The slot stays until the pin ends. Of two live pins the one that ends later counts; a pin that has ended changes
+ * nothing. */
 void    slot_pin(struct kv_host *h, int32_t i, const struct kv_mark *m);
 int32_t slot_victim(const struct kv_host *h); /* SLOT_NONE: all slots are being read or pinned */
 /* Iterate over the READY slots in the order of eviction, and backwards. SLOT_NONE: the end. */

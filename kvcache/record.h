@@ -23,6 +23,7 @@ struct kv_record {
         head; /* of everything before it, under the same key as the payload's, so a forged head fails the check */
 };
 
+/* Bytes of a record: the head, and the payload in whole pages of 4 KiB. */
 static inline uint64_t kv_record_bytes(uint64_t payload_bytes)
 {
     return KV_RECORD_HEAD + (payload_bytes + 4095) / 4096 * 4096;

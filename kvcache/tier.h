@@ -192,6 +192,7 @@ struct kv_tiers_stats {
     uint64_t               claim[KV_CLAIM_ENDS];
     struct kv_parcel_stats parcels;
 };
+/* Counters since the tiers were made, and what is held now, of all places together and of each. */
 void kv_tiers_stats(const struct kv_tiers *t, struct kv_tiers_stats *out);
 /* Verifies every slot, link and count; ST_INVALID after logging the first fault. */
 enum status kv_tiers_check(const struct kv_tiers *t);

@@ -36,6 +36,7 @@ struct kv_hand_row {
     uint8_t       used, memory_only;
 };
 
+/* The shape of the slab that tiers of this configuration would have. */
 void kv_hand_shape_of(const struct kv_tiers_cfg *cfg, struct kv_hand_shape *out);
 /* A short reason why b does not fit a; NULL if it fits. */
 const char *kv_hand_differs(const struct kv_hand_shape *a, const struct kv_hand_shape *b);
@@ -52,7 +53,8 @@ enum status kv_hand_read(const void *data, size_t bytes, const struct kv_hand_sh
                          const struct digest_key *key, struct digest stores, struct kv_hand_index *out, char *why,
                          size_t why_bytes);
 uint64_t    kv_hand_bytes(uint32_t n_row);
-/* The rows of an index of kv_hand_bytes(n_row) bytes. The caller fills them, then kv_hand_finish writes head and digest. */
+/* The rows of an index of kv_hand_bytes(n_row) bytes. The caller fills them, then kv_hand_finish writes head and
+ * digest. */
 struct kv_hand_row *kv_hand_rows(void *data);
 void kv_hand_finish(void *data, uint32_t n_row, const struct kv_hand_shape *shape, const struct digest_key *key,
                     struct digest stores);

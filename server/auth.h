@@ -6,6 +6,7 @@
 
 struct auth;
 
+/* Reads the keys that the options name. *a_out is the caller's. ST_CONFIG, ST_IO or ST_NOMEM, with one line in err. */
 enum status auth_create(const struct config *c, struct auth **a_out, char *err, size_t err_bytes);
 /* Reads --api-key-file again. On an error the old keys stay valid, and err has the reason. With --api-key-file-empty
  * deny a missing file, or a file without keys, is no error: from then on none of its keys is valid, and the log says

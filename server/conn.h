@@ -76,11 +76,14 @@ struct conn {
     bool in_body; /* counted in server.n_body */
 };
 
+/* Takes over an accepted socket. Where there are too many connections the client gets a 503, or the socket is closed
+ * at once. Io thread. */
 void conn_open(struct io *io, int fd);
 void conn_free(struct conn *c);      /* at once; cancels its work */
 void conn_reset(struct conn *c);     /* the same, with RST: for a client that does not read */
 void conn_flush(struct conn *c);     /* tries to write the pending output; may free c */
 void conn_close_idle(struct io *io); /* closes all idle connections (drain) */
+/* What the timer wheel calls when a connection has been silent for its time; it may free the connection. */
 void conn_timer(struct wheel_node *n, uint64_t now_us);
 
 /* ---- for handlers ---- */
@@ -94,11 +97,13 @@ enum { ERROR_WHY_MAX = 1000, ERROR_LINES_PER_SECOND = 20 };
 const char *conn_error_why(const struct api_error *e, char *out, size_t bytes);
 void conn_fail(struct conn *c, int http, const char *param, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 void conn_stream_begin(struct conn *c, const char *content_type);
-void conn_stream_put(struct conn *c, const char *p, size_t n);
-void conn_stream_end(struct conn *c, bool clean);      /* clean false: sends no last chunk and closes the connection */
+/* Appends n bytes to the body of a stream, as one chunk where the client knows chunks; n 0: nothing. */
+void   conn_stream_put(struct conn *c, const char *p, size_t n);
+void   conn_stream_end(struct conn *c, bool clean);    /* clean false: sends no last chunk and closes the connection */
 size_t conn_pending(const struct conn *c);             /* bytes not yet taken by the socket */
 void   conn_set_low_water(struct conn *c, size_t low); /* work->writable is called when conn_pending falls to it */
-void   conn_release_body(struct conn *c);
+/* Frees the body and gives its share of server.bodies back; a second call does nothing. */
+void conn_release_body(struct conn *c);
 /* Moves the body and its share of server.bodies to the handler, which returns the share with conn_give_body, on any
  * thread. */
 uint64_t conn_take_body(struct conn *c, struct buf *body_out);

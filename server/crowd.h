@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 struct crowd;
+/* connections_max: of one address. ST_NOMEM. */
 enum status crowd_create(uint32_t connections_max, struct crowd **out);
 /* Counts a connection. False: the address has connections_max already; nothing was counted. */
 bool crowd_enter(struct crowd *c, struct peer p);

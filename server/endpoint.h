@@ -4,7 +4,7 @@
 
 struct conn;
 
-/* Each answers the request of c once. Those that need the tokenizer or a large text hand the work to a text thread. */
+/* Each answers the request of c once. Those that need the tokenizer or a large text hand the work to a text thread: */
 void endpoint_page(struct conn *c);
 void endpoint_version(struct conn *c);
 void endpoint_models(struct conn *c);

@@ -3,4 +3,5 @@
 #pragma once
 #include "server/conn.h"
 
+/* A handler of a route (routes.c): io thread, must not wait, answers once. */
 void invoke_handle(struct conn *c);

@@ -121,6 +121,7 @@ struct server {
     uint64_t         t_given_back_us; /* used by the main thread */
 };
 
+/* The state now; any thread. */
 static inline enum server_state server_state(const struct server *s)
 {
     return (enum server_state)atomic_load_explicit(&s->state, memory_order_acquire);

@@ -4,6 +4,7 @@
 #pragma once
 #include "server/io.h"
 
+/* Prepares io thread number `index`: its lists, timers, rings and event base. The thread does not run yet. ST_NOMEM. */
 enum status loop_create(struct server *s, struct io *io, uint32_t index);
 /* This io thread accepts on server.listen_fd while server.accepting is true. Call it before loop_start. ST_NOMEM. */
 enum status loop_accept(struct io *io);

@@ -8,6 +8,7 @@ struct peer {
 };
 enum { PEER_TEXT = 48 };
 
+/* The address of fd's other end, IPv4 as ::ffff:a.b.c.d; all zero if the socket has none. */
 struct peer peer_of(int fd);
 /* The network that one customer usually has: the IPv4 address itself, or the first 64 bits of an IPv6 address. */
 struct peer peer_net(struct peer p);

@@ -2,4 +2,5 @@
 #pragma once
 #include "server/router.h"
 
+/* Constant, and valid for ever. */
 const struct routes *routes_served(void);

@@ -22,6 +22,6 @@ void server_drain(struct server *s);       /* new requests: 503 and close */
 void server_fail_all(struct server *s);    /* running requests: an error event now */
 bool server_idle(const struct server *s);  /* no generation, and no body on its way */
 void server_stop(struct server *s);        /* flushes for at most a second, closes, joins */
-void server_free(struct server *s);
+void server_free(struct server *s);        /* after server_stop, or without a start; NULL is allowed */
 /* Call it now and then: returns freed memory of large requests to the system, at most every GIVE_BACK_US. */
 void server_give_back(struct server *s, uint64_t now_us);

@@ -18,6 +18,7 @@ struct unread {
     _Atomic uint64_t bytes_max; /* set by unread_init; a test may lower it while the thread runs */
 };
 
+/* Sets the bounds of one of n_io io threads: parts of memory_bytes, the memory that this process may use. */
 void unread_init(struct io *io, uint64_t memory_bytes, uint32_t n_io);
 void unread_note(struct conn *c);   /* after a write or a read: updates the connection's bytes */
 void unread_forget(struct conn *c); /* call it when the connection is freed */

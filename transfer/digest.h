@@ -18,6 +18,7 @@ struct digest_key {
     uint64_t      seed;    /* XXH3 */
 };
 
+/* Of `bytes` bytes of data: XXH3 with the seed, or with k->mac the first 16 bytes of HMAC-SHA256 under the key. */
 struct digest digest_of(const struct digest_key *k, const void *data, size_t bytes);
 bool          digest_equal(struct digest a, struct digest b); /* in constant time */
 /* Derives the MAC key from the operator's secret by SHA-256. A secret of fewer than 16 bytes gives ST_CONFIG. */

@@ -54,6 +54,7 @@ struct lane_rate {
     bool             learns;       /* the thread's: one has been moved, the next ones tell the bandwidth */
 };
 enum { LANE_RATES = 2 };
+/* Index into xfer_lane.rate: what comes to the host is measured apart from what leaves it. */
 static inline int lane_rate_of(enum xfer_kind dst) { return dst == XFER_HOST; }
 struct xfer_lane {
     const struct lane_ops *ops;
@@ -69,6 +70,7 @@ struct xfer_lane {
     struct lane_rate       rate[LANE_RATES];
 };
 
+/* The common part of a lane, not started. ops must live as long as the lane. */
 void lane_init(struct xfer_lane *l, const struct lane_ops *ops);
 /* Finishes the item. Before that the lane has computed or checked its digest where its bytes lay on the host
  * (lane_digest). */

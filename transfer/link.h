@@ -25,6 +25,7 @@ struct link_head {
     uint64_t sum;
 };
 
+/* Writes the head of a message of this type with its length and the sum of its body. */
 void link_head_put(unsigned char out[LINK_HEAD], uint32_t type, const void *body, uint32_t bytes);
 /* ST_INVALID: wrong magic; ST_CONFIG: another version of the protocol; ST_TOO_LARGE: a body of more than bytes_max. */
 enum status link_head_get(const unsigned char in[LINK_HEAD], uint32_t bytes_max, struct link_head *head_out);

@@ -29,6 +29,7 @@ struct seal_key { /* of a file; in memory of seal_take */
 void *seal_take(size_t bytes);
 void  seal_give(void *p, size_t bytes); /* NULL: nothing */
 
+/* The key of one file: derived from the secret and from the file's header, so that no two files share one. */
 void seal_key_make(const unsigned char secret[SEAL_SECRET], const void *header, size_t bytes, struct seal_key *key_out);
 /* The secret of FILE: 32 bytes, or 64 hex digits with or without a line end. ST_CONFIG with one line in err. */
 enum status seal_secret_read(const char *path, unsigned char secret_out[SEAL_SECRET], char *err, size_t err_bytes);

@@ -103,9 +103,12 @@ struct xfer_cfg {
     bool pumped;             /* no threads: xfer_poll does the work (the simulator) */
 };
 
+/* Makes it with all its memory. cfg is copied. ST_NOMEM. */
 enum status xfer_create(const struct xfer_cfg *cfg, struct xfer **x_out);
 enum status xfer_lane_add(struct xfer      *x,
                           struct xfer_lane *lane); /* takes it over; before xfer_start; order is preference */
+/* Starts the threads of the lanes, once, after all lanes were added. The status of the first lane that could not
+ * start. */
 enum status xfer_start(struct xfer *x);
 void        xfer_free(struct xfer *x); /* cancels queued jobs, waits for running ones */
 

@@ -182,12 +182,16 @@ struct tmpl_node_list {
 };
 void *tmpl_parse_fail(struct tmpl_parser *p, uint32_t line, const char *fmt, ...)
     __attribute__((format(printf, 3, 4))); /* writes err; returns NULL */
+/* A node without children, in the arena of the template. NULL: the template is too large, which err says. */
 struct tmpl_node *tmpl_node_new(struct tmpl_parser *p, enum tmpl_node_type type, uint32_t line);
 bool tmpl_node_add(struct tmpl_parser *p, struct tmpl_node_list *l, struct tmpl_node *n); /* n NULL: returns false */
-struct tmpl_node                    *tmpl_node_done(struct tmpl_parser *p, struct tmpl_node *n,
-                                                    const struct tmpl_node_list *l); /* sets list and height */
-bool                                 tmpl_intern(struct tmpl_parser *p, const struct tmpl_tok *name, uint32_t *sym_out);
-bool                                 tmpl_enter(struct tmpl_parser *p); /* one level deeper; tmpl_leave ends it */
+struct tmpl_node *tmpl_node_done(struct tmpl_parser *p, struct tmpl_node *n,
+                                 const struct tmpl_node_list *l); /* sets list and height */
+/* The number of a name; the same name has the same number. False: the template has too many names, which err says. */
+bool tmpl_intern(struct tmpl_parser *p, const struct tmpl_tok *name, uint32_t *sym_out);
+bool tmpl_enter(struct tmpl_parser *p); /* one level deeper; tmpl_leave ends it */
+/* tmpl_leave ends tmpl_enter. Then: the token at hand, the token behind it, and the step to that one. The last token
+ * is T_EOF, which is never passed: */
 static inline void                   tmpl_leave(struct tmpl_parser *p) { p->depth--; }
 static inline const struct tmpl_tok *tmpl_cur(const struct tmpl_parser *p) { return &p->toks.v[p->pos]; }
 static inline const struct tmpl_tok *tmpl_ahead(const struct tmpl_parser *p)
@@ -197,11 +201,13 @@ static inline const struct tmpl_tok *tmpl_ahead(const struct tmpl_parser *p)
 static inline void tmpl_next(struct tmpl_parser *p) { p->pos += p->toks.v[p->pos].type != T_EOF; }
 bool               tmpl_tok_is(const struct tmpl_tok *k, const char *name); /* whether k is this name */
 uint8_t            tmpl_special_name(const struct tmpl_tok *k);             /* F_CALLER, F_KWARGS, F_VARARGS, or 0 */
-bool               tmpl_skip_name(struct tmpl_parser *p, const char *name);
-bool               tmpl_skip_op(struct tmpl_parser *p, enum tmpl_op op);
-bool               tmpl_expect_op(struct tmpl_parser *p, enum tmpl_op op);
-bool               tmpl_expect_end(struct tmpl_parser *p);                     /* end of a tag */
-void              *tmpl_unexpected(struct tmpl_parser *p, const char *wanted); /* error at this token; returns NULL */
+/* Pass the token at hand if it is this name or this operator. The first two: false, and nothing has moved, if it is
+ * another one. tmpl_expect_op: that is an error, which err says: */
+bool  tmpl_skip_name(struct tmpl_parser *p, const char *name);
+bool  tmpl_skip_op(struct tmpl_parser *p, enum tmpl_op op);
+bool  tmpl_expect_op(struct tmpl_parser *p, enum tmpl_op op);
+bool  tmpl_expect_end(struct tmpl_parser *p);                     /* end of a tag */
+void *tmpl_unexpected(struct tmpl_parser *p, const char *wanted); /* error at this token; returns NULL */
 
 struct tmpl_node *tmpl_parse_expr(struct tmpl_parser *p); /* an expression, the inline if included */
 /* a, b, c or a single expression. */

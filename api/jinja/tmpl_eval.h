@@ -84,19 +84,26 @@ struct tmpl_func {
 };
 extern const struct tmpl_func tmpl_filters[], tmpl_filters_text[], tmpl_filters_layout[], tmpl_filters_html[],
     tmpl_tests[], tmpl_globals[]; /* a NULL name ends each table */
+/* Look a function up: in one table, in all tables of filters, and among the methods of self's type. NULL: there is
+ * none. */
 const struct tmpl_func *tmpl_find(const struct tmpl_func *table, const char *name, size_t n);
 const struct tmpl_func *tmpl_find_filter(const char *name, size_t n);
 const struct tmpl_func *tmpl_find_method(const struct tv *self, const char *name, size_t n);
+/* Calls f with the arguments a; self is what a filter, test or method works on. Writes *out; false: an error was
+ * recorded. */
 bool tmpl_apply(struct tmpl_eval *e, const struct tmpl_func *f, const struct tv *self, const struct tmpl_args *a,
                 struct tv *out);
 
 bool tmpl_value(struct tmpl_eval *e, const struct tmpl_node *n, struct tv *out); /* n: an expression */
 bool tmpl_get_attr(struct tmpl_eval *e, const struct tv *v, const char *name, size_t n, struct tv *out); /* v.name */
 bool tmpl_get_item(struct tmpl_eval *e, const struct tv *v, const struct tv *key, struct tv *out);       /* v[key] */
+/* v[from:to:step]; each bound may be TV_NONE. */
 bool tmpl_slice(struct tmpl_eval *e, const struct tv *v, const struct tv *from, const struct tv *to,
                 const struct tv *step, struct tv *out);
+/* a op b, of arithmetic and of comparison. False: an error was recorded, of a type for example. */
 bool tmpl_binary(struct tmpl_eval *e, uint8_t op, const struct tv *a, const struct tv *b, struct tv *out);
 bool tmpl_compare(struct tmpl_eval *e, uint8_t op, const struct tv *a, const struct tv *b, bool *out);
+/* f(a), whatever f is; a value that cannot be called is an error. tmpl_call_macro: the text of the macro's body. */
 bool tmpl_call(struct tmpl_eval *e, const struct tv *f, const struct tmpl_args *a, struct tv *out);
 bool tmpl_call_macro(struct tmpl_eval *e, const struct tv_macro *m, const struct tmpl_args *a, struct tv *out);
 /* loop(items): runs a recursive loop one level deeper; *out is its output. */
@@ -111,7 +118,9 @@ enum tmpl_flow { TMPL_NEXT, TMPL_BREAK, TMPL_CONTINUE, TMPL_FAIL };
 enum tmpl_flow   tmpl_run(struct tmpl_eval *e, const struct tmpl_node *n); /* n: a statement */
 bool             tmpl_set(struct tmpl_eval *e, uint32_t sym, struct tv v); /* in the innermost scope */
 const struct tv *tmpl_get(const struct tmpl_eval *e, uint32_t sym);        /* NULL: there is no such variable */
-bool             tmpl_scope_push(struct tmpl_eval *e);
+/* Opens a scope within the one at hand. The caller saves e->scope before, and puts it back after. False: no memory
+ * is left. */
+bool tmpl_scope_push(struct tmpl_eval *e);
 
 /* Python's % operator on a string. */
 bool tmpl_percent(struct tmpl_eval *e, const struct tv *fmt, const struct tv *args, uint32_t n_arg, struct tv *out);

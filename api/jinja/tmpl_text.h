@@ -28,7 +28,9 @@ size_t text_find(const char *s, size_t n, size_t from, const char *what, size_t 
 size_t text_rfind(const char *s, size_t n, const char *what, size_t n_what);
 
 enum text_case { TEXT_UPPER, TEXT_LOWER, TEXT_CAPITALIZE, TEXT_TITLE };
-void     text_put_case(struct buf *b, const char *s, size_t n, enum text_case how);
+/* Appends s with the letters of each word in the given case, as str.upper, lower, capitalize and title do. */
+void text_put_case(struct buf *b, const char *s, size_t n, enum text_case how);
+/* Properties of a code point, as Python's str has them: isalpha, isupper, islower, isprintable for one character: */
 bool     text_is_alpha(uint32_t cp);
 bool     text_is_alnum(uint32_t cp);   /* str.isalnum; re's \w without "_" */
 bool     text_is_decimal(uint32_t cp); /* str.isdecimal, re's \d */

@@ -102,6 +102,7 @@ struct tv_joiner {
 };
 
 #define TV_LIT(text) ((struct tv){ .kind = TV_STR, .n = sizeof(text) - 1, .u.s = (text) })
+/* A value of each kind. Text, list and dict are not copied: they must live as long as the value: */
 static inline struct tv tv_none(void) { return (struct tv){ .kind = TV_NONE }; }
 static inline struct tv tv_bool(bool b) { return (struct tv){ .kind = TV_BOOL, .u.b = b }; }
 static inline struct tv tv_int(int64_t i) { return (struct tv){ .kind = TV_INT, .u.i = i }; }
@@ -129,9 +130,11 @@ struct tv_seq  *tv_seq_new(struct tmpl_eval *e, enum tv_seq_type type, uint32_t 
 bool            tv_seq_add(struct tmpl_eval *e, struct tv_seq *q, struct tv v);
 struct tv_dict *tv_dict_new(struct tmpl_eval *e, uint32_t cap);
 bool            tv_dict_set(struct tmpl_eval *e, struct tv_dict *d, struct tv k, struct tv v);
-struct tv      *tv_dict_get(struct tmpl_eval *e, const struct tv_dict *d, const struct tv *k);
-struct tv      *tv_dict_find(const struct tv_dict *d, const char *k, size_t n);
+/* The value of a key, in the dict itself: valid until the next tv_dict_set. tv_dict_find: of a key that is a string. */
+struct tv *tv_dict_get(struct tmpl_eval *e, const struct tv_dict *d, const struct tv *k);
+struct tv *tv_dict_find(const struct tv_dict *d, const char *k, size_t n);
 
+/* bool(v), and a == b, as Python has them. */
 bool tv_truth(const struct tv *v);
 bool tv_equal(struct tmpl_eval *e, const struct tv *a, const struct tv *b);
 /* Writes -1, 0 or 1; a type error if Python has no order for the two. */
@@ -147,6 +150,7 @@ bool tv_repr(struct tmpl_eval *e, const struct tv *v);
 bool tv_to_str(struct tmpl_eval *e, const struct tv *v, struct tv *out);
 void tv_print_float(struct buf *b, double f);
 
+/* The value of a tree of JSON. Strings are borrowed from the tree; lists and dicts are made in the memory of e. */
 bool tv_from_json(struct tmpl_eval *e, const json_t *j, struct tv *out);
 struct tv_json_style {
     bool      ascii, sort_keys;

@@ -58,16 +58,21 @@ struct ebnf {
     char             *err; /* [EBNF_ERR] */
 };
 
+/* Prepares the reading of a grammar's text into r. Text, r and err are borrowed until ebnf_free. ST_NOMEM; a text
+ * that is too long fails at once, with the reason in err. */
 enum status ebnf_init(struct ebnf *e, struct gr_rules *r, const char *text, size_t n_text, char err[EBNF_ERR]);
 void        ebnf_free(struct ebnf *e);
 /* Records a failure at place `at` of the text, unless there is one already; returns node 0. */
 uint32_t ebnf_fail(struct ebnf *e, size_t at, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
+/* Make a node and return its number; 0 after a failure. ebnf_ref: of the rule with this name, which may come later
+ * in the text; `at` is its place there: */
 uint32_t ebnf_rx(struct ebnf *e, uint32_t rx);
 uint32_t ebnf_symbol(struct ebnf *e, uint32_t symbol);
 uint32_t ebnf_ref(struct ebnf *e, const char *name, size_t n, size_t at);
 uint32_t ebnf_repeat(struct ebnf *e, uint32_t of, uint32_t min, uint32_t max);
-void     ebnf_push(struct ebnf *e, struct ebnf_list *list, uint32_t node);
+/* Appends a node to the children of a node in the making; node 0 is left out. */
+void ebnf_push(struct ebnf *e, struct ebnf_list *list, uint32_t node);
 /* A node of these children; of one child: that child itself. Of none: the empty text. */
 uint32_t ebnf_cat(struct ebnf *e, const struct ebnf_list *list);
 uint32_t ebnf_or(struct ebnf *e, const struct ebnf_list *list);

@@ -35,6 +35,8 @@ struct detok {
     int32_t           stop_index; /* index of that stop string; -1: none was found */
 };
 
+/* Prepares d; cfg NULL: no stop strings, special tokens are left out. t and cfg's strings are borrowed. detok_free
+ * ends it. */
 void detok_init(struct detok *d, const struct tok *t, const struct detok_cfg *cfg);
 /* Appends to out the text that is certain now. check_stop false (min_tokens is not reached): held text is emitted
  * first, and this token's text is not searched for stop strings. Returns true once a stop string was found: from then

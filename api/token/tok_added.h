@@ -56,6 +56,7 @@ struct tok_find {
     struct tok_found next;       /* if waits: the token after the plain piece that was returned last */
     bool             waits;
 };
+/* Begins a search in s[0..n), which is borrowed. no_special: special tokens count as plain text. */
 static inline struct tok_find tok_find_in(const struct tok_added *x, const struct tok_trie *trie, const char *s,
                                           size_t n, bool no_special)
 {

@@ -44,6 +44,7 @@ struct tok_bpe {
 };
 
 enum status tok_bpe_bytes(const struct tok_bpe *m, struct tok_work *w, const char *s, size_t n); /* fast_bytes only */
+/* Appends the ids of one piece of text to w->out. tok_bpe_text serves every model. ST_NOMEM. */
 enum status tok_bpe_text(const struct tok_bpe *m, struct tok_work *w, const char *s, size_t n);
 
 /* The model's token of the character cp, whose UTF-8 is s[0..n); TOK_NONE: the model has none. */
@@ -54,7 +55,8 @@ static inline int64_t tok_bpe_char(const struct tok_bpe *m, const char *s, size_
     return id >= 0 && m->flags[id] & TOK_F_MODEL ? id : TOK_NONE;
 }
 
-static const uint32_t  TOK_NO_RANK = UINT32_MAX;
+static const uint32_t TOK_NO_RANK = UINT32_MAX;
+/* The rank of the merge of two tokens; a lower rank is merged first. */
 static inline uint32_t tok_bpe_rank(const struct tok_bpe *m, uint32_t left,
                                     uint32_t right) /* TOK_NO_RANK: no such merge */
 {

@@ -30,5 +30,7 @@ struct tok_decoder {
     bool                none;    /* tokenizer.json has no decoder: tokens are joined with spaces */
 };
 
+/* Reads the "decoder" of tokenizer.json; component NULL or null: there is none. ST_CONFIG or ST_NOMEM, and e has the
+ * reason; d needs no free then. */
 enum status tok_decoder_load(struct tok_decoder *d, const json_t *component, const struct tok_err *e);
 void        tok_decoder_free(struct tok_decoder *d);

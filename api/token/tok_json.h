@@ -17,6 +17,7 @@ struct tok_json {
     struct buf  unescaped; /* text of the last string that had an escape */
 };
 
+/* Begins to read text[0..n), which is borrowed. tok_json_free returns the memory of unescaped strings. */
 void tok_json_init(struct tok_json *j, const char *text, size_t n);
 void tok_json_free(struct tok_json *j);
 

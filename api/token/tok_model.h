@@ -17,6 +17,8 @@ struct tok_model_parts {
 };
 enum status tok_model_split(struct tok_model_parts *p, struct tok_json *j,
                             const struct tok_err *e); /* j moves past the object */
+/* The model's kind by its "type"; where that is missing, by the form of its vocabulary and by its merges. ST_CONFIG
+ * for another type. */
 enum status tok_model_kind(const struct tok_model_parts *p, enum tok_kind *kind_out, const struct tok_err *e);
 
 enum status tok_vocab_load(struct tok_strs *text, struct tok_span span,

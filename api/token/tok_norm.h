@@ -35,6 +35,8 @@ struct tok_norm {
     size_t          shrink; /* most bytes of input per byte of output; 0: no bound */
 };
 
+/* Reads the "normalizer" of tokenizer.json; component NULL or null: no step. ST_CONFIG or ST_NOMEM, and e has the
+ * reason. */
 enum status tok_norm_load(struct tok_norm *x, const json_t *component, const struct tok_err *e);
 void        tok_norm_free(struct tok_norm *x);
 struct tok_text {

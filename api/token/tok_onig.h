@@ -15,5 +15,6 @@ struct tok_onig {
     char            why[80]; /* after an error: what is wrong with the pattern, or not supported */
 };
 
+/* Rewrites a pattern; tok_onig_free returns what it made. */
 bool tok_onig_read(struct tok_onig *x, const char *pattern, size_t n); /* UTF-8; false: why has the reason */
 void tok_onig_free(struct tok_onig *x);

@@ -12,6 +12,8 @@ struct tok_pattern {
     size_t            n_text;
 };
 
+/* Reads the member "pattern" of a component; `field` is its name in error messages. ST_CONFIG or ST_NOMEM, and e has
+ * the reason. */
 enum status tok_pattern_load(struct tok_pattern *p, const json_t *component, const char *field,
                              const struct tok_err *e);
 void        tok_pattern_free(struct tok_pattern *p);

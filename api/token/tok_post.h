@@ -8,5 +8,7 @@ struct tok_post {
     uint32_t before[POST_IDS_MAX], after[POST_IDS_MAX];
     uint32_t n_before, n_after;
 };
+/* Reads the "post_processor"; component NULL or null: no ids are added. ST_CONFIG, and e has the reason. There is
+ * nothing to free. */
 enum status tok_post_load(struct tok_post *x, const json_t *component, const struct tok_strs *text,
                           const struct tok_err *e);

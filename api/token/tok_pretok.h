@@ -39,6 +39,7 @@ struct tok_pretok {
     bool             shrinks; /* some stage removes text */
 };
 
+/* Reads the "pre_tokenizer". ST_CONFIG or ST_NOMEM, and e has the reason. */
 enum status tok_pretok_load(struct tok_pretok *p, const json_t *component,
                             const struct tok_err *e); /* component may be NULL or null */
 void        tok_pretok_free(struct tok_pretok *p);

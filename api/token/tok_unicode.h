@@ -116,8 +116,11 @@ extern unsigned char  tok_class[0x110000];
 extern unsigned char  tok_row[0x110000]; /* index into tok_trait */
 extern const uint64_t tok_trait[];
 
+/* Fills tok_row, once for the process, before anybody asks for a property. Any thread; the others wait for the
+ * first. */
 void tok_unicode_init(void);
 
+/* True if the code point (below 0x110000) has the trait. */
 static inline bool tok_is(uint32_t cp, enum tok_trait_bit t) { return tok_trait[tok_row[cp]] >> t & 1; }
 uint32_t           tok_script(uint32_t cp); /* as the pre-tokenizer UnicodeScripts sees it; 0: any */
 

@@ -26,9 +26,11 @@ struct tok_str {
     uint32_t id, n;
 };
 
+/* An empty table, and the return of its memory. */
 bool tok_strs_init(struct tok_strs *t, size_t n_expect); /* n_expect: likely number of strings. False: out of memory */
 void tok_strs_free(struct tok_strs *t);
 enum tok_add { TOK_ADDED, TOK_ADD_TEXT_TWICE, TOK_ADD_ID_TWICE, TOK_ADD_NO_MEMORY };
+/* Adds the text s[0..n), which is copied, under an id. Anything but TOK_ADDED leaves the table as it was. */
 enum tok_add              tok_strs_add(struct tok_strs *t, const char *s, size_t n, uint32_t id);
 int64_t                   tok_strs_find(const struct tok_strs *t, const char *s, size_t n);  /* id or TOK_NONE */
 static inline const char *tok_strs_get(const struct tok_strs *t, uint32_t id, size_t *n_out) /* NULL: no such id */

@@ -49,8 +49,10 @@ size_t      lex_bytes(struct lex *l);
 uint32_t    lex_n_state(struct lex *l);
 struct rx  *lex_rx(struct lex *l);    /* the set of expressions; read it under lex_lock */
 uint32_t    lex_plain(struct lex *l); /* rx_json_plain in that set */
-void        lex_lock(struct lex *l);
-void        lex_unlock(struct lex *l);
+/* Held around every use of the set of expressions, which threads share. Locking also refills its budget of work for
+ * one step. */
+void lex_lock(struct lex *l);
+void lex_unlock(struct lex *l);
 
 /* The state in which these terminals begin. terminal: [n] in ascending order, each once. LEX_UNKNOWN: over a bound. */
 uint32_t lex_start(struct lex *l, const uint32_t *terminal, uint32_t n);

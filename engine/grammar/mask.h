@@ -21,6 +21,8 @@ struct mask_part {
     uint32_t           n_root, n_path;
 };
 
+/* An empty cache; its bytes now (any thread). mask_cache_free: when nobody holds a part any more; NULL is allowed.
+ * ST_NOMEM. */
 enum status mask_cache_create(struct mask_cache **c_out);
 void        mask_cache_free(struct mask_cache *c);
 size_t      mask_cache_bytes(struct mask_cache *c);

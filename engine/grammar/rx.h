@@ -56,7 +56,8 @@ uint32_t rx_of_class(struct rx *x, const struct rx_class *c);
 uint32_t rx_of_byte(struct rx *x, unsigned byte);
 uint32_t rx_of_bytes(struct rx *x, const void *bytes, size_t n);
 uint32_t rx_cat(struct rx *x, uint32_t a, uint32_t b);
-/* The operands may be in any order and may repeat; none of them: RX_NONE for or, RX_ALL for and. */
+/* The operands may be in any order and may repeat; none of them: RX_NONE for or, RX_ALL for and. rx_not: every text
+ * that a does not match: */
 uint32_t rx_or(struct rx *x, const uint32_t *operand, size_t n);
 uint32_t rx_and(struct rx *x, const uint32_t *operand, size_t n);
 uint32_t rx_or2(struct rx *x, uint32_t a, uint32_t b);

@@ -14,6 +14,7 @@ struct trie_node {
     uint32_t token_byte; /* token << 8 | byte */
     uint32_t size_depth; /* nodes of the subtree, this one among them << 8 | depth, the first byte's being 1 */
 };
+/* The four numbers that a node packs: */
 static inline uint32_t trie_token(struct trie_node n) { return n.token_byte >> 8; }
 static inline uint8_t  trie_byte(struct trie_node n) { return (uint8_t)n.token_byte; }
 static inline uint32_t trie_size(struct trie_node n) { return n.size_depth >> 8; }

@@ -16,6 +16,8 @@ struct bind {
     uint32_t         n_row;
 };
 
+/* Opens the checkpoint and finds the tensor of each weight that the spec names. src is borrowed until bind_close.
+ * ST_CONFIG, ST_IO or ST_NOMEM, with a line in err. */
 enum status bind_open(const struct model_spec *spec, const struct source *src, struct bind *b_out, char *err,
                       size_t err_bytes);
 void        bind_close(struct bind *b);
@@ -71,6 +73,7 @@ static inline bool spec_sorted(const struct model_spec *s, enum slot slot, uint3
     return s->layer_codes && s->layer_codes[l].sorted >> slot & 1;
 }
 
+/* True if the feed-forward of layer l has experts. */
 static inline bool spec_layer_moe(const struct model_spec *s, uint32_t l)
 {
     return s->layer_moe ? s->layer_moe[l] : s->family->ffn == FFN_MOE;

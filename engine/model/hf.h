@@ -34,7 +34,7 @@ double hf_num(struct hf *c, const json_t *obj, const char *key, double min, doub
 #define HF_REQUIRED INT64_MIN /* value of `absent`: the key is required */
 int64_t  hf_int(struct hf *c, const json_t *obj, const char *key, int64_t min, int64_t max, int64_t absent);
 uint32_t hf_size(struct hf *c, const char *key, uint32_t min, uint32_t max, int64_t absent); /* of the text part */
-bool     hf_flag(struct hf *c, const json_t *v, const char *key, bool absent);
+bool     hf_flag(struct hf *c, const json_t *v, const char *key, bool absent);               /* v NULL: absent */
 
 /* Reads c->file as a JSON object. ST_NOT_FOUND changes neither c nor err. */
 enum status hf_read(struct hf *c, const struct source *src, json_t **root_out);

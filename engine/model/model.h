@@ -150,7 +150,8 @@ struct model_work model_work(const struct model_spec *spec, uint32_t n_seq);
  * parts. */
 uint64_t model_kv_block_bytes(const struct model_spec *spec, uint32_t n_rank, enum dtype kv, uint32_t block_tokens);
 
-/* Bytes of the workspaces that ranks add up or gather (dev_cfg.reduced_bytes). act: type of the device's activations. */
+/* Bytes of the workspaces that ranks add up or gather (dev_cfg.reduced_bytes). act: type of the device's
+ * activations. */
 uint64_t model_reduced_bytes(const struct model_spec *spec, const struct model_load_cfg *cfg, uint32_t n_rank,
                              enum dtype act);
 
@@ -171,6 +172,7 @@ enum model_format {
     MODEL_FORMAT_LIST(MODEL_FORMAT_ID)
 #undef MODEL_FORMAT_ID
 };
+/* How the format keeps matrices, and whether the matrix of the logits is kept so as well. */
 void model_quant_of(enum model_format f, struct dev_quant *q_out, bool *head_out);
 /* A format by its name ("auto": none); false: no such name. */
 bool model_quant_named(const char *name, struct dev_quant *q_out, bool *head_out);
@@ -180,6 +182,8 @@ enum status model_quant_check(const struct model_spec *spec, const struct model_
                               uint32_t n_rank, char *err, size_t err_bytes);
 
 struct model; /* the weights, workspaces and KV pool of one rank */
+/* Takes the memory of one rank and fills it with its part of the weights. spec and src are borrowed for the call,
+ * dev until model_free. On an error err has one line and nothing is held. */
 enum status model_load(const struct model_spec *spec, const struct source *src, const struct model_load_cfg *cfg,
                        struct device *dev, struct model **m_out, char *err, size_t err_bytes);
 /* Enqueues a step: block copies, forward, sampling, prompt logprobs. b must not change until model_wait(b) has put the
@@ -199,7 +203,8 @@ void model_kv_guests(struct model *m, const unsigned char *first, uint64_t step,
 const unsigned char *model_ident(const struct model *m);
 void                 model_free(struct model *m);
 
-/* The shapes of the matrices that a rank multiplies with, each once, for dev_tune. At most `max`; returns their number. */
+/* The shapes of the matrices that a rank multiplies with, each once, for dev_tune. At most `max`; returns their
+ * number. */
 uint32_t model_matrices(const struct model_spec *spec, uint32_t n_rank, struct dev_matrix *out, uint32_t max);
 
 /* shapes.c: config.json of well-known models, for sources without weights. False: no such shape. model_shape_names: all

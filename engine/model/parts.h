@@ -45,6 +45,8 @@ void           mix_gqa_place(struct place *p, struct layer *layer, uint32_t l);
 void           mix_gqa(struct model *m, const struct dev_batch *b, uint32_t l, const struct kept_rows *keep);
 struct kv_need mix_gqa_kv(const struct model_spec *spec, uint32_t l, uint32_t n_rank, enum dtype kv);
 void           ffn_dense_place(struct place *p, struct layer *layer, uint32_t l);
-void           ffn_dense(struct model *m, uint32_t n_row, uint32_t l);
-void           ffn_moe_place(struct place *p, struct layer *layer, uint32_t l);
-void           ffn_moe(struct model *m, uint32_t n_row, uint32_t l);
+/* The feed-forwards. ffn_*_place names the weights of a layer; the others compute m->delta, [n_row, hidden], of
+ * m->h. */
+void ffn_dense(struct model *m, uint32_t n_row, uint32_t l);
+void ffn_moe_place(struct place *p, struct layer *layer, uint32_t l);
+void ffn_moe(struct model *m, uint32_t n_row, uint32_t l);

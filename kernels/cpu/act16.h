@@ -15,6 +15,7 @@
 enum act16 { ACT16_PIECES, ACT16_WORDS };
 enum { ACT16_MAX = 32512, ACT16_PART = 8 /* bytes: sum and scale */ };
 
+/* Bytes of the codes of one row, rounded up to whole steps of 64 inputs. */
 static inline size_t act16_tail(const struct dev_weight *w) { return 2 * (size_t)gemm_round(w->k, 64); }
 /* A line more than needed: rows a power of two apart would fall into the same few lines of the first cache. */
 static inline size_t act16_row_bytes(const struct dev_weight *w)
@@ -76,6 +77,7 @@ static inline void act16_words(const int16_t *code, uint32_t n, int16_t *word)
     }
 }
 
+/* Writes x, [w->k], as codes of 16 bits with the sums and scales of its parts, in the order that `form` says. */
 static inline __attribute__((always_inline)) void act16_prepare(void *row, const float *x, const struct dev_weight *w,
                                                                 const enum act16 form)
 {

@@ -23,6 +23,7 @@ static inline float act8_scale(uint32_t max, float *by_out)
 /* act8_codes is quant_act, bit for bit: the largest of sizes does not depend on an order. Room in code: k rounded up to
  * 8. */
 #if defined(__AVX512F__)
+/* Writes x, [k], as codes of 8 bits and returns their scale. */
 static inline float act8_codes(const float *x, uint32_t k, int8_t *code)
 {
     __m512i top = _mm512_setzero_si512();
@@ -53,6 +54,7 @@ static inline __m256 act8_eight(const float *x, uint32_t n)
     return _mm256_maskload_ps(x, _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), place));
 }
 
+/* The same with registers of 8 numbers. */
 static inline float act8_codes(const float *x, uint32_t k, int8_t *code)
 {
     __m256i  top = _mm256_setzero_si256();

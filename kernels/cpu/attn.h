@@ -51,6 +51,7 @@ extern const struct attn_kind attn_amx;             /* the same, by tiles */
 bool                          attn_amx_works(void); /* they do what they should, here; they are there and allowed */
 #endif
 
+/* The first position that the row at `pos` sees: 0, or the beginning of its window. */
 static inline uint32_t attn_first_key(const struct op_attn *o, uint32_t pos)
 {
     return o->window && pos >= o->window ? pos - o->window + 1 : 0;

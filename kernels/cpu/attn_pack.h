@@ -10,6 +10,7 @@
 #define UNROLL _Pragma("GCC unroll 16")
 enum { STEP = 32 }; /* dimensions in a register */
 
+/* Query i of the tile, q [w->dim], times the scale, as bf16 in w->q. */
 static void attn_query(struct attn_work *w, uint32_t i, const float *q)
 {
     char  *to = (char *)(w->q + i * w->dim);

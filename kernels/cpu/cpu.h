@@ -23,10 +23,11 @@ struct cpu_dev {
     uint32_t              n_thread, n_sample;
 };
 
+/* The struct behind a device, and the scratch memory of one thread of its team (scratch_bytes). */
 static inline struct cpu_dev *cpu_of(struct device *d) { return (struct cpu_dev *)d; }
 static inline void *cpu_scratch(struct cpu_dev *d, uint32_t thread) { return d->scratch + thread * d->scratch_bytes; }
 
-/* gemm.c */
+/* gemm.c has the entries of dev_ops on matrices, which kernels/device.h describes: */
 uint64_t    cpu_weight_bytes(enum dtype t, uint32_t n, uint32_t k);
 enum status cpu_weight_alloc(struct device *d, enum dtype t, uint32_t n, uint32_t k, struct dev_weight *w_out);
 void        cpu_weight_set(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, const void *src,
@@ -61,7 +62,7 @@ void cpu_norm_row(const struct simd *v, float *out, const float *x, const float 
 /* rope.c */
 struct rope_cache *rope_cache_init(void *memory, size_t bytes);
 void cpu_qkv(struct device *d, const struct op_qkv *o, const struct dev_batch *b, const struct dev_kv *kv);
-/* attn.c, mlp.c, moe.c, sample.c */
+/* Entries of dev_ops in attn.c, mlp.c, moe.c, sample.c: */
 void cpu_attention(struct device *d, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv);
 void cpu_columns(struct device *d, void *out, const void *x, const uint32_t *column, uint32_t n, uint32_t k);
 void cpu_glu(struct device *d, void *out, const void *gate_up, uint32_t n, uint32_t inter, enum op_act act);

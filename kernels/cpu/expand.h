@@ -63,6 +63,7 @@ static const int16_t i5_signed[32] = { 0x0000,        0x3f80,        0x4000,    
                                        (short)0xc0e0, (short)0xc0c0, (short)0xc0a0, (short)0xc080, (short)0xc040,
                                        (short)0xc000, (short)0xbf80 };
 
+/* n_k inputs of a panel of int4 codes -> bf16. expand_i4_zero first subtracts zero, [GEMM_PANEL], from the codes. */
 static inline void expand_i4(char *to, const char *from, uint32_t n_k)
 {
     const __m512i table = _mm512_loadu_si512(i4_minus_8);
@@ -82,6 +83,7 @@ static inline __m512i zero_words(const void *zero)
     return _mm512_or_si512(z, _mm512_slli_epi32(z, 16));
 }
 
+/* See expand_i4. */
 static inline void expand_i4_zero(char *to, const char *from, uint32_t n_k, const f16 *zero)
 {
     const __m512i table = _mm512_loadu_si512(i5_signed), low = _mm512_set1_epi16(15);

@@ -76,6 +76,7 @@ const struct cpu_isa *cpu_isa_pick(const char *name);
 /* Products with int8 codes down to -128, for instruction sets whose own are kept as sign and size. */
 const struct gemm_kind *cpu_full_kind(enum dtype t, bool act8);
 
+/* Panels of n rows of weights; k rounded up to a multiple of `to`. */
 static inline uint32_t gemm_n_panel(uint32_t n) { return (n + GEMM_PANEL - 1) / GEMM_PANEL; }
 static inline uint32_t gemm_round(uint32_t k, uint32_t to) { return (k + to - 1) / to * to; }
 /* Inputs with their padding. */

@@ -27,6 +27,7 @@ struct codes_part {
  * just stored in, and such a load waits until all stores before it, a whole tile of out, are in the cache. */
 typedef void codes_tile_fn(const struct codes_part *p, uint32_t cols);
 
+/* How the codes of this matrix are read. */
 static inline enum codes codes_of(const struct dev_weight *w)
 {
     if (w->zero) return NIBBLES_ZERO;

@@ -11,6 +11,8 @@
 struct team;
 typedef void team_fn(void *arg, uint32_t piece, uint32_t thread); /* thread: 0 .. n_thread - 1, for scratch */
 
+/* Starts n_thread - 1 threads; the caller is the first of the team. ST_NOMEM, or the status of thread_start.
+ * team_free ends them. */
 enum status team_create(uint32_t n_thread, struct team **t_out);
 void        team_free(struct team *t);
 uint32_t    team_n_thread(const struct team *t);

@@ -3,6 +3,7 @@
 #pragma once
 #include <immintrin.h>
 
+/* a[i] word j becomes a[j] word i, in place. */
 static inline __attribute__((always_inline)) void transpose16(__m512 *a)
 {
     __m512 b[16];

@@ -80,6 +80,7 @@ struct cuda_dev {
         uint64_t    n_op, wait_us; /* so far; since when */
     } doing;
 };
+/* The struct behind a device that cuda_open made. */
 static inline struct cuda_dev *cuda_of(struct device *d) { return (struct cuda_dev *)d; }
 
 /* device.c */

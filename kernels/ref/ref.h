@@ -5,7 +5,7 @@
 #include "kernels/host.h"
 #include "kernels/quant.h"
 
-/* Each is the operation of that name in struct dev_ops: kernels/device.h says shapes and types. */
+/* Each is the operation of that name in struct dev_ops, and kernels/device.h gives its shapes and types: */
 void ref_embed(struct device *d, void *out, const uint32_t *id, const struct dev_weight *w, uint32_t n);
 void ref_linear(struct device *d, void *out, const void *x, const struct dev_weight *w, const float *bias, uint32_t m);
 void ref_logits(struct device *d, float *out, const void *x, const struct dev_weight *w, uint32_t m);
@@ -19,7 +19,7 @@ void ref_moe(struct device *d, const struct op_moe *o);
 void ref_sample(struct device *d, const struct op_sample *o);
 void ref_logprob(struct device *d, const struct op_logprob *o);
 
-/* weight.c: the operations of struct dev_ops on matrices. */
+/* weight.c has the operations of struct dev_ops on matrices: */
 uint64_t    ref_weight_bytes(enum dtype t, uint32_t n, uint32_t k);
 enum status ref_weight_alloc(struct device *d, enum dtype t, uint32_t n, uint32_t k, struct dev_weight *w_out);
 void        ref_weight_set(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, const void *src,

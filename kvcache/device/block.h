@@ -11,7 +11,7 @@ uint32_t        kv_block_parent(const struct kv *kv, uint32_t block); /* KV_NONE
 struct kv_salt  kv_block_salt(const struct kv *kv, uint32_t block);   /* the salt of the block's whole path */
 const uint32_t *kv_block_ids(const struct kv *kv, uint32_t block);    /* [block_tokens], of kv */
 struct kv_hold  kv_block_hold(const struct kv *kv, uint32_t block);   /* priority and expiry that its users asked for */
-bool            kv_block_is_leaf(const struct kv *kv, uint32_t block);
+bool            kv_block_is_leaf(const struct kv *kv, uint32_t block); /* no path of the tree goes on behind it */
 uint64_t        kv_block_use(const struct kv *kv,
                              uint32_t         block); /* place in the order of eviction: a higher number is evicted later */
 /* Joins the hold that the block had on another tier with its hold here. Some open table must hold the block. */

@@ -17,11 +17,13 @@ struct kv_due {
     size_t    n_heap;
 };
 
-enum status        kv_due_init(struct kv_due *d, uint32_t n);
-void               kv_due_close(struct kv_due *d);
-void               kv_due_set(struct kv_due *d, uint32_t i, uint32_t at); /* sets or changes its deadline */
-void               kv_due_clear(struct kv_due *d, uint32_t i);            /* no-op without a deadline */
-uint32_t           kv_due_pop(struct kv_due *d,
-                              uint32_t       now); /* removes and returns a thing whose deadline is <= now; KV_DUE_NONE: none */
-bool               kv_due_check(const struct kv_due *d); /* every link and the order: O(n) */
+/* n things, none with a deadline. ST_NOMEM, and nothing is held then. */
+enum status kv_due_init(struct kv_due *d, uint32_t n);
+void        kv_due_close(struct kv_due *d);
+void        kv_due_set(struct kv_due *d, uint32_t i, uint32_t at); /* sets or changes its deadline */
+void        kv_due_clear(struct kv_due *d, uint32_t i);            /* no-op without a deadline */
+uint32_t    kv_due_pop(struct kv_due *d,
+                       uint32_t       now); /* removes and returns a thing whose deadline is <= now; KV_DUE_NONE: none */
+bool        kv_due_check(const struct kv_due *d); /* every link and the order: O(n) */
+/* True if thing i has a deadline. */
 static inline bool kv_due_has(const struct kv_due *d, uint32_t i) { return d->pos[i] != 0; }

@@ -142,7 +142,8 @@ void kv_tick(struct kv *kv, uint64_t now_us);
 uint32_t kv_free_count(const struct kv *kv);      /* free now */
 uint32_t kv_available_count(const struct kv *kv); /* free blocks and evictable ones */
 void     kv_evict_all(struct kv *kv);             /* every unlocked block (tests, /reset_prefix_cache) */
-void     kv_stats(const struct kv *kv, struct kv_stats *out);
+/* The counters since kv_create, and what is held now. */
+void kv_stats(const struct kv *kv, struct kv_stats *out);
 /* All invariants over every block, node and open table: O(everything), for tests and the simulator. ST_OK, or logs the
  * first violation and returns ST_INVALID. */
 enum status kv_check(const struct kv *kv);

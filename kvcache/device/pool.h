@@ -13,6 +13,7 @@ struct kv_pool {
     uint32_t  n_block, n_free;
 };
 
+/* All blocks free. ST_NOMEM, and nothing is held then. */
 enum status kv_pool_init(struct kv_pool *p, uint32_t n_block,
                          uint32_t n_guest); /* n_guest: counted here, never free here */
 void        kv_pool_close(struct kv_pool *p);

@@ -48,6 +48,7 @@ static inline uint32_t kv_blocks_of(const struct kv *kv, uint32_t n_token)
 {
     return (uint32_t)(((uint64_t)n_token + kv->cfg.block_tokens - 1) / kv->cfg.block_tokens);
 }
+/* Whether a block is a node of the tree, and whether its bytes lie on the host (guest.h). */
 static inline bool kv_in_tree(const struct kv *kv, uint32_t block) { return kv->tree.node[block].gen != 0; }
 static inline bool kv_is_guest(const struct kv *kv, uint32_t block) { return block >= kv->cfg.n_block; }
 /* Names of blocks: those of the pool, then guests. */

@@ -34,6 +34,7 @@ struct replay {
     _Atomic uint64_t      held_bytes;
 };
 
+/* An empty buffer for the last n_kept_max batches. z is borrowed. ST_NOMEM. */
 enum status replay_init(struct replay *r, const struct zmq_api *z, uint32_t n_kept_max);
 /* After the library has ended. */
 void replay_free(struct replay *r);

@@ -101,7 +101,8 @@ bool kv_store_paused(const struct kv_store *s); /* writing is paused */
 const char *kv_store_degraded(const struct kv_store *s);
 /* True while the content of the folder is not fully known; further turns continue. */
 bool kv_store_recovering(const struct kv_store *s);
-/* Takes over what the thread has found, made or removed; pauses and resumes writing. Cheap when there is nothing to do. */
+/* Takes over what the thread has found, made or removed; pauses and resumes writing. Cheap when there is nothing to
+ * do. */
 void kv_store_turn(struct kv_store *s);
 
 struct kv_store_stats {
@@ -117,6 +118,7 @@ struct kv_store_stats {
     bool        recovering, paused;
     enum status last_error;
 };
+/* Counters and sizes now. */
 void kv_store_stats(const struct kv_store *s, struct kv_store_stats *out);
 /* Verifies every link and count; ST_INVALID after logging the first fault. */
 enum status kv_store_check(const struct kv_store *s);

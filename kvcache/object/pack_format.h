@@ -28,6 +28,7 @@ struct pack_shape {
     uint32_t      block_tokens;
 };
 
+/* Bytes of the table of n blocks, whole pages; and of an object of n records with its table. */
 static inline uint64_t pack_table_bytes(uint32_t n)
 {
     return (128 + (uint64_t)n * sizeof(struct pack_row) + PACK_PAGE - 1) / PACK_PAGE * PACK_PAGE;

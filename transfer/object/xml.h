@@ -17,6 +17,7 @@ struct xml {
     size_t      from, bytes;    /* XML_TEXT: its raw bytes, text[from, from + bytes) */
 };
 
+/* Begins to read text[0..n), which is borrowed and need not end with a 0. */
 void          xml_begin(struct xml *x, const char *text, size_t n);
 enum xml_kind xml_next(struct xml *x); /* after XML_END or XML_BAD it returns the same again */
 /* Writes the text of the last XML_TEXT as a string, with its entities resolved. false: it does not fit, or has a NUL

@@ -19,8 +19,8 @@ enum status ucx_open(enum peer_transport transport, const char *device, struct u
                      size_t err_bytes);
 void        ucx_close(struct ucx *u); /* leaves all peers, and waits at most 2 s for that; NULL is allowed */
 int         ucx_fd(const struct ucx *u);
-bool        ucx_arm(struct ucx *u); /* before sleeping on ucx_fd; false: progress first */
-void        ucx_progress(struct ucx *u);
+bool        ucx_arm(struct ucx *u);      /* before sleeping on ucx_fd; false: progress first */
+void        ucx_progress(struct ucx *u); /* does what is due, and calls the done of GETs that have ended */
 
 /* Lends this memory, which is mapped from fd, to peers until ucx_close; the caller keeps both. May be called once.
  * ST_NOMEM: UCX refuses it. ST_CONFIG: its rkey is longer than PWIRE_ADDRESS_MAX. */
@@ -44,14 +44,16 @@ bool        ucx_near(const struct ucx_reach *r); /* the peer's memory is mapped:
 /* Ends the access and hands r back to u, which frees it. GETs in flight complete in a later ucx_progress, those that
  * were cut off with ST_PEER_LOST. */
 void ucx_leave(struct ucx_reach *r);
-/* Reads bytes at off of the peer's memory into p. done is called once, in this call or in ucx_progress, with ST_OK or
- * ST_PEER_LOST. A near peer may be dead without UCX's having noticed: ST_OK then, with what its memory holds. Until then the caller keeps job and the memory at p alive and does not touch them. */
+/* Called when a GET has ended. */
 typedef void ucx_done(void *arg, enum status st);
 struct ucx_job {
     struct ucx_reach *r;
     ucx_done         *done;
     void             *arg;
 };
+/* Reads bytes at off of the peer's memory into p. done is called once, in this call or in ucx_progress, with ST_OK or
+ * ST_PEER_LOST. A near peer may be dead without UCX's having noticed: ST_OK then, with what its memory holds. Until
+ * done is called the caller keeps job and the memory at p alive and does not touch them. */
 void     ucx_get(struct ucx_job *job, struct ucx_reach *r, void *p, uint32_t bytes, uint64_t off, ucx_done *done,
                  void *arg);
 uint32_t ucx_in_flight(const struct ucx *u); /* GETs whose done was not called yet */

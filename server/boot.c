@@ -144,6 +144,7 @@ int boot_engine(struct boot *b, boot_progress *progress, void *ctx)
     if ((code = create_nodes(b, &p.rank))) return code;
     enum status st = rank_team_create(&b->spec, &b->src, &p.rank, &b->n_block, &b->team, b->err, sizeof b->err);
     if (st) return boot_exit_of(st);
+    if (b->src_object) source_object_loaded(b->src_object);
     p.eng.n_block = b->n_block;
     if ((code = boot_fit_context(b, b->n_block))) return code;
     p.eng.context_max = b->model.context;

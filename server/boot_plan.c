@@ -1,4 +1,5 @@
 /* boot_plan: what the engine and the ranks are to be, and how much memory they take, before a weight is read. */
+#include "engine/model/source_object.h"
 #include "server/boot_impl.h"
 #include "server/options.h"
 #include "base/check.h"
@@ -178,8 +179,9 @@ static void plan_packed(struct boot *b, struct boot_plan *p)
 {
     if (!*b->cfg->packed_cache) return;
     CHECK(config_shared(b->cfg->packed_cache, b->packed_dir, sizeof b->packed_dir, &p->rank.load.packed_bytes_max));
+    if (b->src_object) source_object_keep(b->src_object, b->packed_dir, p->rank.load.packed_bytes_max);
     if (b->device == DEV_CUDA)
-        LOG_WARN("boot: --packed-cache is for the cpu device, nothing is kept");
+        LOG_WARN("boot: --packed-cache is for the cpu device, no packed weights are kept");
     else
         p->rank.load.packed_dir = b->packed_dir;
 }

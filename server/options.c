@@ -59,7 +59,7 @@ static const struct opt options[] = {
     { STR_OF("tool-call-parser", tool_parser, "auto", "NAME", "how the model writes tool calls: hermes, llama3_json, mistral, ...; auto: by template and tokens; none") },
     { STR_OF("reasoning-parser", reasoning_parser, "auto", "NAME", "how the model marks its reasoning: qwen3, deepseek_r1, mistral, ...; auto: by the template; none") },
     { ENUM("generation-config", generation_config, "auto", sampling_defaults, "auto: sampling defaults of generation_config.json; vllm: neutral ones") },
-    { STR("packed-cache", packed_cache, "DIR[:GIB]", "cpu: keep weights there as they lie in memory, at most GIB (64) of them: later starts map them; only for this user to write") },
+    { STR("packed-cache", packed_cache, "DIR[:GIB]", "cpu: keep weights there as they lie in memory, at most GIB (64) of them: later starts map them; also what was fetched of s3:// by a start that is killed; only for this user to write") },
     { U32("max-model-len", max_model_len, "0", 0, 16777216, "TOKENS", "longest prompt + output; 0: what the model and the KV cache allow") },
 
     { .group = "device", ENUM("device", device, "auto", devices, "what computes; auto: a GPU where one can serve, else the cpu") },

@@ -236,7 +236,10 @@ enum status model_read(struct place *p, const struct model_load_cfg *cfg, char *
     uint64_t  useful = r.total / STAGE_BYTES + 1, n = cfg->n_thread ? cfg->n_thread : thread_cpu_count();
     pthread_t thread[READERS_FAR];
     uint32_t  n_thread = 0;
-    for (uint32_t i = 0; i < p->bind->set->n_file; i++) r.far |= p->bind->set->file[i].far;
+    for (uint32_t i = 0; i < p->bind->set->n_file; i++) {
+        r.far |= p->bind->set->file[i].far;
+        p->bind->set->file[i].keep = true;
+    }
     if (r.far) n = READERS_FAR;
     if (n > useful) n = useful;
     if (n > (r.far ? READERS_FAR : READERS_MAX)) n = r.far ? READERS_FAR : READERS_MAX;
@@ -245,6 +248,7 @@ enum status model_read(struct place *p, const struct model_load_cfg *cfg, char *
     reader_main(&r); /* this thread is one of them, whether or not others could be started */
     for (uint32_t i = 0; i < n_thread; i++) pthread_join(thread[i], NULL);
 
+    for (uint32_t i = 0; i < p->bind->set->n_file; i++) p->bind->set->file[i].keep = false;
     pthread_mutex_destroy(&r.vector_lock);
     pthread_mutex_destroy(&r.lock);
     if (!r.st) ident_check(p);

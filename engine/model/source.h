@@ -30,6 +30,7 @@ struct source_file {
     int                         fd;
     const struct source_reader *reader;      /* or NULL */
     bool                        far;         /* a request costs a round trip: large ones are wanted */
+    bool                        keep;        /* for a reader: what is read is worth keeping until the model is loaded */
     char                        version[80]; /* of a reader: another one is another file; "": not known */
     const unsigned char        *data;
     uint64_t                    bytes;

@@ -1,18 +1,23 @@
 #include "engine/model/source_object.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "engine/model/partial.h"
 #include <errno.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { FILES_MAX = 4096, CLIENTS_MAX = 32, AT_ONCE = 8, READ_S = 300, LIST_S = 60 };
-static const uint64_t PART_BYTES = 4 << 20;
+static const uint64_t PART_BYTES = 4 * PARTIAL_PIECE;
 
 struct object_file {
     char     name[OBJECT_NAME], etag[OBJECT_ETAG];
     uint64_t bytes;
+    /* lock of the source: */
+    bool            tried; /* to open partial */
+    struct partial *partial;
 };
 struct source_object {
     struct source_reader  reader; /* first */
@@ -20,7 +25,8 @@ struct source_object {
     struct object_file   *file; /* [n_file] */
     uint32_t              n_file;
     bool                  too_many;
-    pthread_mutex_t       lock; /* of the clients */
+    const char           *keep_dir; /* for partial files; NULL: nothing is kept */
+    pthread_mutex_t       lock;     /* the clients, and what files name it for */
     struct object_client *idle[CLIENTS_MAX];
     uint32_t              n_idle;
 };
@@ -101,12 +107,14 @@ static void begin_part(struct reading *g, uint32_t slot)
     object_begin(g->c, r);
 }
 
-static enum status read_file(const struct source_file *f, uint64_t offset, void *dst, size_t n)
+/* As partial_fetch; come: may be NULL. */
+static enum status fetch(void *ctx, uint64_t offset, void *dst, size_t n, partial_come *come, void *told)
 {
-    struct source_object *o = object_of(f->reader);
-    struct reading        g = { .f = f, .offset = offset, .n = n, .dst = dst };
-    struct object_req    *done[AT_ONCE];
-    enum status           st = ST_OK;
+    const struct source_file *f = ctx;
+    struct source_object     *o = object_of(f->reader);
+    struct reading            g = { .f = f, .offset = offset, .n = n, .dst = dst };
+    struct object_req        *done[AT_ONCE];
+    enum status               st = ST_OK;
     if (!n) return ST_OK;
     g.c = client_take(o);
     if (!g.c) {
@@ -122,6 +130,7 @@ static enum status read_file(const struct source_file *f, uint64_t offset, void 
                 st = done[i]->st;
                 LOG_WARN("model: %s", done[i]->why);
             }
+            if (!st && come) come(told, done[i]->off, done[i]->bytes);
             if (!st && g.begun < g.n) begin_part(&g, (uint32_t)(done[i] - g.req));
         }
     }
@@ -134,6 +143,78 @@ static enum status read_file(const struct source_file *f, uint64_t offset, void 
     default: errno = EIO;
     }
     return ST_IO;
+}
+
+/* ---- what a start that is killed leaves for the next one */
+
+static struct partial_of partial_of(const struct source_object *o, const struct object_file *f)
+{
+    return (struct partial_of){ .where = o->store->shown, .name = f->name, .version = f->etag, .bytes = f->bytes };
+}
+
+static bool is_weights(const struct object_file *f)
+{
+    static const char end[] = ".safetensors";
+    size_t            n = strlen(f->name), m = sizeof end - 1;
+    return n > m && !strcmp(f->name + n - m, end);
+}
+
+/* The partial file of f, opened by the first who asks; NULL: nothing is kept of it. */
+static struct partial *partial_for(struct source_object *o, const struct source_file *f)
+{
+    struct partial *p = NULL;
+    if (!f->keep || !o->keep_dir) return NULL;
+    pthread_mutex_lock(&o->lock);
+    for (uint32_t i = 0; i < o->n_file; i++) {
+        struct object_file *of = &o->file[i];
+        if (strcmp(of->name, f->name) != 0) continue;
+        struct partial_of what = partial_of(o, of);
+        if (!of->tried && *of->etag && is_weights(of)) of->partial = partial_open(o->keep_dir, &what);
+        of->tried = true;
+        p = of->partial;
+    }
+    pthread_mutex_unlock(&o->lock);
+    return p;
+}
+
+static enum status read_file(const struct source_file *f, uint64_t offset, void *dst, size_t n)
+{
+    struct partial *p = partial_for(object_of(f->reader), f);
+    /* const apart from this cast: fetch only reads it */
+    void *ctx = (void *)(uintptr_t)f;
+    return p ? partial_read(p, offset, dst, n, fetch, ctx) : fetch(ctx, offset, dst, n, NULL, NULL);
+}
+
+void source_object_keep(struct source_object *o, const char *dir, uint64_t bytes_max)
+{
+    uint64_t total = 0, room = partial_room(dir);
+    for (uint32_t i = 0; i < o->n_file; i++)
+        if (is_weights(&o->file[i])) total += o->file[i].bytes;
+    if (total <= bytes_max && room / 2 >= total) {
+        o->keep_dir = dir;
+        return;
+    }
+    LOG_INFO("model: the %" PRIu64 " MiB of weights are not kept in %s while they are fetched (allowed are %" PRIu64
+             " MiB, and twice the weights must be free, which are %" PRIu64 "): a start that is killed begins anew",
+             total >> 20, dir, bytes_max >> 20, room >> 20);
+}
+
+static void partials_close(struct source_object *o)
+{
+    for (uint32_t i = 0; i < o->n_file; i++) {
+        partial_close(o->file[i].partial);
+        o->file[i].partial = NULL;
+    }
+}
+
+void source_object_loaded(struct source_object *o)
+{
+    partials_close(o);
+    for (uint32_t i = 0; o->keep_dir && i < o->n_file; i++) {
+        struct partial_of what = partial_of(o, &o->file[i]);
+        if (is_weights(&o->file[i])) partial_remove(o->keep_dir, &what);
+    }
+    o->keep_dir = NULL;
 }
 
 /* ---- the list */
@@ -205,6 +286,7 @@ enum status source_object_open(const struct object_cfg *cfg, struct source_objec
 void source_object_close(struct source_object *o)
 {
     if (!o) return;
+    partials_close(o);
     while (o->n_idle) object_client_free(o->idle[--o->n_idle]);
     if (o->store) object_close(o->store);
     pthread_mutex_destroy(&o->lock);

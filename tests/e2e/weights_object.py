@@ -8,8 +8,10 @@ The store is moto's server of S3 with the files of the embedded model, and a pro
 N skipped`."""
 
 import os
+import shutil
 import sys
 import tempfile
+import threading
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -18,7 +20,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
 
 import scratch
 from store_peer import KEYS, Moto, Proxy  # noqa: E402
-from tiers import BASE, World, arguments, result, run_named  # noqa: E402
+from tiers import BASE, World, arguments, result, run_named, settle  # noqa: E402
 
 TESTS = []
 BUCKET = "spillway-models"
@@ -135,28 +137,140 @@ def weights_that_change_while_they_are_read_are_no_mixture(w):
         p.stop()
 
 
+def fetched(p):
+    """Bytes of weights that were asked for through the proxy."""
+    total = 0
+    for method, path, headers in list(p.seen):
+        low = {k.lower(): v for k, v in headers.items()}
+        if method == "GET" and "safetensors" in path and "range" in low:
+            a, b = low["range"].split("=")[1].split("-")
+            total += int(b) - int(a) + 1
+    return total
+
+
+def cache(w):
+    folder = tempfile.mkdtemp(dir=w.folder)
+    os.chmod(folder, 0o700)
+    return folder
+
+
+def partials(folder):
+    return [os.path.join(folder, x) for x in os.listdir(folder) if x.endswith(".partial")]
+
+
 @test
 def packed_weights_are_not_fetched_again(w):
     p = proxy()
-    folder = tempfile.mkdtemp(dir=w.folder)
-    os.chmod(folder, 0o700)
+    folder = cache(w)
     served(w, p, "--packed-cache", folder).stop()
-
-    def fetched():
-        total = 0
-        for method, path, headers in p.seen:
-            low = {k.lower(): v for k, v in headers.items()}
-            if method == "GET" and "safetensors" in path and "range" in low:
-                a, b = low["range"].split("=")[1].split("-")
-                total += int(b) - int(a) + 1
-        return total
-
-    first = fetched()
+    first = fetched(p)
     assert first >= os.path.getsize(os.path.join(PEBBLE, "model.safetensors")) * 9 // 10, first
     p.seen.clear()
     served(w, p, "--packed-cache", folder).stop()
-    assert fetched() < first // 10, (fetched(), first)
+    assert fetched(p) < first // 10, (fetched(p), first)
+    assert not partials(folder)
     p.stop()
+
+
+WEIGHTS = os.path.join(PEBBLE, "model.safetensors")
+
+
+def ended(s):
+    assert s.proc.poll() is None, s.tail()
+
+
+def killed(w, folder, mib):
+    """A start that is killed when so many MiB of the weights lie on disk."""
+    from harness import Server
+    p = proxy()
+
+    def fault(n, method, path):  # what lies behind the fifth MiB never comes
+        range_of = {k.lower(): v for k, v in p.seen[n - 1][2].items()}.get("range", "bytes=0-")
+        return "silent" if "safetensors" in path and int(range_of[6:].split("-")[0]) >= 5 << 20 else None
+
+    p.fault = fault
+    s = Server(*args(p), "--packed-cache", folder, wait=False)
+    w.running.append(s)
+    settle(s, "keeping the first pieces", lambda: sum(os.stat(x).st_blocks * 512 for x in partials(folder)) >= mib << 20 or ended(s))
+    s.proc.kill()
+    s.proc.wait()
+    p.stop()
+
+
+@test
+def a_start_that_was_killed_is_continued(w):
+    size, folder = os.path.getsize(WEIGHTS), cache(w)
+    killed(w, folder, 1)
+    p = proxy()
+    s = served(w, p, "--packed-cache", folder)
+    assert fetched(p) <= size - (1 << 20) + 65536, (fetched(p), size)  # and the head again
+    assert " the rest is fetched" in log(s) and not partials(folder)
+    s.stop()
+    p.stop()
+
+
+def log(s):
+    with open(s.log_path, "rb") as f:
+        return f.read().decode("utf-8", "replace")
+
+
+@test
+def of_an_object_that_changed_between_two_starts_nothing_is_kept(w):
+    """The other weights differ in every tensor, so a mixture would answer otherwise than they do from a folder."""
+    with open(WEIGHTS, "rb") as f:
+        data = f.read()
+    head = 8 + int.from_bytes(data[:8], "little")
+    changed = bytearray(data)
+    for at in range(head + 1, len(data), 1998):  # the sign of one number in 999 of 2 bytes
+        changed[at] ^= 0x80
+    other = os.path.join(w.folder, "other")
+    os.makedirs(other)
+    for name in FILES:
+        if name != "model.safetensors" and os.path.exists(os.path.join(PEBBLE, name)):
+            shutil.copy(os.path.join(PEBBLE, name), other)
+    with open(os.path.join(other, "model.safetensors"), "wb") as f:
+        f.write(changed)
+    from harness import Server
+    folder = cache(w)
+    killed(w, folder, 1)
+    Models.moto.put(BUCKET, "models/pebble/model.safetensors", bytes(changed))
+    p = proxy()
+    try:
+        local = Server(*BASE, "--model", other)
+        w.running.append(local)
+        want = [result(local.post("/v1/completions", w.body(k)).json) for k in (0, 4)]
+        assert want[0] != w.expect(0)
+        s = Server(*args(p), "--packed-cache", folder)
+        w.running.append(s)
+        assert [result(s.post("/v1/completions", w.body(k)).json) for k in (0, 4)] == want, "a mixture"
+        assert fetched(p) >= len(data) - 8 - head, (fetched(p), len(data))
+        assert "is of another version of" in log(s)
+        s.stop()
+        local.stop()
+    finally:
+        Models.moto.put(BUCKET, "models/pebble/model.safetensors", data)
+        p.stop()
+
+
+@test
+def what_was_kept_and_is_cut_or_damaged_is_fetched_again(w):
+    for how in ("cut", "damaged"):
+        folder = cache(w)
+        killed(w, folder, 1)
+        for path in partials(folder):
+            with open(path, "r+b") as f:
+                if how == "cut":
+                    f.truncate(os.path.getsize(path) // 3)
+                else:
+                    size = os.path.getsize(path)
+                    for at in range(1 << 20, size, 1 << 20):
+                        f.seek(at + 77)
+                        f.write(b"something else")
+        p = proxy()
+        s = served(w, p, "--packed-cache", folder)
+        assert how == "cut" or "is not what was fetched, and is fetched again" in log(s), log(s)
+        s.stop()
+        p.stop()
 
 
 def main():

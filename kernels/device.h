@@ -13,7 +13,8 @@
  * A step: step_begin takes the arrays as the host wrote them and returns them as the device reads them. The ops of the
  * forward follow, then step_end; step_wait brings the results. DEV_STEPS_MAX steps may lie between begin and wait, so
  * step n + 1 can be enqueued before the host reads the tokens of n. Patches name the ids that only the device knows
- * then. */
+ * then.
+ * Over 500 lines: one table of functions, and the types that its rows speak of. */
 #pragma once
 #include "base/dtype.h"
 #include "base/status.h"

@@ -1,4 +1,5 @@
-/* tier_up: a waiting prompt's prefix comes back up, when that is quicker than computing it. */
+/* tier_up: a waiting prompt's prefix comes back up, when that is quicker than computing it.
+ * Over 500 lines: the prompt that waits and the load that it waits for act on each other. */
 #include "base/check.h"
 #include "base/log.h"
 #include "kvcache/tier_impl.h"

@@ -1,5 +1,6 @@
 /* Matrix products of the cuda device: against ref, by every algorithm that a file or the library brings, alone and in
- * batches. */
+ * batches.
+ * Over 500 lines: one operation; its algorithms are compared over the same shapes and types. */
 #include "tests/cuda/cuda_test.h"
 #include "kernels/cuda/gemm.h"
 #include "tests/emu/cublaslt.h"

@@ -1,6 +1,7 @@
 /* Steps of the CUDA device: what is packed is what was meant, padding is rewritten, a replayed graph and two steps in
  * flight give the bits of one step after the other, a capture that fails costs nothing, and nothing is allocated once
- * steps run. */
+ * steps run.
+ * Over 500 lines: one step, whose packing, graphs and depth are tried with the same model and batches. */
 #include "cuda/cuda_test.h"
 #include "base/log.h"
 #include "engine/model/model.h"

@@ -4,7 +4,9 @@
     objects.py [--preset check] [name ...]
 
 The store is moto's server of S3, with a proxy before it that fails in every way that a store can. Every answer is compared, token
-ids and logprobs bit for bit, with that of a server that caches nothing. One line each, then `N passed, N failed, N skipped`."""
+ids and logprobs bit for bit, with that of a server that caches nothing. One line each, then `N passed, N failed, N skipped`.
+
+Over 500 lines: one kind of place; the tests share the store, the proxy and its failures."""
 
 import http.client
 import http.server

@@ -4,7 +4,9 @@
     run.py [--preset dev] [--quick] [--args "--tensor-parallel-size 2"] [name ...]
 
 --quick: the tests that need no openai package. Each test is a function `test_*` that takes the server; one line each, then
-`N passed, N failed, N skipped`."""
+`N passed, N failed, N skipped`.
+
+Over 500 lines: a list of tests of one server, which is started once."""
 
 import argparse
 import asyncio

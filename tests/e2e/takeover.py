@@ -6,7 +6,9 @@ whoever dies, and whenever, one server goes on.
 
 Answers are compared, token ids and logprobs bit for bit, with those of a server that caches nothing. Deaths are placed by a relay
 between the two: it passes their packets and descriptors on, and kills one of them before the packet that it was told.
-One line each, then `N passed, N failed, N skipped`."""
+One line each, then `N passed, N failed, N skipped`.
+
+Over 500 lines: one protocol between two processes; the tests share the relay."""
 
 import fcntl
 import http.client

@@ -5,7 +5,9 @@
 
 Every answer is compared, token ids and logprobs bit for bit, with that of a server that caches nothing. Then: a restart, a kill
 in the middle of work (cycles of it), files with flipped bits and cut ends, a second server on the same folder, a full folder's cap.
-One line each, then `N passed, N failed, N skipped`."""
+One line each, then `N passed, N failed, N skipped`.
+
+Over 500 lines: one way of blocks down and up; the other files of tiers take its World."""
 
 import argparse
 import json

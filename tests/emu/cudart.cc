@@ -1,4 +1,5 @@
-/* cudart: devices, errors, memory and copies of the emulated runtime.   See include/emu.h. */
+/* cudart: devices, errors, memory and copies of the emulated runtime.   See include/emu.h.
+ * Over 500 lines: one library of short functions, the emulated runtime, that share its devices. */
 #include "rt.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,6 @@
-"""Layer A of the fault table: HTTP and connections (A43-A46 are TLS and wait for it)."""
+"""Layer A of the fault table: HTTP and connections (A43-A46 are TLS and wait for it).
+
+Over 500 lines: a list of rows, one function each."""
 
 import json
 import os

@@ -1,5 +1,7 @@
 """Layer H of the fault table: what a GPU can do to a server, on the emulated device (a build of preset emu): there errors are planned by
-EMU_FAIL (tests/emu/cudart.cc). With another build these rows are not there. What needs a real GPU waits in tests/gpu."""
+EMU_FAIL (tests/emu/cudart.cc). With another build these rows are not there. What needs a real GPU waits in tests/gpu.
+
+Over 500 lines: a list of rows, one function each."""
 
 import http.client
 import json

@@ -1,5 +1,6 @@
 /* What loading refuses, and with which words: a checkpoint that does not fit its config.json, and a machine that is too
- * small. */
+ * small.
+ * Over 500 lines: a list of refusals, one for each thing that a checkpoint can have wrong. */
 #include "golden.h"
 #include "memory_source.h"
 #include <sys/mman.h>

@@ -1,5 +1,6 @@
 /* Models whose matrices are codes: checkpoints as AWQ, GPTQ and fp8 tools write them against the same numbers as plain
- * floats, and rounding at load against ref. */
+ * floats, and rounding at load against ref.
+ * Over 500 lines: the same comparison for each format of codes, over checkpoints that are made alike. */
 #include "base/rng.h"
 #include "golden.h"
 #include "memory_source.h"

@@ -1,4 +1,5 @@
-/* The lane to peers: two processes, over tcp and over shared memory. The child lends a slab; the parent pulls from it. */
+/* The lane to peers: two processes, over tcp and over shared memory. The child lends a slab; the parent pulls from it.
+ * Over 500 lines: the tests share the child process that lends and the protocol with it. */
 #include "base/clock.h"
 #include "test.h"
 #include "transfer/lane.h"

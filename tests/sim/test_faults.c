@@ -1,5 +1,6 @@
 /* Layer E of the fault table, one named story per row (story.h): each ends with every answer verified, kv_check and all
- * ledgers. */
+ * ledgers.
+ * Over 500 lines: a list of stories, one for each row. */
 #include "base/clock.h"
 #include "sim/story.h"
 

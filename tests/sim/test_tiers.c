@@ -3,7 +3,8 @@
  * seed says. The fake device's KV is memory that this lane copies, half of a block when a copy begins and half when it
  * ends: what is wrong, half or of another prefix breaks the chain that the device walks (fake.h), and every answer is
  * what it is without tiers (world_verify).
- * A seed is the whole story: the same seed gives the same steps. */
+ * A seed is the whole story: the same seed gives the same steps.
+ * Over 500 lines: one simulation: world, faults and checks act on one another. */
 #define flight tier_flight /* the engine has one too */
 #include "kvcache/peer/peers.h"
 #include "kvcache/tier_impl.h"

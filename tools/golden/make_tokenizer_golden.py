@@ -6,7 +6,9 @@ makes of 10,000 strings and 10,000 id sequences with each, and of every code poi
 
 The strings are not stored: tests/model/test_tokenizer_parity.c makes the same ones from alphabet.json with the same generator. Stored
 are hashes: <kind>.bin holds 1000 of the ids (10 strings each), then 1000 of the decoded texts (10 id sequences each), then those
-of the ids of PAGES of 4,096 code points each (unicode_strings)."""
+of the ids of PAGES of 4,096 code points each (unicode_strings).
+
+Over 500 lines: a list of kinds of tokenizers, one function or row each."""
 import argparse, base64, hashlib, json, os, struct, tempfile, unicodedata
 from tokenizers import Tokenizer, models, trainers, pre_tokenizers, normalizers, Regex, AddedToken
 

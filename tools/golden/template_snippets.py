@@ -1,4 +1,6 @@
-"""Small templates whose renderings by Jinja2 are part of tests/data/templates/snippets.json (make_template_golden.py)."""
+"""Small templates whose renderings by Jinja2 are part of tests/data/templates/snippets.json (make_template_golden.py).
+
+Over 500 lines: data."""
 # fmt: off
 EXPRESSION_VARS = {'s': '  Héllo wörld \n', 'n': None, 'i': 7, 'neg': -7, 'f': 2.5, 'b': True, 'l': [3, 1, 2], 'ls': ['b', 'A', 'c'], 'd': {'b': 1, 'a': [1, 'x', None, True, 2.0], 'items': 'key'}, 'm': [{'role': 'user', 'content': 'hi'}, {'role': 'assistant', 'content': None, 'tool_calls': [{'a': 1}]}, {'role': 'user', 'content': 'x', 'name': 'q'}], 'e': '', 'el': [], 'ed': {}, 'big': 1e+20, 'sm': 1e-07, 'q': "it's", 'qq': 'a"b\'c', 'uni': '日本語テキスト😀', 'html': '<a href="x">&\'</a>', 'ctl': 'a\tb\x01\x7f\u2028é\xa0'}
 STATEMENT_VARS = {'l': [3, 1, 2], 'd': {'a': 1, 'b': [1, 2]}, 'm': [{'role': 'user', 'content': 'hi'}, {'role': 'assistant', 'content': 'yo'}, {'role': 'user', 'content': 'x'}], 't': True, 'n': None, 's': 'str'}

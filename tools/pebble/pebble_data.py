@@ -4,6 +4,8 @@
 Everything here is written by the project: a table of small facts, a grammar for stories, and phrasings for asking.
 Gen(seed).doc() returns one document, either {"messages": [...], "tools": [...]} or {"text": "..."}.
 The 50 prompts of eval_pebble.py never appear: held_out() refuses them by hash, whatever their case or punctuation.
+
+Over 500 lines: one generator: facts, phrasings and stories, most of it data.
 """
 import hashlib
 import json

@@ -1,3 +1,5 @@
+/* Chats as OpenAI's clients send them, and their answers, whole and as streams. Over 500 lines: one dialect, its
+ * requests and its answers. */
 #include "api/openai/chunk.h"
 #include "api_world.h"
 

@@ -1,8 +1,7 @@
+/* The table's own test: every field times every type of JSON (row B12 of the fault table), then the rows B13 to B42
+ * that are about fields. Over 500 lines: one table of fields, and a test for each kind of field. */
 #include "api/openai/openai.h"
 #include "api_world.h"
-
-/* The table's own test: every field times every type of JSON (row B12 of the fault table), then the rows B13 to B42
- * that are about fields. */
 
 static const char *const values[] = {
     "null", "true", "false", "1", "-7", "1.5", "\"x\"", "[]", "[1]", "{}", "{\"a\":1}", "1e300", "9223372036854775807"

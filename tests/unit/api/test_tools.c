@@ -1,7 +1,7 @@
+/* Requests with tools, and answers with calls and reasoning, as OpenAI's chats have them. Over 500 lines: requests
+ * and answers of calls share the templates and the scripted model. */
 #include "api/family.h"
 #include "api_world.h"
-
-/* Requests with tools, and answers with calls and reasoning, as OpenAI's chats have them. */
 
 static const char tool_template[] =
     "{% if tools %}<tools>{% for t in tools %}{{ t | tojson }}{% endfor %}</tools>{% endif %}"

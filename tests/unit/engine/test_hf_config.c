@@ -1,3 +1,5 @@
+/* What is read from a config.json, and which values are refused. Over 500 lines: one reader; a test for each part of
+ * a config.json. */
 #include "base/json.h"
 #include "base/log.h"
 #include "engine/model/model.h"

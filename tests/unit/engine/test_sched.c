@@ -1,5 +1,6 @@
 /* The scheduler over a real pool, without an engine: a step plans, "computes" and samples token 1 for whoever is to
- * sample. */
+ * sample.
+ * Over 500 lines: one scheduler; a test for each rule of who runs. */
 #include "test.h"
 #include "engine/sched.h"
 

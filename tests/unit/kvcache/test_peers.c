@@ -1,4 +1,5 @@
-/* The row of peers, with a peer that answers as it is told: what it has is used, and no lie of it gives a wrong block. */
+/* The row of peers, with a peer that answers as it is told: what it has is used, and no lie of it gives a wrong block.
+ * Over 500 lines: one row of places; the tests share the peer that answers as it is told. */
 #include "tier_world.h"
 #include "kvcache/peer/peers_impl.h"
 

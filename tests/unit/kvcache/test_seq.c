@@ -1,4 +1,5 @@
-/* Block tables over pool and tree, with texts for tokens: one letter is one token, a block is two. */
+/* Block tables over pool and tree, with texts for tokens: one letter is one token, a block is two.
+ * Over 500 lines: one struct; a test for each function, and random runs over all of them. */
 #include "test.h"
 #include "base/log.h"
 #include "kvcache/device/seq.h"

@@ -1,4 +1,5 @@
-/* The tiers of kvcache/tier*.c in the world of tier_world.h. */
+/* The tiers of kvcache/tier*.c in the world of tier_world.h.
+ * Over 500 lines: the tiers as a whole; the files of each part have tests of their own. */
 #include "unit/kvcache/tier_world.h"
 
 static uint32_t damaged_seen;

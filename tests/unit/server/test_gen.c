@@ -1,3 +1,5 @@
+/* Generations through the server, with an engine that answers as it is told (serve.h). Over 500 lines: one way of a
+ * generation through the server, from a bad body to a client that goes away. */
 #include "serve.h"
 
 static int down(void **state)

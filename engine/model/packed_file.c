@@ -2,6 +2,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "engine/model/source.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -193,7 +194,7 @@ enum packed_read packed_file_read(const char *path, const char *ident, size_t id
                             .fd = fd,
                             .data_at = data_at_of(ident_bytes, s->bytes),
                             .digest = (uint64_t *)calloc(n_chunk_of(s->bytes), sizeof(uint64_t)) };
-        *mapped_out = dev_map(d, s->base, s->bytes, fd, c.data_at);
+        *mapped_out = !source_fd_is_far(fd) && dev_map(d, s->base, s->bytes, fd, c.data_at);
         c.what = *mapped_out ? CHECK_MAPPED : READ_AND_CHECK;
         if (c.digest) {
             memcpy(c.digest, head + sizeof(struct head) + ident_bytes, n_chunk_of(s->bytes) * sizeof *c.digest);

@@ -52,7 +52,7 @@ const char *source_where(const struct source *s)
 }
 
 /* File systems whose requests go over a network: Lustre (FSx), NFS (EFS), SMB, Ceph, GPFS, BeeGFS, 9P, FUSE. */
-static bool on_a_network(int fd)
+bool source_fd_is_far(int fd)
 {
     static const uint32_t magic[] = { 0x0bd00bd0, 0x6969,     0xff534d42, 0xfe534d42, 0x00c36400,
                                       0x47504653, 0x19830326, 0x01021997, 0x65735546 };
@@ -106,7 +106,7 @@ enum status source_open(const struct source *s, const char *name, struct source_
         errno = e;
         return e == EISDIR || e == EINVAL ? ST_CONFIG : ST_IO;
     }
-    *f_out = (struct source_file){ .fd = fd, .bytes = (uint64_t)st.st_size, .far = on_a_network(fd) };
+    *f_out = (struct source_file){ .fd = fd, .bytes = (uint64_t)st.st_size, .far = source_fd_is_far(fd) };
     memcpy(f_out->name, name, strlen(name) + 1);
     return ST_OK;
 }

@@ -37,6 +37,9 @@ struct source_file {
     char                        name[256];
 }; /* fd < 0: data, or a reader's */
 
+/* True if the open file lies on a file system whose requests go over a network: large reads are wanted there, and no
+ * mapping, whose faults are small requests, and which ends the process if the file becomes shorter. */
+bool source_fd_is_far(int fd);
 /* Where the files of s lie, for messages. */
 const char *source_where(const struct source *s);
 /* Tells the file system that the bytes will be read next, by whole MiB; nothing where that would be of no use. */

@@ -378,3 +378,93 @@ def d16(_):
             assert rc in (0, 78, 74), "seed %d: exit %d: %s" % (i, rc, shown(out))
             refused += rc != 0
         assert refused > 40, "only %d of 60 refused" % refused
+
+
+def large_model(folder):
+    """A qwen3 of 1024 x 2 layers with numbers of chance, 79 MB, and pebble's tokenizer."""
+    hidden, inner, vocab = 1024, 4096, 3072
+    pebble = os.path.join(ROOT, "models", "pebble")
+    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+        shutil.copy(os.path.join(pebble, name), folder)
+    with open(os.path.join(pebble, "config.json"), encoding="utf-8") as f:
+        config = json.load(f)
+    config.update(hidden_size=hidden, intermediate_size=inner, num_hidden_layers=2, num_attention_heads=16, num_key_value_heads=16, vocab_size=vocab)
+    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as f:
+        json.dump(config, f)
+    shapes = {"model.embed_tokens.weight": [vocab, hidden], "model.norm.weight": [hidden]}
+    for i in range(2):
+        at = "model.layers.%d." % i
+        shapes.update({at + "input_layernorm.weight": [hidden], at + "post_attention_layernorm.weight": [hidden],
+                       at + "self_attn.q_norm.weight": [64], at + "self_attn.k_norm.weight": [64],
+                       at + "mlp.gate_proj.weight": [inner, hidden], at + "mlp.up_proj.weight": [inner, hidden],
+                       at + "mlp.down_proj.weight": [hidden, inner]})
+        shapes.update({at + "self_attn.%s_proj.weight" % x: [hidden, hidden] for x in "qkvo"})
+    header, end = {}, 0
+    for name in sorted(shapes):
+        n = 2
+        for d in shapes[name]:
+            n *= d
+        header[name] = {"dtype": "BF16", "shape": shapes[name], "data_offsets": [end, end + n]}
+        end += n
+    rng = random.Random(3)
+    head = json.dumps(header).encode()
+    head += b" " * (-len(head) % 8)
+    numbers = bytearray(end)
+    numbers[0::2] = rng.randbytes(end // 2)
+    numbers[1::2] = rng.randbytes(end // 2).translate(bytes(0x3C | (i & 1) << 7 for i in range(256)))  # +- 0.008 to 0.03
+    with open(os.path.join(folder, "model.safetensors"), "wb") as f:
+        f.write(struct.pack("<Q", len(head)) + head + numbers)
+    return end
+
+
+@row("D18", "weights on a file system of a network: large reads one behind the other, each byte once, nothing mapped", own=True)
+def d18(_):
+    mib, nfs = 1 << 20, "0x6969"
+    folder = tempfile.mkdtemp(prefix="spillway-far-")
+    trace, packed = os.path.join(folder, "trace"), os.path.join(folder, "packed")
+    env = {"LD_PRELOAD": (os.environ.get("LD_PRELOAD", "") + " " + shim()).strip(), "SHIM_FS": nfs, "SHIM_TRACE": trace}
+    args = ["--model", folder, "--device", "cpu", "--kv-cache-gib", "0.05", "--max-model-len", "256"]
+
+    def calls():
+        with open(trace, encoding="utf-8") as f:
+            rows = [line.split() for line in f]
+        os.unlink(trace)
+        return [(call, int(at), int(n), name.rsplit(".", 1)[1]) for call, at, n, name in rows]
+
+    try:
+        size = large_model(folder)
+        s = Server(*args)
+        want = s.complete("Once upon a time", max_tokens=8, temperature=0).json["choices"][0]["text"]
+        s.stop()
+
+        s = Server(*args, env=env)
+        assert s.complete("Once upon a time", max_tokens=8, temperature=0).json["choices"][0]["text"] == want
+        s.stop()
+        seen = calls()
+        reads = [(at, n) for call, at, n, _ in seen if call == "pread"]
+        total, large = sum(n for _, n in reads), sum(n for _, n in reads if n >= 2 * mib)
+        assert size <= total <= size + mib, (size, total)
+        assert large >= 0.95 * total and len(reads) < 60, (large, total, len(reads))
+        assert max(n for _, n in reads) == 8 * mib, reads
+        assert not any(call == "mmap" for call, *_ in seen), "weights were mapped"
+        told = [(at, n) for call, at, n, _ in seen if call == "fadvise"]
+        assert told and all(at % mib == 0 and n % mib == 0 for at, n in told), told
+        # Threads take pieces in order of offset, so no read lies further behind the front than the threads together have out.
+        front = 0
+        for at, n in reads[2:]:
+            assert at >= front - 16 * 8 * mib, (at, front)
+            front = max(front, at + n)
+
+        # Packed weights there are read as well.
+        s = Server(*args, "--packed-cache", packed, env=env)
+        s.stop()
+        calls()
+        s = Server(*args, "--packed-cache", packed, env=env)
+        assert s.complete("Once upon a time", max_tokens=8, temperature=0).json["choices"][0]["text"] == want
+        s.stop()
+        seen = [x for x in calls() if x[3] == "packed"]
+        assert seen and not any(call == "mmap" for call, *_ in seen), "packed weights were mapped"
+        assert max(n for call, _, n, _ in seen if call == "pread") == 4 * mib, seen
+        assert sum(n for call, _, n, _ in seen if call == "pread") >= size
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -17,9 +17,18 @@ static ssize_t hook_pwrite(int fd, const void *p, size_t n, off_t at)
     }
     return (pwrite)(fd, p, n, at);
 }
-#define fallocate(...) hook_fallocate(__VA_ARGS__)
-#define pwrite(...)    hook_pwrite(__VA_ARGS__)
+#include "engine/model/source.h"
+static bool far; /* the file system is one on a network */
+static bool hook_is_far(int fd)
+{
+    (void)fd;
+    return far;
+}
+#define source_fd_is_far(fd) hook_is_far(fd)
+#define fallocate(...)       hook_fallocate(__VA_ARGS__)
+#define pwrite(...)          hook_pwrite(__VA_ARGS__)
 #include "engine/model/packed_file.c"
+#undef source_fd_is_far
 #undef pwrite
 #undef fallocate
 #include "kernels/host.h"
@@ -48,6 +57,7 @@ static int setup(void **state)
                                  .n_thread = 2 };
     for (size_t i = 0; i < SPAN; i += 8) memset(want + i, (unsigned char)hash_u64(i / 8), 8);
     no_room = torn = n_write = 0;
+    far = false;
     return 0;
 }
 
@@ -113,6 +123,20 @@ static void a_written_file_comes_back_unchanged(void **state)
         is_zero_and_may_be_written();
     }
     assert_int_equal(n_file(), 1);
+}
+
+static void a_file_on_a_network_is_read_and_not_mapped(void **state)
+{
+    (void)state;
+    fill();
+    assert_true(write_it());
+    far = true;
+    assert_int_equal(dev_unmap(dev, span.base, SPAN), ST_OK);
+    assert_int_equal(read_it(), PACKED_HIT);
+    assert_false(mapped);
+    assert_memory_equal(span.base, want, SPAN);
+    assert_int_equal(truncate(path, 0), 0); /* and what happens to the file is nothing to the server */
+    assert_memory_equal(span.base, want, SPAN);
 }
 
 static void memory_of_several_nodes_is_read_into(void **state)
@@ -350,6 +374,7 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         T(a_written_file_comes_back_unchanged),
+        T(a_file_on_a_network_is_read_and_not_mapped),
         T(memory_of_several_nodes_is_read_into),
         T(a_flipped_bit_is_a_doubt),
         T(another_length_or_identity_is_a_doubt),

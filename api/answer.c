@@ -1,5 +1,7 @@
 #include "api/dialect.h"
 #include "api/parts.h"
+#include <stdio.h>
+#include <string.h>
 
 /* ---------------------------------------------------------------- events of one choice */
 
@@ -89,7 +91,12 @@ void answer_choice_end(struct call *c, uint32_t i, enum eng_finish finish, struc
 
 void answer_end(struct call *c, struct buf *out) { writer_of(c)->usage(c, out); }
 
-void answer_fail(const struct call *c, const struct api_error *e, struct buf *out) { c->dialect->error_stream(out, e); }
+void answer_fail(const struct call *c, const struct api_error *e, struct buf *out)
+{
+    struct api_error told = *e;
+    snprintf(told.request_id, sizeof told.request_id, "%s", c->id + strlen(c->dialect->id_prefix));
+    c->dialect->error_stream(out, &told);
+}
 
 const char *answer_stream_type(const struct call *c)
 {
@@ -100,6 +107,8 @@ const char *answer_keep_alive(const struct call *c)
 {
     return c->dialect->keep_alive ? c->dialect->keep_alive : ": keep-alive\n\n";
 }
+
+const char *answer_id_header(const struct dialect *d) { return d ? d->id_header : NULL; }
 
 void answer_error(const struct dialect *d, const struct api_error *e, struct buf *out)
 {

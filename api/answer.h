@@ -60,6 +60,8 @@ void answer_fail(const struct call *c, const struct api_error *e, struct buf *ou
 /* Content-Type of the call's stream; and bytes that may be sent between two events to keep a connection alive. */
 const char *answer_stream_type(const struct call *c);
 const char *answer_keep_alive(const struct call *c);
+/* The header that tells the id of a request in dialect d beside x-request-id; NULL: none. */
+const char *answer_id_header(const struct dialect *d);
 /* Writes an error as a body in the form of dialect d; NULL: the form of routes without a dialect. */
 void answer_error(const struct dialect *d, const struct api_error *e, struct buf *out);
 

@@ -133,6 +133,7 @@ static enum status check_context(struct call *c, const struct call_prompt *p, ui
     if (!p->n_id)
         return api_fail(e, 400, c->dialect->prompt_param,
                         "the prompt is empty, and this model has no token to begin with");
+    if (left < 1 && c->dialect->too_long) return c->dialect->too_long(c, p->n_id, e);
     if (left < 1)
         return api_fail_code(
             e, 400, "input_tokens", "context_length_exceeded",
@@ -141,7 +142,7 @@ static enum status check_context(struct call *c, const struct call_prompt *p, ui
             context, p->n_id);
     if (c->max_tokens >= 0) {
         room = c->max_tokens;
-        if (room > left && !c->model->clamp_max_tokens)
+        if (room > left && !c->model->clamp_max_tokens && !c->dialect->clamps)
             return api_fail_code(
                 e, 400, "input_tokens", "context_length_exceeded",
                 "This model's maximum context length is %u tokens. However, you requested %" PRId64

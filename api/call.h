@@ -56,7 +56,7 @@ struct api_model {
 /* The dialects for the route table. The struct is private to api/ (dialect.h). */
 struct dialect;
 extern const struct dialect dialect_chat, dialect_completion, dialect_lmi, dialect_lmi_events, dialect_tgi,
-    dialect_invocation;
+    dialect_invocation, dialect_messages, dialect_messages_count;
 
 struct call_choice {       /* index = prompt * n + i */
     struct eng_choice eng; /* its arrays lie in the call's arena, or in `map` if large; made by call_prepare */
@@ -102,6 +102,7 @@ struct call_ask {
         *template_kwargs, *effort, *tools, *tool_choice;
     const json_t *response_format, *structured, *guided_json, *guided_regex, *guided_choice, *guided_grammar,
         *guided_space;
+    const json_t *system; /* beside the messages */
     const json_t *salt, *cache_key, *request_id, *stream_options, *truncation_side;
     int64_t       max_tokens, max_completion_tokens, min_tokens, seed, top_k, truncate, logprobs_n, top_logprobs,
         prompt_logprobs, priority, kv_priority, n, thinking_budget;
@@ -191,6 +192,9 @@ void call_free(struct call *c);
 
 /* Smaller endpoints: request body -> JSON response body, or *e. */
 enum status api_tokenize(const struct api_model *m, const char *body, size_t n, struct buf *out, struct api_error *e);
+/* Of a body for /v1/messages: {"input_tokens":n}, as many as its prompt would have. */
+enum status api_count_tokens(const struct api_model *m, const char *body, size_t n, struct buf *out,
+                             struct api_error *e);
 enum status api_detokenize(const struct api_model *m, const char *body, size_t n, struct buf *out, struct api_error *e);
 void        api_models(const struct api_model *m, struct buf *out);
 /* For clients with a tokenizer of their own: the class, the named special tokens, the template. */

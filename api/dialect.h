@@ -26,6 +26,7 @@ struct writer {
 /* A row either describes a dialect or, with pick, chooses another row by the form of a body. */
 struct dialect {
     const char                *id_prefix; /* prefix of an answer's id: "chatcmpl-" */
+    const char                *id_header; /* header that tells the request's id beside x-request-id; NULL: none */
     const struct param_fields *fields;    /* the fields that a body may have */
     unsigned                   fields_on; /* bit in `on` of struct param that selects this dialect's rows */
     const char                *nest;      /* a field whose members are fields too, selected by nest_on; NULL: none */
@@ -34,6 +35,10 @@ struct dialect {
     int64_t                    max_tokens_default;                                   /* -1: the rest of the context */
     bool                       add_special;        /* by default the tokenizer's special tokens are added to a prompt */
     bool                       echo_scores_prompt; /* echo with logprobs returns those of the prompt too */
+    bool                       clamps; /* more output than the context has room for is cut, and is no error */
+    /* The error for a prompt of n tokens, or at least n, that leaves no room for output; NULL: vLLM's. Returns
+     * ST_INVALID. */
+    enum status (*too_long)(const struct call *c, uint64_t n, struct api_error *e);
     enum status (*parse)(struct call *c, struct api_error *e); /* checks fields together; makes c->prompt */
     enum status (*prepare)(struct call      *c,
                            struct api_error *e); /* tokenizes the prompts; may set c->own for its writers */

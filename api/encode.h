@@ -8,5 +8,5 @@ enum status encode_prompt(struct call *c, const char *text, size_t n, unsigned f
                           struct api_error *e);
 /* False: no text of so many bytes fits into the context, so tokenizing it would be wasted work. */
 bool encode_text_fits(const struct api_model *m, size_t bytes);
-/* The error for such a text. Returns ST_INVALID. */
-enum status encode_too_long(const struct call *c, struct api_error *e);
+/* The error for a text of so many bytes that does not fit. Returns ST_INVALID. */
+enum status encode_too_long(const struct call *c, size_t bytes, struct api_error *e);

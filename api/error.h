@@ -10,6 +10,7 @@ struct api_error {
     char     code[40];  /* "" : the http number                        */
     char     param[64]; /* "" : null                                   */
     char     message[800];
+    char     request_id[129]; /* of a request that failed, for dialects whose errors tell it; "": not known */
     uint32_t n_public; /* bytes of the message that may be logged; the rest quotes the client or the template. 0: all */
 };
 /* Fills e and returns ST_INVALID. type follows from http (400 BadRequestError, 401 AuthenticationError, 404

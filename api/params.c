@@ -187,7 +187,7 @@ static enum status finish_lengths(struct call *c, struct api_error *e)
     if (c->max_tokens >= 0 && a->min_tokens > c->max_tokens)
         return api_fail(e, 400, "min_tokens", "'min_tokens' must not be above '%s'", c->max_tokens_param);
     if (c->max_tokens > c->model->context) {
-        if (!c->model->clamp_max_tokens)
+        if (!c->model->clamp_max_tokens && !c->dialect->clamps)
             return api_fail_code(e, 400, c->max_tokens_param, "context_length_exceeded",
                                  "'%s' is %" PRId64 ", but this model's maximum context length is %u tokens",
                                  c->max_tokens_param, c->max_tokens, c->model->context);

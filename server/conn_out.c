@@ -111,6 +111,8 @@ static void put_head(struct conn *c, int status, const char *content_type, const
     else if (old)
         n += snprintf(h + n, sizeof h - (size_t)n, "Connection: keep-alive\r\n");
     if (*c->req.id) n += snprintf(h + n, sizeof h - (size_t)n, "x-request-id: %s\r\n", c->req.id);
+    const char *also = c->req.route ? answer_id_header(c->req.route->dialect) : NULL;
+    if (*c->req.id && also) n += snprintf(h + n, sizeof h - (size_t)n, "%s: %s\r\n", also, c->req.id);
     n += snprintf(h + n, sizeof h - (size_t)n, "X-Content-Type-Options: nosniff\r\n");
     CHECK(n < (int)sizeof h);
     conn_out(c, h, (size_t)n);
@@ -193,9 +195,11 @@ const char *conn_error_why(const struct api_error *e, char *out, size_t bytes)
 
 void conn_error_unlogged(struct conn *c, const struct api_error *e)
 {
-    struct buf b;
+    struct buf       b;
+    struct api_error told = *e;
+    snprintf(told.request_id, sizeof told.request_id, "%s", c->req.id);
     buf_init(&b, 8192);
-    answer_error(c->req.route ? c->req.route->dialect : NULL, e, &b);
+    answer_error(c->req.route ? c->req.route->dialect : NULL, &told, &b);
     char more[ROUTE_ALLOW_BYTES + 16] = "", allow[ROUTE_ALLOW_BYTES];
     switch (e->http) {
     case 401: snprintf(more, sizeof more, "WWW-Authenticate: Bearer\r\n"); break;

@@ -170,4 +170,5 @@ static void run_text(struct conn *c, text_fn *fn)
 }
 
 void endpoint_tokenize(struct conn *c) { run_text(c, api_tokenize); }
+void endpoint_count_tokens(struct conn *c) { run_text(c, api_count_tokens); }
 void endpoint_detokenize(struct conn *c) { run_text(c, api_detokenize); }

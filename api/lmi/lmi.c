@@ -61,7 +61,8 @@ static enum status lmi_parse(struct call *c, struct api_error *e)
         c->prompt[i].text = json_string_value(x);
         c->prompt[i].n_text = json_string_length(x);
         c->prompt_bytes += c->prompt[i].n_text;
-        if (c->ask.truncate == -2 && !encode_text_fits(c->model, c->prompt[i].n_text)) return encode_too_long(c, e);
+        if (c->ask.truncate == -2 && !encode_text_fits(c->model, c->prompt[i].n_text))
+            return encode_too_long(c, c->prompt[i].n_text, e);
     }
     c->n_prompt = (uint32_t)n;
     if (!asks_to_sample(c)) c->s.temperature = 0;

@@ -1,9 +1,6 @@
-#include "api/encode.h"
-#include "api/messages.h"
-#include "api/family.h"
+#include "api/chat_prompt.h"
 #include "api/openai/chat_parts.h"
 #include "api/openai/logprob.h"
-#include "api/tools.h"
 #include <string.h>
 
 /* POST /v1/chat/completions. */
@@ -18,41 +15,10 @@ static const struct chunk_form chat_form = {
 
 /* ---------------------------------------------------------------- the request */
 
-static enum status chat_parse(struct call *c, struct api_error *e)
-{
-    enum status st;
-    if (!c->model->tmpl) return api_fail(e, 400, "messages", "this model has no chat template: use /v1/completions");
-    c->n_prompt = 1;
-    if (!(c->prompt = arena_calloc(&c->arena, 1, sizeof *c->prompt))) return ST_NOMEM;
-    if ((st = messages_check(c, e))) return st;
-    if (c->ask.truncate == -2 && !encode_text_fits(c->model, c->prompt_bytes)) return encode_too_long(c, e);
-    return tools_read(c, e);
-}
-
-static void set_reasoning(struct call *c)
-{
-    const struct family *f = c->model->family;
-    enum family_thinking k = family_thinking(f, text_of(&c->rendered), c->rendered.n);
-    c->reasons = k == FAMILY_THINKS;
-    c->may_reason = k == FAMILY_NO_THOUGHT && calls_thinks(&f->calls) && !c->ask.continue_final;
-}
-
 static enum status chat_prepare(struct call *c, struct api_error *e)
 {
-    enum status st = messages_render(c, e);
-    if (st) return st;
-    if (c->ask.truncate == -2 && !encode_text_fits(c->model, c->rendered.n)) return encode_too_long(c, e);
-    if (c->model->family) set_reasoning(c);
-    st = encode_prompt(c, text_of(&c->rendered), c->rendered.n, c->add_special ? TOK_ADD_SPECIAL : 0, &c->prompt[0], e);
-    if (st) return st;
-    if (c->guard.marked && c->rendered.data) c->rendered.n = guard_strip(c->rendered.data, c->rendered.n);
-    if (c->return_prompt_text) {
-        c->prompt[0].text = text_of(&c->rendered);
-        c->prompt[0].n_text = c->rendered.n;
-    } else {
-        buf_free(&c->rendered);
-    }
-    return chunk_prepare(c, &chat_form);
+    enum status st = chat_prompt_prepare(c, e);
+    return st ? st : chunk_prepare(c, &chat_form);
 }
 
 /* ---------------------------------------------------------------- the answer as a stream */
@@ -147,7 +113,7 @@ const struct dialect dialect_chat = {
     .max_tokens_param = "max_tokens",
     .top_logprobs_param = "top_logprobs",
     .max_tokens_default = -1,
-    .parse = chat_parse,
+    .parse = chat_prompt_parse,
     .prepare = chat_prepare,
     .stream = { .begin = chat_begin,
                 .text = chunk_text,

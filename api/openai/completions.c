@@ -52,7 +52,7 @@ static enum status read_text(struct call *c, const json_t *v, struct call_prompt
     p->text = json_string_value(v);
     p->n_text = json_string_length(v);
     c->prompt_bytes += p->n_text;
-    return c->ask.truncate != -2 || encode_text_fits(c->model, p->n_text) ? ST_OK : encode_too_long(c, e);
+    return c->ask.truncate != -2 || encode_text_fits(c->model, p->n_text) ? ST_OK : encode_too_long(c, p->n_text, e);
 }
 
 static enum status completion_parse(struct call *c, struct api_error *e)

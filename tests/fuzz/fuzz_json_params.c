@@ -42,11 +42,14 @@ static void must_be_lines(const struct buf *out)
     }
 }
 
-/* Every frame is one line of JSON without raw control bytes. */
-static void must_be_stream(const struct buf *out)
+/* Every frame is one line of JSON without raw control bytes; named: behind a line with the event's name. */
+static void must_be_stream(const struct buf *out, bool named)
 {
     for (size_t i = 0; i < out->n;) {
         const char *end = memmem(out->data + i, out->n - i, "\n\n", 2);
+        const char *line = named ? memchr(out->data + i, '\n', out->n - i) : NULL;
+        if (named && (!line || memcmp(out->data + i, "event: ", 7))) abort();
+        if (named) i = (size_t)(line - out->data) + 1;
         if (!end || memcmp(out->data + i, "data: ", 6)) abort();
         size_t len = (size_t)(end - out->data) - i - 6;
         if (memcmp(out->data + i + 6, "[DONE]", 6)) {
@@ -89,7 +92,8 @@ static void answer(struct call *c, const uint8_t *data, size_t n)
     }
     for (uint32_t i = 8; i < c->n_choice; i++) answer_choice_end(c, i, ENG_CANCELED, &out);
     answer_end(c, &out);
-    if (!out.failed && c->stream) (c->dialect == &dialect_lmi ? must_be_lines : must_be_stream)(&out);
+    if (!out.failed && c->stream && c->dialect == &dialect_lmi) must_be_lines(&out);
+    if (!out.failed && c->stream && c->dialect != &dialect_lmi) must_be_stream(&out, c->dialect == &dialect_messages);
     if (!out.failed && !c->stream) {
         struct json_error je;
         json_t           *v = json_parse(out.data, out.n, 0, &je);
@@ -125,7 +129,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     const char *body = (const char *)data + 1;
     size_t      n_body = n - 1;
     if (data[0] % 4 < 2) {
-        generate(data[0] % 2 ? &dialect_chat : &dialect_completion, LMI_LINES, data, n);
+        const struct dialect *chat = data[0] / 4 % 2 ? &dialect_messages : &dialect_chat;
+        generate(data[0] % 2 ? chat : &dialect_completion, LMI_LINES, data, n);
         return 0;
     }
     if (data[0] % 8 > 5) {
@@ -133,7 +138,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         return 0;
     }
     buf_init(&out, 64 << 20);
-    if ((data[0] % 4 == 2 ? api_tokenize : api_detokenize)(&world.m, body, n_body, &out, &e)) must_be_error(&e);
+    enum status st;
+    if (data[0] % 16 == 2)
+        st = api_count_tokens(&world.m, body, n_body, &out, &e);
+    else
+        st = (data[0] % 4 == 2 ? api_tokenize : api_detokenize)(&world.m, body, n_body, &out, &e);
+    if (st) must_be_error(&e);
     buf_free(&out);
     return 0;
 }

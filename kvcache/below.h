@@ -32,6 +32,7 @@ struct kv_place {
     uint64_t gen,
         seq;      /* gen: changes when the position is given to another block; seq: expected in the record read there */
     bool old_key; /* the digest is under the previous key; xfer_done then has the digest under the current key */
+    bool sealed;  /* the lane checks the digest of the record's head too (xfer_job.head) */
 };
 
 /* A read: one record (kv_record_bytes of the payload) is copied to offset host_off of segment host_seg. */

@@ -42,9 +42,15 @@ enum kv_doubt kv_record_check(const void *page, const struct digest_key *dk, con
                               const struct kv_key *key, const uint32_t *ids, uint32_t block_tokens,
                               uint64_t payload_bytes, uint64_t seq)
 {
+    if (!digest_equal(kv_record_of(page)->head, head_digest(page, dk))) return KV_DOUBT_HEAD;
+    return kv_record_match(page, fingerprint, key, ids, block_tokens, payload_bytes, seq);
+}
+
+enum kv_doubt kv_record_match(const void *page, const struct kv_key *fingerprint, const struct kv_key *key,
+                              const uint32_t *ids, uint32_t block_tokens, uint64_t payload_bytes, uint64_t seq)
+{
     const struct kv_record *r = page;
     if (memcmp(r->magic, MAGIC, sizeof MAGIC) || r->version != KV_RECORD_VERSION) return KV_DOUBT_HEAD;
-    if (!digest_equal(r->head, head_digest(r, dk))) return KV_DOUBT_HEAD;
     if (!kv_key_equal(&r->fingerprint, fingerprint) || r->block_tokens != block_tokens ||
         r->payload_bytes != payload_bytes)
         return KV_DOUBT_FINGERPRINT;

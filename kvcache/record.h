@@ -6,6 +6,7 @@
 #include "kvcache/device/keep.h"
 #include "transfer/digest.h"
 #include "transfer/seal.h"
+#include <stddef.h>
 
 enum { KV_RECORD_HEAD = 4096, KV_RECORD_VERSION = 3, KV_RECORD_TOKENS_MAX = 256 };
 
@@ -66,4 +67,8 @@ extern const char *const kv_doubt_name[KV_DOUBTS];
 enum kv_doubt kv_record_check(const void *page, const struct digest_key *dk, const struct kv_key *fingerprint,
                               const struct kv_key *key, const uint32_t *ids, uint32_t block_tokens,
                               uint64_t payload_bytes, uint64_t seq);
+/* The same, of a head whose digest was checked already (xfer_job.head is KV_RECORD_SEALED). */
+enum { KV_RECORD_SEALED = offsetof(struct kv_record, head) };
+enum kv_doubt kv_record_match(const void *page, const struct kv_key *fingerprint, const struct kv_key *key,
+                              const uint32_t *ids, uint32_t block_tokens, uint64_t payload_bytes, uint64_t seq);
 static inline const struct kv_record *kv_record_of(const void *page) { return page; }

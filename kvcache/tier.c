@@ -52,7 +52,8 @@ static enum status take_memory(struct kv_tiers *t)
         l->key = calloc(blocks, sizeof *l->key);
         l->ticket = calloc(blocks, sizeof *l->ticket);
         l->slot = calloc(blocks, sizeof *l->slot);
-        if (!l->ids || !l->state || !l->from || !l->key || !l->ticket || !l->slot) return ST_NOMEM;
+        l->seen = calloc(blocks, sizeof *l->seen);
+        if (!l->ids || !l->state || !l->from || !l->key || !l->ticket || !l->slot || !l->seen) return ST_NOMEM;
     }
     return place_open(t);
 }
@@ -225,6 +226,7 @@ void kv_tiers_close(struct kv_tiers *t, uint64_t flush_us)
         free(l->key);
         free(l->ticket);
         free(l->slot);
+        free(l->seen);
     }
     kv_events_host(t->cfg.events, NULL);
     kv_host_close(&t->host);

@@ -109,6 +109,7 @@ struct kv_want {
     uint32_t n_need,
         n_margin; /* n_need: free device blocks that a load needs; n_margin: those of them that running without it would not need */
     uint64_t         wait_us;                      /* longest wait for those blocks */
+    uint64_t         keys;                         /* number of its keys in struct key_memo; 0: none are there */
     uint64_t         canary_us;                    /* end of its wait for a proof of hidden blocks; 0: has not begun */
     uint64_t         seek[KV_STORES_MAX], seek_us; /* tickets of questions to places below, and the end of the wait for
                                               answers; 0: not asked yet */

@@ -21,6 +21,13 @@ struct offer {
 };
 
 /* The cached key of a block in the device's tree. Making a key costs 0.3 us, and a prompt of 100k tokens has 6,250 keys. */
+/* The keys of the last prompt that asked: it asks again when its questions are answered. */
+struct key_memo {
+    uint64_t      number; /* kv_want.keys of this prompt */
+    struct kv_key before; /* the key that key[0] follows */
+    uint32_t      n;
+    struct kv_key key[KV_ASK_MAX];
+};
 struct node_key {
     uint64_t      gen; /* gen of the node for which the key was made; the key is valid while the node still has it */
     struct kv_key key;
@@ -39,12 +46,14 @@ struct load {
     uint32_t     *ids;
     uint32_t      first, n_block, n_done, n_flight, n_waiter,
         n_late; /* blocks [first, first + n_block) of the path; n_late: waiters that were told to go on without it */
-    uint32_t       n_todo; /* blocks whose copy to the device has not begun */
-    unsigned char *state;  /* [n_block] */
-    unsigned char *from;   /* [n_block] enum kv_tier: KV_TIER_HOST until the block was read from a place below */
-    struct kv_key *key;    /* [n_block] */
+    uint32_t       n_whole; /* leading blocks that are DONE */
+    uint32_t       n_todo;  /* blocks whose copy to the device has not begun */
+    unsigned char *state;   /* [n_block] */
+    unsigned char *from;    /* [n_block] enum kv_tier: KV_TIER_HOST until the block was read from a place below */
+    struct kv_key *key;     /* [n_block] */
     uint64_t      *ticket;
     int32_t       *slot; /* [n_block] in place: the slot whose lease the load has; SLOT_NONE: none */
+    int32_t       *seen; /* [n_block] the slot whose record was found sound; SLOT_NONE: none yet */
 };
 
 /* When a place whose price was too high is tried again. */
@@ -139,7 +148,8 @@ struct kv_tiers {
     struct trial trial[KV_STORES_MAX + 1]; /* by place below; the last one is the host */
     uint32_t     n_down, n_writing;        /* jobs in flight: copies to the host, writes to places below */
     uint64_t     gen;
-    struct node_key      *node_key;           /* [n_block] */
+    struct node_key      *node_key; /* [n_block] */
+    struct key_memo       memo;
     uint32_t             *path;               /* [blocks of the longest sequence] scratch of tier_key */
     uint64_t              n_enqueued, n_done; /* steps */
     uint64_t              last_turn_us;
@@ -192,6 +202,10 @@ static inline bool tiers_short(const struct kv_tiers *t)
 /* The key of a block in the device's tree; KV_NONE: the key of the root. */
 struct kv_key tier_key(struct kv_tiers *t, struct kv_salt salt, uint32_t block);
 void          tier_key_known(struct kv_tiers *t, uint32_t block, const struct kv_key *key);
+/* Makes t->memo that of this prompt, whose blocks to come follow the key `before`; it is kept if it is. */
+void tier_memo_open(struct kv_tiers *t, struct kv_want *w, const struct kv_key *before);
+/* The key of block i < KV_ASK_MAX of ids, in the memo that is open. */
+const struct kv_key *tier_memo_key(struct kv_tiers *t, const uint32_t *ids, uint32_t i);
 
 /* tier_below.c */
 enum status below_open(struct kv_tiers *t, char *err, size_t err_bytes);
@@ -221,11 +235,11 @@ enum status below_check(const struct kv_tiers *t);
 /* tier_parcel.c */
 void parcel_made(struct kv_tiers *t, struct offer *o); /* all that goes down of a path with a parcel is down */
 /* tier_seek.c */
-/* Asks the places that need a question (kv_below_row.seek) for the blocks of ids[0..n_block * block_tokens), behind the
- * key `at`, that no tier here holds. true: answers are outstanding and worth waiting for. compute_us: cost of computing
+/* Asks the places that need a question (kv_below_row.seek) for the blocks of ids[0..n_block * block_tokens), whose memo
+ * is open, that no tier here holds. true: answers are outstanding and worth waiting for. compute_us: cost of computing
  * all these blocks; 0: unknown. */
-bool seek_wait(struct kv_tiers *t, struct kv_want *w, const struct kv_key *at, const uint32_t *ids, uint32_t n_block,
-               double compute_us, uint64_t now);
+bool seek_wait(struct kv_tiers *t, struct kv_want *w, const uint32_t *ids, uint32_t n_block, double compute_us,
+               uint64_t now);
 bool seeking(const struct kv_tiers *t); /* any answer is outstanding */
 /* tier_price.c */
 /* Time in us to load n blocks of which n_store come from below the host, from place `below` or cheaper ones; 0: nothing

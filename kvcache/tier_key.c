@@ -20,3 +20,23 @@ void tier_key_known(struct kv_tiers *t, uint32_t block, const struct kv_key *key
 {
     t->node_key[block] = (struct node_key){ kv_block_gen(t->cfg.kv, block), *key };
 }
+
+void tier_memo_open(struct kv_tiers *t, struct kv_want *w, const struct kv_key *before)
+{
+    struct key_memo *m = &t->memo;
+    if (w->keys && w->keys == m->number && kv_key_equal(before, &m->before)) return;
+    w->keys = ++m->number;
+    m->before = *before;
+    m->n = 0;
+}
+
+const struct kv_key *tier_memo_key(struct kv_tiers *t, const uint32_t *ids, uint32_t i)
+{
+    struct key_memo *m = &t->memo;
+    uint32_t         bt = t->cfg.block_tokens;
+    for (; m->n <= i; m->n++) {
+        const struct kv_key *before = m->n ? &m->key[m->n - 1] : &m->before;
+        m->key[m->n] = kv_key_next(before, ids + (size_t)m->n * bt, bt);
+    }
+    return &m->key[i];
+}

@@ -12,18 +12,20 @@ static uint64_t patience_us(double compute_us)
     return us > SEEK_MAX_US ? SEEK_MAX_US : (uint64_t)us;
 }
 
-/* The keys behind the first that is nowhere here, that one included. How many. */
-static uint32_t keys_missing(struct kv_tiers *t, struct kv_key at, const uint32_t *ids, uint32_t n_block,
-                             struct kv_key key[KV_ASK_MAX])
+/* The keys behind the first that is nowhere here, that one included, of the first KV_ASK_MAX blocks, which is as many as
+ * a load brings. *n_out: how many. They lie in t->memo. */
+static const struct kv_key *keys_missing(struct kv_tiers *t, const uint32_t *ids, uint32_t n_block, uint32_t *n_out)
 {
-    uint32_t bt = t->cfg.block_tokens, n = 0;
-    for (uint32_t i = 0; i < n_block && n < KV_ASK_MAX; i++) {
-        struct kv_place place;
-        at = kv_key_next(&at, ids + i * bt, bt);
-        if (n == 0 && (slot_find(&t->host, &at) != SLOT_NONE || below_find(t, &at, &place) >= 0)) continue;
-        key[n++] = at;
+    struct kv_place place;
+    uint32_t        first = 0;
+    if (n_block > KV_ASK_MAX) n_block = KV_ASK_MAX; /* of one load */
+    for (; first < n_block; first++) {
+        const struct kv_key *key = tier_memo_key(t, ids, first);
+        if (slot_find(&t->host, key) == SLOT_NONE && below_find(t, key, &place) < 0) break;
     }
-    return n;
+    *n_out = n_block - first;
+    if (first < n_block) (void)tier_memo_key(t, ids, n_block - 1); /* all of them */
+    return t->memo.key + first;
 }
 
 /* Asks all rows that ask. false: nobody is to be asked. */
@@ -58,15 +60,16 @@ static bool all_answered(const struct kv_tiers *t, const struct kv_want *w)
     return true;
 }
 
-bool seek_wait(struct kv_tiers *t, struct kv_want *w, const struct kv_key *at, const uint32_t *ids, uint32_t n_block,
-               double compute_us, uint64_t now)
+bool seek_wait(struct kv_tiers *t, struct kv_want *w, const uint32_t *ids, uint32_t n_block, double compute_us,
+               uint64_t now)
 {
     if (w->sought) return false;
     if (!w->seek_us) {
-        struct kv_key key[KV_ASK_MAX];
-        bool          any = false;
+        const struct kv_key *key = NULL;
+        uint32_t             n = 0;
+        bool                 any = false;
         for (uint32_t i = 0; i < t->n_below; i++) any |= t->below[i]->row->seek != NULL;
-        uint32_t n = any ? keys_missing(t, *at, ids, n_block, key) : 0;
+        if (any) key = keys_missing(t, ids, n_block, &n);
         uint32_t min = w->claim ? 1 : t->cfg.load_min_tokens;
         w->seek_us = now + (w->claim ? SEEK_MAX_US : patience_us(compute_us));
         w->sought = n * t->cfg.block_tokens < min || !ask_all(t, w, key, n);

@@ -36,6 +36,16 @@ static void load_end(struct kv_tiers *t, struct load *l)
     l->used = false;
 }
 
+/* The slot of the load's block k: the one that was seen before, if it still has it. */
+static int32_t slot_of(const struct kv_tiers *t, const struct load *l, uint32_t k)
+{
+    int32_t i = l->seen[k];
+    if (i == SLOT_NONE) return slot_find(&t->host, &l->key[k]);
+    const struct host_slot *s = &t->host.slot[i];
+    bool                    same = s->state == SLOT_READY && kv_key_equal(&s->key, &l->key[k]);
+    return same ? i : slot_find(&t->host, &l->key[k]);
+}
+
 /* All blocks are done or will not come: what is whole from the front on enters the tree. */
 static void load_settle(struct kv_tiers *t, struct load *l)
 {
@@ -48,7 +58,7 @@ static void load_settle(struct kv_tiers *t, struct load *l)
     l->n_done = n;
     for (uint32_t k = 0; k < n; k++) {
         uint32_t b = l->kv.block[l->first + k];
-        int32_t  slot = slot_find(&t->host, &l->key[k]);
+        int32_t  slot = slot_of(t, l, k);
         tier_key_known(t, b, &l->key[k]);
         if (slot != SLOT_NONE) kv_block_join(t->cfg.kv, b, t->host.slot[slot].hold);
         audit_note(t, l, k);
@@ -93,7 +103,7 @@ static bool load_start(struct kv_tiers *t, struct kv_want *w, struct kv_salt sal
     memcpy(l->key, key, n_block * sizeof *key);
     memset(l->state, LOAD_WANT, n_block);
     memset(l->from, KV_TIER_HOST, n_block);
-    for (uint32_t k = 0; k < n_block; k++) l->slot[k] = SLOT_NONE;
+    for (uint32_t k = 0; k < n_block; k++) l->slot[k] = l->seen[k] = SLOT_NONE;
     l->used = true;
     l->settled = l->giving_up = l->doubted = l->trial = false;
     l->in_place = in_place;
@@ -101,7 +111,7 @@ static bool load_start(struct kv_tiers *t, struct kv_want *w, struct kv_salt sal
     l->begin_us = t->cfg.clock();
     l->first = n_hit / bt;
     l->n_block = l->n_todo = n_block;
-    l->n_done = l->n_flight = l->n_late = 0;
+    l->n_done = l->n_flight = l->n_late = l->n_whole = 0;
     l->n_waiter = 1;
     l->after_step = in_place ? 0 : t->n_enqueued; /* in place nothing of the device is written */
     w->load = 1 + (uint32_t)(l - t->load);
@@ -162,24 +172,33 @@ static void read_in(struct kv_tiers *t, struct load *l, uint32_t k)
     l->n_flight++;
 }
 
-/* What the record must be, said by the tokens themselves. */
-static enum kv_doubt doubt(const struct kv_tiers *t, const struct load *l, uint32_t k, const void *page, uint64_t seq,
-                           bool old_key)
+/* What the record must be, said by the tokens themselves. at: where it was read; NULL: it lies on the host, where records
+ * have no seq. */
+static enum kv_doubt doubt(const struct kv_tiers *t, const struct load *l, uint32_t k, const void *page,
+                           const struct kv_place *at)
 {
-    return kv_record_check(page, old_key ? t->cfg.old_key : &t->cfg.key, &t->fingerprint, &l->key[k],
-                           l->ids + (l->first + k) * t->cfg.block_tokens, t->cfg.block_tokens, t->cfg.block_bytes, seq);
+    const struct kv_tiers_cfg *c = &t->cfg;
+    const uint32_t            *ids = l->ids + (l->first + k) * c->block_tokens;
+    uint64_t                   seq = at ? at->seq : KV_SEQ_ANY;
+    if (at && at->sealed)
+        return kv_record_match(page, &t->fingerprint, &l->key[k], ids, c->block_tokens, c->block_bytes, seq);
+    return kv_record_check(page, at && at->old_key ? c->old_key : &c->key, &t->fingerprint, &l->key[k], ids,
+                           c->block_tokens, c->block_bytes, seq);
 }
 
 static void load_turn(struct kv_tiers *t, struct load *l)
 {
-    for (uint32_t k = 0; k < l->n_block && l->n_flight < FLIGHT_PER_LOAD && !l->giving_up; k++) {
+    while (l->n_whole < l->n_block && l->state[l->n_whole] == LOAD_DONE) l->n_whole++;
+    for (uint32_t k = l->n_whole; k < l->n_block && l->n_flight < FLIGHT_PER_LOAD && !l->giving_up; k++) {
         if (l->state[k] == LOAD_FAILED) break;
         if (l->state[k] != LOAD_WANT) continue;
-        int32_t slot = slot_find(&t->host, &l->key[k]);
+        int32_t slot = slot_of(t, l, k);
         if (slot == SLOT_NONE) {
             read_in(t, l, k);
         } else if (t->host.slot[slot].state == SLOT_READY) {
-            enum kv_doubt d = doubt(t, l, k, slot_page(&t->host, slot), KV_SEQ_ANY, false); /* the host has no seq */
+            enum kv_doubt d = KV_SURE;
+            if (slot != l->seen[k]) d = doubt(t, l, k, slot_page(&t->host, slot), NULL);
+            if (d == KV_SURE) l->seen[k] = slot;
             if (d == KV_SURE && !t->host.slot[slot].doomed) {
                 if (l->in_place)
                     place_check(t, l, k, slot);
@@ -197,7 +216,7 @@ static void load_turn(struct kv_tiers *t, struct load *l)
         for (uint32_t k = 0; k < l->n_block; k++)
             if (l->state[k] == LOAD_READING || l->state[k] == LOAD_COPYING) xfer_cancel(t->cfg.xfer, l->ticket[k]);
     }
-    for (uint32_t k = 0; k < l->n_block; k++) {
+    for (uint32_t k = l->n_whole; k < l->n_block; k++) {
         if (l->state[k] == LOAD_FAILED) { /* from here on nothing can be used: the rest need not come */
             for (uint32_t i = k + 1; i < l->n_block; i++)
                 if (l->state[i] == LOAD_READING || l->state[i] == LOAD_COPYING) xfer_cancel(t->cfg.xfer, l->ticket[i]);
@@ -222,20 +241,23 @@ void up_read_done(struct kv_tiers *t, struct host_flight *f, const struct xfer_d
 {
     struct load     *l = &t->load[f->owner];
     struct kv_below *b = t->below[f->store];
-    enum kv_doubt    why = d->st == ST_INVALID ? KV_DOUBT_PAYLOAD : KV_SURE;
+    enum kv_doubt    why = KV_SURE;
+    if (d->st == ST_INVALID) why = d->bad_head ? KV_DOUBT_HEAD : KV_DOUBT_PAYLOAD;
     CHECK(l->used && l->n_flight > 0 && l->state[f->block] == LOAD_READING);
     l->n_flight--;
-    if (d->st == ST_OK) why = doubt(t, l, f->block, slot_page(&t->host, f->slot), f->place.seq, f->place.old_key);
+    if (d->st == ST_OK) why = doubt(t, l, f->block, slot_page(&t->host, f->slot), &f->place);
     if (d->st == ST_OK && why == KV_SURE && f->place.old_key)
         kv_record_rekey(slot_page(&t->host, f->slot), &t->cfg.key, d->digest);
     const struct kv_record *r = kv_record_of(slot_page(&t->host, f->slot));
-    uint64_t                wall = t->cfg.wall();
-    bool                    ended = d->st == ST_OK && why == KV_SURE && kv_record_ended(r, wall);
+    bool                    sure = d->st == ST_OK && why == KV_SURE;
+    uint64_t                wall = sure && r->until_s ? t->cfg.wall() : 0;
+    bool                    ended = sure && kv_record_ended(r, wall);
     b->row->read_done(b, f->place, why != KV_SURE || d->st == ST_IO || ended);
     t->stats.tier[b->row->tier].evicted_why[KV_EVICT_TTL] += ended;
-    if (d->st == ST_OK && why == KV_SURE && !ended) {
+    if (sure && !ended) {
         slot_hold(&t->host, f->slot, hold_of(t, r, wall));
         slot_ready(&t->host, f->slot, kv_record_of(slot_page(&t->host, f->slot))->payload);
+        l->seen[f->block] = f->slot;
         if (below_keeps(t, f->store)) t->host.slot[f->slot].store = (uint8_t)(f->store + 1);
         l->state[f->block] = LOAD_WANT; /* of the host now */
         l->from[f->block] = (unsigned char)b->row->tier;
@@ -391,16 +413,18 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
     uint32_t bt = t->cfg.block_tokens, first = hit->n / bt, end = n ? (n - 1) / bt : 0, n_more = 0, n_host = 0,
              n_ready = 0, below = 0, n_in[KV_TIERS] = { 0 };
     if (first >= end) return go_on(t, w, hit->n, false);
-    struct kv_key at = tier_key(t, salt, hit->n ? hit->block : KV_NONE), key[KV_ASK_MAX];
+    struct kv_key        at = tier_key(t, salt, hit->n ? hit->block : KV_NONE);
+    const struct kv_key *key = t->memo.key;
+    tier_memo_open(t, w, &at);
     if (waits_for_canary(t, w, &at, ids + first * bt, us_per_token * n, now)) return false;
-    if (seek_wait(t, w, &at, ids + first * bt, end - first, us_per_token * (end - first) * bt, now)) return false;
+    if (seek_wait(t, w, ids + first * bt, end - first, us_per_token * (end - first) * bt, now)) return false;
     for (; first + n_more < end && n_more < KV_ASK_MAX; n_more++) {
-        struct kv_place place;
-        at = key[n_more] = kv_key_next(&at, ids + (first + n_more) * bt, bt);
-        int32_t slot = slot_find(&t->host, &at);
+        struct kv_place      place;
+        const struct kv_key *next = tier_memo_key(t, ids + first * bt, n_more);
+        int32_t              slot = slot_find(&t->host, next);
         if (slot != SLOT_NONE && slot_hidden(t, slot)) break;
         bool host = slot != SLOT_NONE && t->host.slot[slot].state == SLOT_READY;
-        int  from = slot == SLOT_NONE ? below_find(t, &at, &place) : -1;
+        int  from = slot == SLOT_NONE ? below_find(t, next, &place) : -1;
         if (slot == SLOT_NONE && from < 0) break;
         if (from > (int)below) below = (uint32_t)from;
         n_in[from < 0 ? KV_TIER_HOST : below_tier(t, (uint32_t)from)]++;

@@ -3,6 +3,7 @@
 #include "base/ewma.h"
 #include "base/thread.h"
 #include "transfer/xfer_impl.h"
+#include <string.h>
 
 enum { AGE_US = 500000 }; /* what has waited so long goes before a better priority */
 
@@ -70,6 +71,19 @@ void lane_done(struct xfer_item *it, enum status st)
     finish(it, st);
 }
 
+/* As xfer_job.head says. */
+static bool head_is_sound(struct xfer_item *it, const unsigned char *p)
+{
+    const struct xfer_job   *j = &it->job;
+    const struct digest_key *key = j->check_key ? j->check_key : &it->lane->x->cfg.key;
+    struct digest            said;
+    if (!j->head) return true;
+    CHECK(j->head + sizeof said <= j->skip);
+    memcpy(&said, p + j->head, sizeof said);
+    it->done.bad_head = !digest_equal(said, digest_of(key, p, j->head));
+    return !it->done.bad_head;
+}
+
 bool lane_digest(struct xfer_item *it, const void *p)
 {
     if (it->job.digest_mode == XFER_DIGEST_NONE) return true;
@@ -80,7 +94,8 @@ bool lane_digest(struct xfer_item *it, const void *p)
     if (check && it->job.check_key && !digest_equal(it->job.digest, digest_of(it->job.check_key, payload, bytes)))
         return false;
     it->done.digest = digest_of(&it->lane->x->cfg.key, payload, bytes);
-    return !check || it->job.check_key || digest_equal(it->done.digest, it->job.digest);
+    if (!check) return true;
+    return (it->job.check_key || digest_equal(it->done.digest, it->job.digest)) && head_is_sound(it, p);
 }
 
 /* ---- the thread */

@@ -76,15 +76,19 @@ struct xfer_job {
     /* CHECK: the key of the job's digest, if it is not xfer's. On success xfer_done returns the digest under xfer's
      * key. NULL: xfer's key. It outlives the job. */
     const struct digest_key *check_key;
-    uint64_t                 deadline_us; /* a job that has not begun by then gets ST_TIMEOUT; 0: none */
-    uint64_t                 cookie;
-    bool                     quiet; /* success does not wake the owner; a later job will */
+    /* CHECK: after the job's digest has proven right, the first `head` bytes must have the digest (under the same key) that
+     * follows them. 0: nothing is checked. */
+    uint32_t head;
+    uint64_t deadline_us; /* a job that has not begun by then gets ST_TIMEOUT; 0: none */
+    uint64_t cookie;
+    bool     quiet; /* success does not wake the owner; a later job will */
 };
 struct xfer_done {
     uint64_t    cookie;
     enum status st; /* ST_OK, ST_CANCELED, ST_TIMEOUT, ST_IO, ST_INVALID (digest), ST_TOO_LARGE (no space), ST_DEVICE */
     struct digest digest;                 /* MAKE; CHECK under check_key */
     uint32_t      bytes, wait_us, run_us; /* in the queue, in the lane */
+    bool          bad_head;               /* ST_INVALID for xfer_job.head, not for the digest */
 };
 /* Per lane, since start; any thread. bytes_per_s and latency_us: moving averages over completed jobs. */
 struct xfer_rate {

@@ -547,8 +547,11 @@ static bool find_ready(struct kv_store *s, const struct kv_key *key, struct kv_p
     if (i == NONE || s->entry[i].state != ENTRY_READY) return false;
     uint32_t segment = (uint32_t)i / s->g.n_record;
     s->segment[segment].value++;
-    *place_out = (struct kv_place){ segment, (uint32_t)i % s->g.n_record, s->entry[i].gen, s->segment[segment].seq,
-                                    s->segment[segment].mac != 0 };
+    *place_out = (struct kv_place){ .segment = segment,
+                                    .index = (uint32_t)i % s->g.n_record,
+                                    .gen = s->entry[i].gen,
+                                    .seq = s->segment[segment].seq,
+                                    .old_key = s->segment[segment].mac != 0 };
     return true;
 }
 

@@ -49,7 +49,7 @@ int32_t ask_known(struct peers *p, const struct kv_key *key)
     if (k == CHAIN_NONE || p->known[k].reading) return NONE_KNOWN;
     const struct ask   *a = &p->ask[p->known[k].ask];
     const struct other *o = &p->other[a->peer];
-    return o->up && o->epoch == a->epoch && o->seg && p->cfg.clock() < a->until_us ? k : NONE_KNOWN;
+    return o->up && o->epoch == a->epoch && o->seg && p->now_us < a->until_us ? k : NONE_KNOWN;
 }
 
 void ask_forget(struct peers *p, int32_t k, bool taken)

@@ -86,6 +86,7 @@ static enum status read_record(struct kv_below *b, const struct kv_read *r, stru
 {
     struct peers *p = of(b);
     if (!find(b, r->key, place_out)) return ST_NOT_FOUND;
+    place_out->sealed = true;
     struct known   *e = &p->known[place_out->index];
     struct other   *o = &p->other[place_out->segment];
     struct xfer_job j = { .src = o->seg,
@@ -94,6 +95,7 @@ static enum status read_record(struct kv_below *b, const struct kv_read *r, stru
                           .dst_off = r->host_off,
                           .bytes = (uint32_t)p->record_bytes,
                           .skip = KV_RECORD_HEAD,
+                          .head = KV_RECORD_SEALED,
                           .tail = (uint32_t)(p->record_bytes - KV_RECORD_HEAD - p->cfg.payload_bytes),
                           .prio = r->prio,
                           .digest_mode = XFER_DIGEST_CHECK,
@@ -137,7 +139,7 @@ static void turn(struct kv_below *b)
         else
             ask_hear(p, &p->in);
     }
-    uint64_t now = p->cfg.clock();
+    uint64_t now = p->now_us = p->cfg.clock();
     lend_turn(p, now);
     parcel_turn(p, now);
     claim_turn(p, now);

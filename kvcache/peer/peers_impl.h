@@ -68,6 +68,7 @@ struct peers {
     struct kv_below_cfg    cfg;
     struct kv_host        *host;
     struct peer_net       *net;
+    uint64_t               now_us; /* of this turn */
     uint64_t               record_bytes, n_ticket, n_lease, gen;
     struct other           other[PEERS_MAX];
     struct ask             ask[ASKS_MAX];

@@ -14,6 +14,7 @@ enum lie {
     OTHER_SEED,
     STALE,
     TRUNCATED,
+    HEAD, /* of a record: its priority, which no key says anything of */
     NOTHING,
     LIES,
     COUNT = LIES,
@@ -155,6 +156,7 @@ static void fill_slab(struct world *w, const struct user *u, enum lie lie)
         kv_record_make(page, &dk, &facts);
         if (lie == FLIPPED) payload[b * 7 % BLOCK] ^= 4;
         if (lie == STALE) content((struct kv_salt){ 1, 2 }, u->ids, b, payload);
+        if (lie == HEAD) page[offsetof(struct kv_record, priority)] ^= 1;
         if (lie == TRUNCATED) memset(payload + BLOCK / 2, 0, BLOCK - BLOCK / 2);
         if (lie == NOTHING) memset(page, 0, RECORD);
         before = key;
@@ -229,6 +231,9 @@ static void no_lie_of_a_peer_is_used(enum lie lie)
         finish_user(&w, &u);
         for (int i = 0; i < 50; i++) turn(&w, 100);
     }
+    struct kv_tiers_stats st;
+    kv_tiers_stats(w.t, &st);
+    if (lie == HEAD) assert_true(st.doubt[KV_DOUBT_HEAD] >= PEER_BAD_MAX && st.doubt[KV_DOUBT_PAYLOAD] == 0);
     assert_int_equal(fake.n_drop, 1); /* after three of them it is left alone, and asked no more */
     assert_true(fake.n_ask <= 4);
     assert_int_equal(fake.n_give_back <= fake.n_ask, 1);
@@ -263,6 +268,7 @@ static void G5_blocks_that_came_damaged_are_computed(void **state)
     (void)state;
     no_lie_of_a_peer_is_used(FLIPPED);
     no_lie_of_a_peer_is_used(TRUNCATED);
+    no_lie_of_a_peer_is_used(HEAD);
 }
 
 static void G7_answers_that_are_lost_doubled_or_of_another_question_harm_nobody(void **state)

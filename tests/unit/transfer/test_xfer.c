@@ -113,6 +113,36 @@ static void bytes_arrive_and_their_digest_is_theirs(void **state)
     close_world(&w);
 }
 
+/* The head of a record, and the digest that stands in it, are checked by the lane as its payload is. */
+static void a_head_must_have_the_digest_that_follows_it(void **state)
+{
+    (void)state;
+    enum { BYTES = 20000, SKIP = 4096, HEAD = 1200 };
+    struct world      w;
+    struct digest_key k;
+    open_world(&w, false, true);
+    digest_key_init(&k, NULL, 0, 42);
+    struct digest   head = digest_of(&k, w.a, HEAD);
+    struct xfer_job j = { .src = w.seg_a,
+                          .dst = w.seg_b,
+                          .bytes = BYTES,
+                          .skip = SKIP,
+                          .head = HEAD,
+                          .digest_mode = XFER_DIGEST_CHECK,
+                          .digest = digest_of(&k, w.a + SKIP, BYTES - SKIP) };
+    memcpy(w.a + HEAD, &head, sizeof head);
+    const uint32_t place[] = { SLAB - 1, 0, HEAD - 1, HEAD, HEAD + (uint32_t)sizeof head - 1, SKIP, BYTES - 1 };
+    for (size_t i = 0; i < sizeof place / sizeof *place; i++) {
+        w.a[place[i]] ^= 16;
+        assert_int_equal(xfer_post(w.x, &j, NULL), ST_OK);
+        struct xfer_done d = wait_done(w.x);
+        assert_int_equal(d.st, place[i] < BYTES ? ST_INVALID : ST_OK);
+        assert_int_equal(d.bad_head, place[i] < SKIP);
+        w.a[place[i]] ^= 16;
+    }
+    close_world(&w);
+}
+
 static void files(bool no_uring)
 {
     struct world w;
@@ -374,6 +404,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_arrive_and_their_digest_is_theirs),
+        cmocka_unit_test(a_head_must_have_the_digest_that_follows_it),
         cmocka_unit_test(files_by_the_ring),
         cmocka_unit_test(files_by_threads),
         cmocka_unit_test(memory_can_be_taken_back_from_the_ring),

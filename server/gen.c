@@ -433,6 +433,27 @@ static uint64_t number_of(const char *id)
     return strspn(head, "0123456789abcdef") == 16 ? strtoull(head, NULL, 16) : hash_bytes(id, strlen(id), 0);
 }
 
+static struct kv_salt salt_of(const struct gen *g)
+{
+    const struct server *s = g->io->srv;
+    struct kv_salt       salt = g->call.salt;
+    if (auth_enabled(s->auth) && !s->cfg->share_prefix)
+        auth_salt(s->auth, g->tenant, g->call.salt.lo, g->call.salt.hi, &salt.lo, &salt.hi);
+    return salt;
+}
+
+/* The call ends before the engine has it. If it was to pull another server's blocks, that server need not keep them. What
+ * was refused before its prompt became tokens names no block: that parcel ends at its time limit. */
+static void refuse_claim(struct gen *g)
+{
+    const struct gen_engine *e = &g->io->srv->eng;
+    struct call             *c = &g->call;
+    if (!g->parsed || !c->transfer.pulls || !c->n_prompt || !c->prompt || !c->prompt[0].n_id || !e->refuse) return;
+    struct eng_request r = { .prompt = c->prompt[0].id, .n_prompt = c->prompt[0].n_id, .salt = salt_of(g) };
+    transfer_request(c, &r);
+    e->refuse(e->ctx, &r);
+}
+
 static void fill_request(struct gen *g, uint32_t p, uint64_t seed)
 {
     struct server      *s = g->io->srv;
@@ -455,11 +476,9 @@ static void fill_request(struct gen *g, uint32_t p, uint64_t seed)
     }
     r->priority = c->priority;
     r->tenant = g->tenant;
-    r->salt = c->salt;
+    r->salt = salt_of(g);
     r->keep = c->keep;
     r->hit_share = c->transfer.keeps ? 0 : c->hit_share; /* who computes for others is to compute */
-    if (auth_enabled(s->auth) && !s->cfg->share_prefix)
-        auth_salt(s->auth, g->tenant, c->salt.lo, c->salt.hi, &r->salt.lo, &r->salt.hi);
     if (s->cfg->request_timeout_s) r->deadline_us = g->t_start_us + (uint64_t)s->cfg->request_timeout_s * 1000000u;
     if (p == 0) transfer_request(c, r);
     r->outbox = &g->io->outbox;
@@ -501,6 +520,7 @@ static void gen_submit(struct gen *g)
         fill_request(g, p, seed);
         enum status st = io->n_request < io->n_request_max ? e->submit(e->ctx, &g->req[p]) : ST_AGAIN;
         if (st) {
+            if (p == 0) refuse_claim(g);
             submit_failed(g, st); /* the earlier prompts of this call are canceled */
             return;
         }
@@ -567,6 +587,7 @@ static void text_done(struct text_job *j)
 {
     struct gen *g = (struct gen *)(void *)((char *)j - offsetof(struct gen, job));
     g->in_text = false;
+    if (!g->conn || g->st) refuse_claim(g);
     if (!g->conn) {
         gen_release(g);
     } else if (g->st) {

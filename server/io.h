@@ -30,6 +30,7 @@ struct gen_engine {
     void *ctx;
     enum status (*submit)(void *ctx, struct eng_request *r);
     void (*cancel)(void *ctx, struct eng_request *r);
+    void (*refuse)(void *ctx, const struct eng_request *r); /* as eng_refuse; NULL: nobody is told */
     bool (*alive)(void *ctx, uint64_t now_us);
     void (*stats)(void *ctx, struct eng_stats *out);
     bool (*tiers)(void *ctx, struct kv_tiers_stats *out);   /* NULL, or returns false: no tiers */

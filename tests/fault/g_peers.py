@@ -1,5 +1,6 @@
 """Rows of layer G that need more than one machine, played in network namespaces."""
 
+import json
 import os
 import re
 import signal
@@ -7,12 +8,13 @@ import subprocess
 import sys
 import time
 
-from harness import eventually, row, slower
+from harness import eventually, post_bytes, row, slower
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "tests", "e2e"))
 import peers  # noqa: E402
-from tiers import ask, metric, start  # noqa: E402
+import roles  # noqa: E402
+from tiers import ask, metric, settle, start  # noqa: E402
 
 from f_tiers import world  # noqa: E402
 
@@ -122,6 +124,85 @@ def apart():
     except (AssertionError, OSError) as e:
         print("without a network namespace: %s" % e)
         return Pause()
+
+
+@row("G8", "a decode server refuses: the prefill server hears of it at once, and keeps nothing", own=True)
+def g8(_):
+    w = world()
+    w.running.clear()
+    p, d, _ = roles.pair(w, d_more=["--max-queue-requests", "1", "--max-num-seqs", "1"])
+    path = "/v1/completions"
+    try:
+        b = roles.body(1, max_tokens=800)  # with the prompt above the context, but for the first leg, where it is 1
+        params = roles.prefill(p, path, b)
+        assert metric(p, "spillway:pd_kept_blocks") > 0
+        r = d.post(path, {**b, "kv_transfer_params": params})
+        assert r.status == 400, r
+        told(p, 1)
+
+        # the queue is full: one runs, one waits, and the one that pulls is refused
+        busy = [d.conn().send(post_bytes(path, json.dumps(roles.body(k, max_tokens=500, stream=True)).encode())) for k in (2, 3)]
+        settle(d, "a full queue", lambda: metric(d, "vllm:num_requests_running") + metric(d, "vllm:num_requests_waiting") == 2)
+        b = roles.body(4)
+        params = roles.prefill(p, path, b)
+        r = d.post(path, {**b, "kv_transfer_params": params})
+        assert r.status == 429, r
+        told(p, 2)
+        for c in busy:
+            c.close()
+        settle(d, "room", lambda: metric(d, "vllm:num_requests_running") + metric(d, "vllm:num_requests_waiting") == 0)
+        b = roles.body(5)
+        roles.check(w, d, path, b, roles.prefill(p, path, b))
+        assert roles.pulls(d, "pulled") == 1 and roles.pulls(d, "unused") == 2
+        assert not p.error_lines() and not d.error_lines()
+    finally:
+        for s in w.running:
+            s.stop()
+        w.running.clear()
+
+
+def told(p, n):
+    """A parcel that ends by itself lapses after 4 s and is counted as that."""
+    eventually(lambda: metric(p, "spillway:pd_kept_blocks") == 0, "the end of what is kept", 1)
+    assert roles.parcels(p, "taken") == n and roles.parcels(p, "lapsed") == 0, (roles.parcels(p, "taken"), roles.parcels(p, "lapsed"))
+
+
+@row("G9", "a prefill server cannot keep or hand over a prompt: its answer says so, and the decode server computes", own=True)
+def g9(_):
+    w = world()
+    w.running.clear()
+    path = "/v1/completions"
+    # A host of few blocks, of which at most half are kept: of many prompts at a time most are refused.
+    p, d, _ = roles.pair(w, p_more=["--kv-host-gib", "0.002"])
+    try:
+        legs = [(b, roles.prefill(p, path, b)) for b in (roles.body(10 + k) for k in range(6))]
+        none = [params for _, params in legs if not params["remote_block_ids"]]
+        assert none and roles.parcels(p, "refused") >= len(none), (len(none), roles.parcels(p, "refused"))
+        for b, params in legs:
+            roles.check(w, d, path, b, params)
+        assert roles.pulls(d, "pulled") + roles.pulls(d, "here") + roles.pulls(d, "missing") + roles.pulls(d, "lost") == len(legs)
+        roles.freed(p, d)
+        p.stop(), d.stop()
+
+        # The process that moves its blocks dies between the legs.
+        p, d, _ = roles.pair(w)
+        b = roles.body(20)
+        params = roles.prefill(p, path, b)
+        for pid in peers.children(p.proc.pid):
+            os.kill(pid, signal.SIGKILL)
+        roles.check(w, d, path, b, params)
+        roles.freed(p, d)
+        peers.connected(d, 2)
+        b = roles.body(21)
+        roles.check(w, d, path, b, roles.prefill(p, path, b))
+        assert roles.pulls(d, "pulled") >= 1
+        assert p.get("/health").status == 200 and d.get("/health").status == 200
+        p.stop(), d.stop()
+    finally:
+        for s in w.running:
+            if s.proc.poll() is None:
+                s.stop()
+        w.running.clear()
 
 
 @row("G13", "the network between two servers is cut, and joined again: served throughout, exact, used again without a restart", own=True)

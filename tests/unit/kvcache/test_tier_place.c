@@ -74,7 +74,7 @@ static void a_hit_is_read_in_its_slot_and_takes_no_block_of_the_pool(void **stat
     close_one(&w);
 }
 
-static void a_lease_lasts_until_the_steps_that_may_read_are_done(void **state)
+static void F35_a_lease_lasts_until_the_steps_that_may_read_are_done(void **state)
 {
     (void)state;
     struct world w;
@@ -103,7 +103,7 @@ static void a_lease_lasts_until_the_steps_that_may_read_are_done(void **state)
     close_one(&w);
 }
 
-static void slots_that_are_read_are_not_reused_and_half_of_them_is_the_most(void **state)
+static void F35_slots_that_are_read_are_not_reused_and_half_of_them_is_the_most(void **state)
 {
     (void)state;
     struct world w;
@@ -127,7 +127,7 @@ static void slots_that_are_read_are_not_reused_and_half_of_them_is_the_most(void
     close_one(&w);
 }
 
-static void a_slot_that_was_damaged_is_found_before_it_is_read(void **state)
+static void F34_a_slot_that_was_damaged_is_found_before_it_is_read(void **state)
 {
     (void)state;
     struct world w;
@@ -148,7 +148,7 @@ static void a_slot_that_was_damaged_is_found_before_it_is_read(void **state)
     close_one(&w);
 }
 
-static void whoever_goes_while_blocks_are_checked_leaves_no_lease(void **state)
+static void F35_whoever_goes_while_blocks_are_checked_leaves_no_lease(void **state)
 {
     (void)state;
     struct world w;
@@ -166,7 +166,7 @@ static void whoever_goes_while_blocks_are_checked_leaves_no_lease(void **state)
     close_one(&w);
 }
 
-static void before_the_slab_is_handed_over_nobody_reads_it(void **state)
+static void F36_before_the_slab_is_handed_over_nobody_reads_it(void **state)
 {
     (void)state;
     struct world w;
@@ -245,7 +245,7 @@ static void what_is_read_often_goes_up_under_the_running_sequence(void **state)
 }
 
 /* A step in flight was told the slots' names before the move. */
-static void a_slot_whose_block_went_up_is_kept_for_the_step_in_flight(void **state)
+static void F35_a_slot_whose_block_went_up_is_kept_for_the_step_in_flight(void **state)
 {
     (void)state;
     struct world w;
@@ -281,7 +281,7 @@ static void what_is_moved_gives_way_to_those_who_run(void **state)
 }
 
 /* Bits of the slab flip while it is read. The move finds that, and nothing that was computed meanwhile is believed. */
-static void damage_while_it_is_read_is_found_by_the_move_and_all_is_computed_again(void **state)
+static void F34_damage_while_it_is_read_is_found_by_the_move_and_all_is_computed_again(void **state)
 {
     (void)state;
     struct world w;
@@ -309,6 +309,35 @@ static void damage_while_it_is_read_is_found_by_the_move_and_all_is_computed_aga
     close_one(&w);
 }
 
+/* Near the limit of memory all other slots go back to the system, for as long as the limit is near. */
+static void F36_memory_that_is_read_is_not_given_back(void **state)
+{
+    (void)state;
+    struct world   w;
+    struct user    u;
+    char           dir[64];
+    const uint64_t mib = 1 << 20;
+    snprintf(dir, sizeof dir, "/tmp/spillway-group-XXXXXX");
+    assert_non_null(mkdtemp(dir));
+    group_says(dir, 500 * mib, 0);
+    group_dir = dir;
+    open_with_guests(&w, &u, 45, 0);
+    assert_int_equal(n_guest(&w), 10);
+    group_says(dir, 990 * mib, 0);
+    for (int i = 0; i < 30; i++) {
+        w.now += 250000; /* the next look */
+        turns(&w, 2);
+        for (uint32_t b = 0; b < 10; b++) assert_block(&w, &u.s, u.ids, b);
+    }
+    assert_true(w.t->host.n_away > 0);
+    assert_int_equal(w.t->host.n_lease, 10);
+    assert_int_equal(w.t->host.n_ready, 10);
+    finish_user(&w, &u);
+    close_one(&w);
+    group_dir = NULL;
+    nftw(dir, rm_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
 static void storms_pass(void **state)
 {
     (void)state;
@@ -326,15 +355,16 @@ int main(void)
     log_init(LOG_LEVEL_ERROR, 2, false);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_hit_is_read_in_its_slot_and_takes_no_block_of_the_pool),
-        cmocka_unit_test(a_lease_lasts_until_the_steps_that_may_read_are_done),
-        cmocka_unit_test(slots_that_are_read_are_not_reused_and_half_of_them_is_the_most),
-        cmocka_unit_test(a_slot_that_was_damaged_is_found_before_it_is_read),
-        cmocka_unit_test(whoever_goes_while_blocks_are_checked_leaves_no_lease),
-        cmocka_unit_test(before_the_slab_is_handed_over_nobody_reads_it),
+        cmocka_unit_test(F35_a_lease_lasts_until_the_steps_that_may_read_are_done),
+        cmocka_unit_test(F35_slots_that_are_read_are_not_reused_and_half_of_them_is_the_most),
+        cmocka_unit_test(F34_a_slot_that_was_damaged_is_found_before_it_is_read),
+        cmocka_unit_test(F35_whoever_goes_while_blocks_are_checked_leaves_no_lease),
+        cmocka_unit_test(F36_before_the_slab_is_handed_over_nobody_reads_it),
         cmocka_unit_test(what_is_read_often_goes_up_under_the_running_sequence),
-        cmocka_unit_test(a_slot_whose_block_went_up_is_kept_for_the_step_in_flight),
+        cmocka_unit_test(F35_a_slot_whose_block_went_up_is_kept_for_the_step_in_flight),
         cmocka_unit_test(what_is_moved_gives_way_to_those_who_run),
-        cmocka_unit_test(damage_while_it_is_read_is_found_by_the_move_and_all_is_computed_again),
+        cmocka_unit_test(F34_damage_while_it_is_read_is_found_by_the_move_and_all_is_computed_again),
+        cmocka_unit_test(F36_memory_that_is_read_is_not_given_back),
         cmocka_unit_test(storms_pass),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

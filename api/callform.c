@@ -3,6 +3,7 @@
 #include "api/callform_row.h"
 #include "api/callvalue.h"
 #include "api/markup.h"
+#include "api/pointer.h"
 #include "api/schema/schema.h"
 #include "base/check.h"
 #include <stdio.h>
@@ -237,7 +238,9 @@ static enum status check_whole(struct build *b)
     {
         (void)value;
         if (is_enforced(key)) continue;
-        snprintf(b->err, CALLFORM_ERR, "at '/%.60s': it cannot be enforced in this notation of calls", key);
+        struct pointer at = { .text = "" };
+        pointer_key(&at, key);
+        snprintf(b->err, CALLFORM_ERR, "at '%s': it cannot be enforced in this notation of calls", at.text);
         return ST_INVALID;
     }
     for (size_t i = 0; i < json_array_size(required); i++) {

@@ -1,4 +1,5 @@
 #include "api/callvalue.h"
+#include "api/pointer.h"
 #include "api/schema/chars.h"
 #include "api/schema/regex.h"
 #include "api/schema/schema.h"
@@ -14,7 +15,7 @@ struct value {
     struct gr_rules             *r;
     struct rx                   *x;
     const json_t                *root;
-    const char                  *key;
+    struct pointer               at; /* of its schema in that of the whole */
     const struct callvalue_form *form;
     uint8_t                      kinds;
     uint32_t                     text; /* expression: the strings so far */
@@ -25,9 +26,10 @@ struct value {
 
 static void fail(struct value *v, const char *keyword, const char *why)
 {
-    if (!v->failed)
-        snprintf(v->err, CALLVALUE_ERR, "at '/properties/%.60s%s%s': %s", v->key, *keyword ? "/" : "", keyword, why);
+    if (v->failed) return;
     v->failed = true;
+    if (*keyword) pointer_key(&v->at, keyword);
+    snprintf(v->err, CALLVALUE_ERR, "at '%s': %s", v->at.text, why);
 }
 
 /* ---------------------------------------------------------------- references */
@@ -279,17 +281,6 @@ static bool is_flat(const struct value *v, const json_t *node)
     return !names_type(node, "array") || (items && is_flat(v, items));
 }
 
-/* The error of a schema that stands alone, with the place in the whole one. */
-static void fail_at(struct value *v, const char *why)
-{
-    const char head[] = "at '";
-    v->failed = true;
-    if (strncmp(why, head, sizeof head - 1) != 0)
-        snprintf(v->err, CALLVALUE_ERR, "at '/properties/%.60s': %.380s", v->key, why);
-    else
-        snprintf(v->err, CALLVALUE_ERR, "at '/properties/%.60s%.400s", v->key, why + sizeof head - 1);
-}
-
 static uint32_t data_symbol(struct value *v, const json_t *node)
 {
     char     why[SCHEMA_ERR] = "";
@@ -298,8 +289,9 @@ static uint32_t data_symbol(struct value *v, const json_t *node)
     json_object_set(alone, ROOT, (json_t *)(uintptr_t)v->root);
     if (v->form->flat && !is_flat(v, node)) {
         fail(v, "", "objects, and lists of other than numbers, cannot be enforced in this notation of calls");
-    } else if (schema_rules(v->r, alone, (struct schema_form){ .compact = false }, &symbol, why)) {
-        fail_at(v, why);
+    } else if (schema_rules(v->r, alone, (struct schema_form){ .at = v->at.text }, &symbol, why)) {
+        v->failed = true;
+        snprintf(v->err, CALLVALUE_ERR, "%s", why);
     }
     json_decref(alone);
     return symbol;
@@ -329,7 +321,9 @@ enum status callvalue_rules(struct gr_rules *r, const json_t *root, const char *
                             const struct callvalue_form *form, struct callvalue *out, char err[CALLVALUE_ERR])
 {
     const json_t *node = json_object_get(json_object_get(root, "properties"), key);
-    struct value  v = { .r = r, .x = gr_rx(r), .root = root, .key = key, .form = form, .kinds = kinds, .err = err };
+    struct value  v = { .r = r, .x = gr_rx(r), .root = root, .form = form, .kinds = kinds, .err = err };
+    pointer_key(&v.at, "properties");
+    pointer_key(&v.at, key);
     out->text = out->data = NO_SYMBOL;
     v.text = RX_NONE;
     v.data = json_array();

@@ -1,19 +1,20 @@
 #include "api/lang/tags.h"
 #include "api/lang/gbnf.h"
 #include "api/lang/lark.h"
+#include "api/pointer.h"
 #include "api/schema/regex.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { PATH_MAX_BYTES = 200, PIECES_MAX = 16, TOKEN_BYTES_MAX = 64 };
+enum { PIECES_MAX = 16, TOKEN_BYTES_MAX = 64 };
 
 struct tags {
     struct gr_rules          *r;
     struct rx                *x;
     const struct ebnf_tokens *tokens;
     struct schema_form        form;
-    char                      path[PATH_MAX_BYTES]; /* of the node that is looked at, as a JSON pointer */
+    struct pointer            at; /* the node that is looked at */
     uint32_t                  depth;
     bool                      failed;
     char                     *err;
@@ -22,40 +23,24 @@ struct tags {
 static uint32_t fail(struct tags *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static uint32_t fail(struct tags *t, const char *fmt, ...)
 {
-    char    what[TAGS_ERR - PATH_MAX_BYTES - 20];
+    char    what[TAGS_ERR - POINTER_BYTES - 20];
     va_list args;
     if (t->failed) return 0;
     t->failed = true;
     va_start(args, fmt);
     vsnprintf(what, sizeof what, fmt, args);
     va_end(args);
-    snprintf(t->err, TAGS_ERR, "at '%s': %s", t->path, what);
+    snprintf(t->err, TAGS_ERR, "at '%s': %s", t->at.text, what);
     return 0;
-}
-
-/* Goes to a member, or to an element, of the node. Returns the length of the path before, for leave. */
-static size_t enter(struct tags *t, const char *key, size_t i)
-{
-    size_t n = strlen(t->path);
-    if (key)
-        snprintf(t->path + n, sizeof t->path - n, "/%s", key);
-    else
-        snprintf(t->path + n, sizeof t->path - n, "/%zu", i);
-    return n;
-}
-
-static void leave(struct tags *t, size_t n)
-{
-    if (!t->failed) t->path[n] = 0;
 }
 
 static uint32_t node(struct tags *t, const json_t *v, const json_t *ends);
 
 static uint32_t member(struct tags *t, const json_t *v, const char *key, const json_t *ends)
 {
-    size_t   n = enter(t, key, 0);
+    size_t   n = pointer_key(&t->at, key);
     uint32_t symbol = node(t, json_object_get(v, key), ends);
-    leave(t, n);
+    pointer_leave(&t->at, n);
     return symbol;
 }
 
@@ -289,11 +274,11 @@ static uint32_t triggered_tags(struct tags *t, const json_t *v, const char *key,
     bool          least = json_is_true(json_object_get(v, "at_least_one"));
     for (size_t i = 0; !t->failed && i < json_array_size(list); i++) {
         json_t *made;
-        size_t  n = enter(t, key, 0), k = enter(t, NULL, i);
+        size_t  n = pointer_key(&t->at, key), k = pointer_index(&t->at, i);
         add_triggered(t, one, as_tag(t, json_array_get(list, i), &made), &stops);
         json_decref(made);
-        leave(t, k);
-        leave(t, n);
+        pointer_leave(&t->at, k);
+        pointer_leave(&t->at, n);
     }
     if (t->failed) return 0;
     uint32_t text = gr_terminal(t->r, free_rx(t, &stops));
@@ -318,11 +303,11 @@ static uint32_t tags_with_separator(struct tags *t, const json_t *v)
     const char   *text = text_of(t, json_object_get(v, "separator"), "separator", &n_text);
     uint32_t      one = gr_rule(t->r), many = gr_rule(t->r), rule = gr_rule(t->r);
     for (size_t i = 0; !t->failed && i < json_array_size(list); i++) {
-        size_t   n = enter(t, "tags", 0), k = enter(t, NULL, i);
+        size_t   n = pointer_key(&t->at, "tags"), k = pointer_index(&t->at, i);
         uint32_t symbol = tag(t, json_array_get(list, i));
         gr_alt(t->r, one, &symbol, 1);
-        leave(t, k);
-        leave(t, n);
+        pointer_leave(&t->at, k);
+        pointer_leave(&t->at, n);
     }
     if (t->failed) return 0;
     gr_alt(t->r, many, &one, 1);
@@ -341,10 +326,10 @@ static uint32_t elements(struct tags *t, const json_t *v, bool all)
     uint32_t      rule = gr_rule(t->r), row = gr_rule(t->r);
     gr_alt(t->r, row, NULL, 0);
     for (size_t i = 0; !t->failed && i < json_array_size(list); i++) {
-        size_t   n = enter(t, "elements", 0), k = enter(t, NULL, i);
+        size_t   n = pointer_key(&t->at, "elements"), k = pointer_index(&t->at, i);
         uint32_t symbol = node(t, json_array_get(list, i), NULL);
-        leave(t, k);
-        leave(t, n);
+        pointer_leave(&t->at, k);
+        pointer_leave(&t->at, n);
         if (!all) {
             gr_alt(t->r, rule, &symbol, 1);
             continue;
@@ -391,8 +376,14 @@ static uint32_t schema_node(struct tags *t, const json_t *v)
     uint32_t      symbol = 0;
     if (style && !json_str_is(style, "json")) return fail(t, "of styles, \"json\" alone is supported");
     if (!json_is_object(schema) && !json_is_boolean(schema)) return fail(t, "'json_schema' must be a JSON schema");
-    if (schema_rules(t->r, schema, t->form, &symbol, err)) return fail(t, "%s", err);
-    return symbol;
+    struct schema_form form = t->form;
+    struct pointer     at = t->at;
+    pointer_key(&at, "json_schema");
+    form.at = at.text;
+    if (!schema_rules(t->r, schema, form, &symbol, err)) return symbol;
+    t->failed = true;
+    snprintf(t->err, TAGS_ERR, "%s", err);
+    return 0;
 }
 
 static uint32_t grammar_node(struct tags *t, const json_t *v)

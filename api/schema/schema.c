@@ -258,6 +258,7 @@ static void begin(struct schema *s, struct gr_rules *r, struct schema_form form,
 {
     *s = (struct schema){ .r = r, .x = gr_rx(r), .form = form, .err = err };
     arena_init(&s->arena, ARENA_BYTES_MAX);
+    if (form.at) snprintf(s->at.text, sizeof s->at.text, "%s", form.at);
 }
 
 static void end(struct schema *s)

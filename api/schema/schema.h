@@ -12,6 +12,7 @@ struct schema_form {
     bool        compact; /* no white space anywhere */
     bool        closed;  /* objects without additionalProperties allow no further properties */
     const char *space;   /* between tokens: an expression that regex_is_blank; NULL: as the design page says */
+    const char *at;      /* the schema's place in what the client sent, as a pointer for errors; NULL: the whole */
     char       *ignored; /* [SCHEMA_IGNORED], "" at first: takes the names of keywords that are ignored; NULL: strict */
 };
 

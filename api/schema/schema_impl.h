@@ -1,6 +1,7 @@
 /* schema_impl: the state and functions that the compiler's files share. Private to api/schema/.   Thread: the one that
  * called schema_rules. */
 #pragma once
+#include "api/pointer.h"
 #include "api/schema/schema.h"
 #include "base/arena.h"
 
@@ -63,7 +64,7 @@ struct schema {
     uint32_t any, string, space;  /* symbols of any value and any string; expression of white space; 0: not made yet */
     bool     failed;
     char    *err;
-    char     path[200]; /* JSON pointer of what is being compiled; cut where it is too long */
+    struct pointer at; /* what is being compiled */
 };
 
 /* schema_say.c */

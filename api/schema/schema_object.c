@@ -102,8 +102,8 @@ static void add_names(struct object *o, const json_t *node)
         add_pattern(o, json_object_iter_key(it));
 }
 
-/* The names that propertyNames of one part allows, as strings: its type does not matter. */
-static uint32_t names_of(struct object *o, const json_t *schema)
+/* The names that propertyNames of one part allows, as strings: its type does not matter. above: what leaves it. */
+static uint32_t names_of(struct object *o, const json_t *schema, size_t above)
 {
     struct schema    *s = o->s;
     struct schema_all all = { 0 };
@@ -116,6 +116,7 @@ static uint32_t names_of(struct object *o, const json_t *schema)
         if (!json_object_get(node, "anyOf") && !json_object_get(node, "oneOf") && !json_object_get(node, "if") &&
             (!no || schema_not_is_plain(no)))
             continue;
+        schema_leave(s, above);
         schema_beyond(s, "propertyNames", "a choice in it cannot be enforced");
         return RX_ALL;
     }
@@ -145,7 +146,7 @@ static void read_parts(struct object *o)
         if (schema_count(s, node, "maxProperties", &max) && max < o->max) o->max = max;
         if (names) {
             size_t was = schema_enter(s, "propertyNames", 0);
-            o->names = rx_and2(s->x, o->names, names_of(o, names));
+            o->names = rx_and2(s->x, o->names, names_of(o, names, was));
             schema_leave(s, was);
         }
         bool own = json_object_get(node, SCHEMA_OWN) != NULL;
@@ -176,9 +177,7 @@ static bool holds(struct object *o, const char *name, uint32_t patterns, struct 
         said = said || met;
         if (met || !other) continue;
         said = true;
-        size_t was = schema_enter(o->s, "additionalProperties", 0);
         schema_add(o->s, all, other);
-        schema_leave(o->s, was);
     }
     /* Objects whose members are named are closed, unless they say otherwise. */
     if (!said && (o->named || o->s->form.closed)) return false;
@@ -205,6 +204,17 @@ static uint32_t just(struct object *o, uint32_t name, uint32_t patterns)
     return o->names == RX_ALL ? name : rx_and2(o->s->x, name, o->names);
 }
 
+/* To the schema of names that no schema names: of the pattern that they match. Of several, the first is shown. */
+static size_t enter_other(struct object *o, uint32_t patterns)
+{
+    if (!patterns) return schema_enter(o->s, "additionalProperties", 0);
+    uint32_t p = 0;
+    while (!(patterns >> p & 1)) p++;
+    size_t was = schema_enter(o->s, "patternProperties", 0);
+    schema_enter(o->s, o->pattern[p], 0);
+    return was;
+}
+
 /* One member. Which patterns its name matches is left to the expressions: of the sets of patterns one is possible. */
 static uint32_t member_rule(struct object *o, const char *name, uint32_t rx)
 {
@@ -212,8 +222,10 @@ static uint32_t member_rule(struct object *o, const char *name, uint32_t rx)
     for (uint32_t patterns = 0; patterns < 1u << o->n_pattern && !o->s->failed; patterns++) {
         struct schema_all all = { 0 };
         uint32_t          these = just(o, rx, patterns);
-        if (these == RX_NONE || !holds(o, name, patterns, &all)) continue;
-        add_pair(o, rule, these, &all);
+        if (these == RX_NONE) continue;
+        size_t was = name ? 0 : enter_other(o, patterns);
+        if (holds(o, name, patterns, &all)) add_pair(o, rule, these, &all);
+        if (!name) schema_leave(o->s, was);
     }
     return rule;
 }

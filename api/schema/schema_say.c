@@ -15,8 +15,8 @@ uint32_t schema_fail(struct schema *s, const char *keyword, const char *fmt, ...
     va_start(args, fmt);
     vsnprintf(what, sizeof what, fmt, args);
     va_end(args);
-    snprintf(s->err, SCHEMA_ERR, "at '%s%s%s': %s", s->path[0] || *keyword ? s->path : "/", *keyword ? "/" : "",
-             keyword, what);
+    if (*keyword) pointer_key(&s->at, keyword);
+    snprintf(s->err, SCHEMA_ERR, "at '%s': %s", s->at.text[0] ? s->at.text : "/", what);
     return schema_nothing(s);
 }
 
@@ -36,15 +36,10 @@ void schema_beyond(struct schema *s, const char *keyword, const char *why)
 
 size_t schema_enter(struct schema *s, const char *key, size_t index)
 {
-    size_t was = strlen(s->path);
-    if (key)
-        snprintf(s->path + was, sizeof s->path - was, "/%.60s", key);
-    else
-        snprintf(s->path + was, sizeof s->path - was, "/%zu", index);
-    return was;
+    return key ? pointer_key(&s->at, key) : pointer_index(&s->at, index);
 }
 
-void schema_leave(struct schema *s, size_t was) { s->path[was] = 0; }
+void schema_leave(struct schema *s, size_t was) { pointer_leave(&s->at, was); }
 
 bool schema_count(struct schema *s, const json_t *node, const char *key, uint32_t *out)
 {

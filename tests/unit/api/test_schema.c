@@ -291,6 +291,8 @@ static void what_cannot_be_enforced_is_refused_with_its_place(void **state)
         const char *schema, *why;
     } rows[] = {
         { "{\"type\":\"object\",\"properties\":{\"a\":{\"not\":{\"format\":\"date\"}}}}", "'/properties/a/not'" },
+        { "{\"properties\":{\"a/b\":{\"properties\":{\"~\":{\"uniqueItems\":true}}}}}",
+          "'/properties/a~1b/properties/~0/uniqueItems'" },
         { "{\"type\":\"array\",\"uniqueItems\":true}", "'/uniqueItems'" },
         { "{\"type\":\"array\",\"items\":{\"type\":\"number\",\"multipleOf\":10001}}", "/items/multipleOf'" },
         { "{\"if\":{\"uniqueItems\":true},\"then\":{}}", "'/if'" },
@@ -298,7 +300,11 @@ static void what_cannot_be_enforced_is_refused_with_its_place(void **state)
         { "{\"unevaluatedProperties\":false}", "'/unevaluatedProperties'" },
         { "{\"type\":\"object\",\"minProperties\":2}", "'/minProperties'" },
         { "{\"type\":\"array\",\"contains\":{\"type\":\"null\"},\"minContains\":2}", "'/minContains'" },
-        { "{\"propertyNames\":{\"anyOf\":[{\"const\":\"a\"}]}}", "'/propertyNames/propertyNames'" },
+        { "{\"propertyNames\":{\"anyOf\":[{\"const\":\"a\"}]}}", "'/propertyNames'" },
+        { "{\"additionalProperties\":{\"uniqueItems\":true}}", "'/additionalProperties/uniqueItems'" },
+        { "{\"additionalProperties\":{\"properties\":{\"a\":{\"allOf\":3}}}}",
+          "'/additionalProperties/properties/a/allOf'" },
+        { "{\"patternProperties\":{\"^a/\":{\"uniqueItems\":true}}}", "'/patternProperties/^a~1/uniqueItems'" },
         { "{\"allOf\":3}", "'/allOf'" },
         { "{\"enum\":[[1]],\"items\":{\"type\":\"integer\"}}", "'/enum'" },
         { "{\"$ref\":\"http://example.com/x\"}", "not within this schema" },

@@ -1,0 +1,50 @@
+/* tags_read: the members of a structural tag's nodes, and what is wrong with them. */
+#include "api/lang/tags_impl.h"
+#include <stdarg.h>
+#include <stdio.h>
+
+uint32_t tags_fail(struct tags *t, const char *fmt, ...)
+{
+    char    what[TAGS_ERR - POINTER_BYTES - 20];
+    va_list args;
+    if (t->failed) return 0;
+    t->failed = true;
+    va_start(args, fmt);
+    vsnprintf(what, sizeof what, fmt, args);
+    va_end(args);
+    snprintf(t->err, TAGS_ERR, "at '%s': %s", t->at.text, what);
+    return 0;
+}
+
+const char *tags_text_of(struct tags *t, const json_t *v, const char *what, size_t *n_out)
+{
+    *n_out = json_string_length(v);
+    if (!json_is_string(v) || *n_out > TAGS_TEXT_MAX) {
+        tags_fail(t, "'%s' must be a string of at most %d bytes", what, TAGS_TEXT_MAX);
+        *n_out = 0;
+        return "";
+    }
+    return json_string_value(v);
+}
+
+const json_t *tags_list(struct tags *t, const json_t *v, const char *key, bool needed)
+{
+    const json_t *list = json_object_get(v, key);
+    if (!list && !needed) return NULL;
+    if (!json_is_array(list) || json_array_size(list) > TAGS_LIST_MAX || (needed && !json_array_size(list))) {
+        tags_fail(t, "'%s' must be a list of at most %d", key, TAGS_LIST_MAX);
+        return NULL;
+    }
+    return list;
+}
+
+const json_t *tags_strings(struct tags *t, const json_t *v, const char *key, bool needed)
+{
+    const json_t *list = tags_list(t, v, key, needed);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *s = json_array_get(list, i);
+        if (!json_string_length(s) || json_string_length(s) > TAGS_TEXT_MAX)
+            tags_fail(t, "'%s' must be a list of strings of 1 to %d bytes", key, TAGS_TEXT_MAX);
+    }
+    return list;
+}

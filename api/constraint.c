@@ -73,7 +73,10 @@ static enum status read_format(struct constraint *k, const json_t *v, struct api
         strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != strlen(text))
         return api_fail(e, 400, "response_format",
                         "'response_format.json_schema.name' must be 1 to 64 of a-z, A-Z, 0-9, '_' and '-'");
-    k->strict = json_is_true(json_object_get(named, "strict"));
+    const json_t *strict = json_object_get(named, "strict");
+    if (strict && !json_is_null(strict) && !json_is_boolean(strict))
+        return api_fail(e, 400, "response_format", "'response_format.json_schema.strict' must be true or false");
+    k->strict = json_is_true(strict);
     if (!schema || json_is_null(schema)) return set(k, FORM_OBJECT, "response_format", v, e);
     return set_schema(k, "response_format", schema, e);
 }
@@ -114,6 +117,22 @@ static enum status read_space(struct constraint *k, const char *param, const jso
     return st;
 }
 
+/* A member of structured_outputs that is true or false. */
+static enum status read_flag(const char *key, const json_t *v, bool *out, struct api_error *e)
+{
+    if (!json_is_boolean(v))
+        return api_fail(e, 400, "structured_outputs", "'structured_outputs.%s' must be true or false", key);
+    *out = json_is_true(v);
+    return ST_OK;
+}
+
+static enum status read_any_object(struct constraint *k, const char *param, const json_t *v, struct api_error *e)
+{
+    bool        wanted = false;
+    enum status st = read_flag("json_object", v, &wanted, e);
+    return st || !wanted ? st : set(k, FORM_OBJECT, param, v, e);
+}
+
 static enum status read_structured(struct constraint *k, const json_t *v, struct api_error *e)
 {
     static const char field[] = "structured_outputs";
@@ -134,13 +153,13 @@ static enum status read_structured(struct constraint *k, const json_t *v, struct
         else if (!strcmp(key, "structural_tag"))
             st = set_tags(k, field, value, e);
         else if (!strcmp(key, "json_object"))
-            st = json_is_true(value) ? set(k, FORM_OBJECT, field, value, e) : ST_OK;
+            st = read_any_object(k, field, value, e);
         else if (!strcmp(key, "whitespace_pattern"))
             st = read_space(k, field, value, e);
         else if (!strcmp(key, "disable_any_whitespace"))
-            k->form.schema.compact = json_is_true(value);
+            st = read_flag(key, value, &k->form.schema.compact, e);
         else if (!strcmp(key, "disable_additional_properties"))
-            k->form.schema.closed = json_is_true(value);
+            st = read_flag(key, value, &k->form.schema.closed, e);
         else if (key[0] != '_') /* vLLM's own, of a client that sends its whole object */
             st = api_fail(
                 e, 400, field,
@@ -166,6 +185,10 @@ static enum status read_all(const struct call *c, struct constraint *k, struct a
     if (!st && a->guided_choice) st = read_choice(k, "guided_choice", a->guided_choice, e);
     if (!st && a->guided_grammar) st = read_grammar(k, "guided_grammar", a->guided_grammar, e);
     if (!st && a->guided_space) st = read_space(k, "guided_whitespace_pattern", a->guided_space, e);
+    bool other = k->form.kind == FORM_REGEX || k->form.kind == FORM_CHOICE || k->form.kind == FORM_GRAMMAR;
+    if (!st && k->form.schema.space && other)
+        return api_fail(e, 400, k->param, "'%s' asks for no JSON, so that a pattern of white space has no meaning",
+                        k->param);
     return st;
 }
 

@@ -6,7 +6,14 @@
 #include "api/lang/ebnf.h"
 #include "api/schema/schema.h"
 
-enum { TAGS_ERR = 500, TAGS_DEPTH_MAX = 32, TAGS_TEXT_MAX = 1024, TAGS_LIST_MAX = 256, TAGS_REPEAT_MAX = 1000 };
+enum {
+    TAGS_ERR = 500,
+    TAGS_DEPTH_MAX = 32,
+    TAGS_TEXT_MAX = 1024,
+    TAGS_LIST_MAX = 256,
+    TAGS_REPEAT_MAX = 1000,
+    TAGS_CHARS_MAX = 4096,
+};
 
 /* Adds rules to r; *symbol_out: the symbol of all texts. form: for the schemas inside. ST_INVALID: err has the JSON
  * pointer and the reason; ST_NOMEM. Bounds of the rules show in gr_rules_status. */

@@ -25,6 +25,15 @@ struct tags_stops {
 /* tags_read.c: members of a node. */
 /* Records a failure at the node; only the first is kept. Returns 0. */
 uint32_t tags_fail(struct tags *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The same at a member of the node. */
+uint32_t tags_fail_at(struct tags *t, const char *key, const char *why);
+/* Refuses members that are not in the list, whose last is NULL, but for 'type' and a null that says nothing: what a
+ * client believes to be kept is not left out. */
+void tags_only(struct tags *t, const json_t *v, const char *const *members);
+/* A member that is true or false; false where it is absent. */
+bool tags_flag(struct tags *t, const json_t *v, const char *key);
+/* A member that is a count. false: it is absent or null, or it is a failure. */
+bool tags_count(struct tags *t, const json_t *v, const char *key, uint32_t max, uint32_t *out);
 /* The text of v, the member `what`; "" after a failure. */
 const char *tags_text_of(struct tags *t, const json_t *v, const char *what, size_t *n_out);
 /* The list of this name, of strings for tags_strings. NULL: it is absent and not needed, or it is a failure. */

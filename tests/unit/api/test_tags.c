@@ -14,7 +14,7 @@ static bool find_token(const void *self, const char *text, size_t n, uint32_t *i
     return n == 6 && memcmp(text, "<call>", 6) == 0;
 }
 
-static struct grammar *grammar_of(const char *text, char *err)
+static struct grammar *grammar_with(const char *text, struct schema_form form, char *err)
 {
     static const struct ebnf_tokens tokens = { find_token, NULL };
     struct json_error               je;
@@ -23,12 +23,17 @@ static struct grammar *grammar_of(const char *text, char *err)
     uint32_t                        symbol;
     json_t                         *value = json_parse(text, strlen(text), 0, &je);
     if (!value) fail_msg("%s: %s", text, je.text);
-    if (tags_rules(r, value, &tokens, (struct schema_form){ .compact = true }, &symbol, err))
+    if (tags_rules(r, value, &tokens, form, &symbol, err))
         gr_rules_free(r);
     else
         gr_build(r, symbol, &g, err);
     json_decref(value);
     return g;
+}
+
+static struct grammar *grammar_of(const char *text, char *err)
+{
+    return grammar_with(text, (struct schema_form){ .compact = true }, err);
 }
 
 #define FORMAT(members)          "{\"type\":\"structural_tag\",\"format\":{" members "}}"
@@ -46,6 +51,13 @@ static const struct row {
     { FORMAT("\"type\":\"any_text\",\"excludes\":[\"ab\",\"c\"]"),
       { "", "a", "ba", "\n\xc3\xa9" },
       { "ab", "xaby", "c" } },
+    { FORMAT("\"type\":\"any_text\",\"excludes\":[\"ab\"],\"max_chars\":3,\"max_tokens\":null"),
+      { "", "\xc3\xa9\xc3\xa9\xc3\xa9", "bba" },
+      { "aaaa", "xab" } },
+    { FORMAT("\"type\":\"json_schema\",\"json_schema\":{\"type\":\"array\"},\"style\":\"json\",\"any_order\":false,"
+             "\"excludes\":[],\"max_whitespace_cnt\":null"),
+      { "[1,2]" },
+      { "[1, 2]" } },
     { FORMAT("\"type\":\"sequence\",\"elements\":[" REGEX("a") "," REGEX("b*") "," REGEX("c") "]"),
       { "ac", "abbc" },
       { "a", "abb", "bc" } },
@@ -146,6 +158,54 @@ static void a_trigger_counts_where_it_first_comes(void **state)
     gr_free(g);
 }
 
+/* ---------------------------------------------------------------- bounds */
+
+static void white_space_of_a_schema_may_be_bounded(void **state)
+{
+    (void)state;
+    /* between "[" and "]", or "1": these many characters at most, a line break first */
+    static const uint32_t bounds[] = { 0, 1, 2, 3, 8, 9, 10, 31, 32, 33, 34, 1000000000 };
+    for (size_t i = 0; i < ARRAY_N(bounds); i++) {
+        char text[200], err[TAGS_ERR] = "";
+        snprintf(text, sizeof text,
+                 FORMAT("\"type\":\"json_schema\",\"json_schema\":{\"type\":\"array\"},\"max_whitespace_cnt\":%u"),
+                 bounds[i]);
+        struct grammar *g = grammar_with(text, (struct schema_form){ .compact = false }, err);
+        if (!g) fail_msg("%s", err);
+        for (uint32_t n = 0; n < 40; n++) {
+            snprintf(text, sizeof text, "[%s%*s1]", n ? "\n" : "", n ? (int)n - 1 : 0, "");
+            bool want = n <= bounds[i] && n <= 33;
+            if ((verdict(g, text) == 'y') != want) fail_msg("%u of white space under %u", n, bounds[i]);
+            for (uint32_t k = 1; k < n; k++) text[k + 1] = '\t';
+            want = n <= bounds[i] && n <= 9;
+            if ((verdict(g, text) == 'y') != want) fail_msg("%u of white space with tabs under %u", n, bounds[i]);
+        }
+        assert_int_equal(verdict(g, "[ 1]"), bounds[i] ? 'y' : 'n');
+        assert_int_equal(verdict(g, "[  1]"), 'n');
+        gr_free(g);
+    }
+    char                     err[TAGS_ERR] = "";
+    const struct schema_form own = { .space = " ?" };
+    assert_null(grammar_with(FORMAT("\"type\":\"json_schema\",\"json_schema\":{},\"max_whitespace_cnt\":5"), own, err));
+    assert_non_null(strstr(err, "pattern of white space"));
+}
+
+static void a_free_text_ends_at_its_last_character(void **state)
+{
+    (void)state;
+    char             err[TAGS_ERR] = "";
+    struct grammar  *g = grammar_of(FORMAT("\"type\":\"any_text\",\"max_chars\":4096"), err);
+    struct gr_match *m = g ? gr_match_create(g, no_vocab()) : NULL;
+    if (!m) fail_msg("%s", err);
+    for (size_t i = 0; i < TAGS_CHARS_MAX; i++) {
+        if (gr_accept_bytes(m, "\xc3\xa9", 2)) fail_msg("character %zu is refused", i);
+        assert_true(gr_is_end(m));
+    }
+    assert_int_equal(gr_accept_bytes(m, "a", 1), ST_INVALID);
+    gr_match_free(m);
+    gr_free(g);
+}
+
 /* ---------------------------------------------------------------- special tokens */
 
 static void a_special_token_that_is_named_may_come_as_such_or_spelled(void **state)
@@ -193,7 +253,7 @@ static void what_is_wrong_is_said_with_its_place(void **state)
           "opposite" },
         { FORMAT("\"type\":\"json_schema\",\"json_schema\":{\"properties\":{\"a/b\":{\"uniqueItems\":true}}}"),
           "'/format/json_schema/properties/a~1b/uniqueItems'", "" },
-        { FORMAT("\"type\":\"json_schema\",\"json_schema\":{},\"style\":\"glm_xml\""), "'/format'", "styles" },
+        { FORMAT("\"type\":\"json_schema\",\"json_schema\":{},\"style\":\"glm_xml\""), "'/format/style'", "styles" },
         { FORMAT("\"type\":\"sequence\",\"elements\":[" REGEX("a") ",{}]"), "'/format/elements/1'", "'type'" },
         { FORMAT("\"type\":\"or\",\"elements\":[]"), "'/format'", "'elements'" },
         { FORMAT("\"type\":\"repeat\",\"min\":3,\"max\":2,\"content\":{}"), "'/format'", "'min'" },
@@ -205,7 +265,32 @@ static void what_is_wrong_is_said_with_its_place(void **state)
         { FORMAT("\"type\":\"triggered_tags\",\"triggers\":[\"a\",\"ab\"],\"tags\":[" TAG("abc", ANY, "\"\"") "]"),
           "'/format/tags/0'", "two of the triggers" },
         { FORMAT("\"type\":\"triggered_tags\",\"triggers\":[\"\"],\"tags\":[]"), "'/format'", "'triggers'" },
-        { FORMAT("\"type\":\"any_text\",\"max_tokens\":5"), "'/format'", "not supported" },
+        { FORMAT("\"type\":\"any_text\",\"max_tokens\":5"), "'/format/max_tokens'", "not supported" },
+        { FORMAT("\"type\":\"any_text\",\"max_chars\":4097"), "'/format/max_chars'", "up to 4096" },
+        { FORMAT("\"type\":\"any_text\",\"max_chars\":\"5\""), "'/format/max_chars'", "up to 4096" },
+        { FORMAT("\"type\":\"regex\",\"pattern\":\"a\",\"a/b\":1"), "'/format/a~1b'", "not supported" },
+        { FORMAT("\"type\":\"json_schema\",\"json_schema\":{},\"any_order\":true"), "'/format/any_order'", "order" },
+        { FORMAT("\"type\":\"json_schema\",\"json_schema\":{},\"any_order\":\"no\""), "'/format/any_order'",
+          "true or" },
+        { FORMAT("\"type\":\"json_schema\",\"json_schema\":{},\"excludes\":[\"x\"]"), "'/format/excludes'", "pattern" },
+        { FORMAT("\"type\":\"json_schema\",\"json_schema\":{},\"max_whitespace_cnt\":-1"),
+          "'/format/max_whitespace_cnt'", "count" },
+        { FORMAT(
+              "\"type\":\"triggered_tags\",\"triggers\":[\"a\"],\"tags\":[" TAG("a", ANY, "\"\"") "],"
+                                                                                                  "\"at_least_one\":1"),
+          "'/format/at_least_one'", "true or false" },
+        { FORMAT(
+              "\"type\":\"triggered_tags\",\"triggers\":[\"a\"],\"tags\":[{\"begin\":\"a\",\"end\":\"\",\"content\":" ANY
+              ",\"name\":\"f\"}]"),
+          "'/format/tags/0/name'", "not supported" },
+        { FORMAT("\"type\":\"tags_with_separator\",\"separator\":\"\",\"tags\":[" ANY "]"), "'/format/tags/0'",
+          "'tag'" },
+        { FORMAT("\"type\":\"tags_with_separator\",\"separator\":\"\",\"excludes\":[\"a\"],\"tags\":[" TAG("a", ANY,
+                                                                                                           "\"\"") "]"),
+          "'/format/excludes'", "not supported" },
+        { "{\"type\":\"structural_tag\",\"format\":" ANY ",\"triggers\":[\"a\"]}", "'/triggers'", "not supported" },
+        { "{\"structures\":[{\"begin\":\"a\",\"schema\":{\"uniqueItems\":true},\"end\":\"\"}],\"triggers\":[\"a\"]}",
+          "'/structures/0/schema/uniqueItems'", "" },
         { "{\"structures\":[{\"begin\":\"a\",\"schema\":{}}],\"triggers\":[\"a\"]}", "'/structures/0'", "'end'" },
         { "{\"structures\":[5],\"triggers\":[\"a\"]}", "'/structures/0'", "'begin'" },
     };
@@ -231,6 +316,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tags_are_what_their_kinds_say),
         cmocka_unit_test(a_trigger_counts_where_it_first_comes),
+        cmocka_unit_test(white_space_of_a_schema_may_be_bounded),
+        cmocka_unit_test(a_free_text_ends_at_its_last_character),
         cmocka_unit_test(a_special_token_that_is_named_may_come_as_such_or_spelled),
         cmocka_unit_test(what_is_wrong_is_said_with_its_place),
     };

@@ -87,10 +87,8 @@ static void every_row_has_its_work_once(void **state)
         struct cuda_attn_split s = split_of(32, 8, 128, 1 + (int)below(21, i, 140), 90, i % 2);
         uint32_t n_decode = below(22, i, 60), n_prompt = below(23, i, 8), n_pad = below(24, i, 5), n_seq = 0, row = 0;
         for (uint32_t j = 0; j < n_decode + n_prompt + n_pad; j++, n_seq++) {
-            uint32_t n = j < n_decode              ? 1
-                         : j < n_decode + n_prompt ? below(300 + i, j, 300)
-                                                   : i % 3 == 0,
-                     old = below(200 + i, j, 9000);
+            uint32_t n = i % 3 == 0, old = below(200 + i, j, 9000);
+            if (j < n_decode + n_prompt) n = j < n_decode ? 1 : below(300 + i, j, 300);
             row_start[n_seq] = row;
             for (uint32_t k = 0; k < n; k++, row++) {
                 pos[row] = old + k;

@@ -44,8 +44,10 @@ static float *get(struct device *d, const void *p, size_t n, enum dtype t)
     float    *x = malloc(n * sizeof *x);
     uint16_t *h = malloc(n * 4);
     d->ops->to_host(d, h, p, n * dtype_bytes(t));
-    for (size_t i = 0; i < n; i++)
-        x[i] = t == DT_F32 ? ((float *)(void *)h)[i] : t == DT_F16 ? f16_to_f32(h[i]) : bf16_to_f32(h[i]);
+    for (size_t i = 0; i < n; i++) {
+        x[i] = t == DT_F16 ? f16_to_f32(h[i]) : bf16_to_f32(h[i]);
+        if (t == DT_F32) x[i] = ((float *)(void *)h)[i];
+    }
     free(h);
     return x;
 }

@@ -197,9 +197,8 @@ static void far_positions_are_turned_as_exactly_as_near_ones(void **state)
     float    *x = calloc((size_t)N * 3 * DIM, sizeof *x), *y = malloc((size_t)N * 3 * DIM * sizeof *y);
     for (uint32_t i = 0; i < N; i++) {
         struct rng_block r = rng_philox(5, 1, i);
-        pos[i] = i < 400   ? i
-                 : i < 430 ? 355 * (i - 399)
-                           : r.x[0] >> (10 + i % 12); /* up to 4 million; 355 is nearly 113 pi */
+        pos[i] = i < 400 ? i : 355 * (i - 399);                                /* 355 is nearly 113 pi */
+        if (i >= 430) pos[i] = r.x[0] >> (10 + i % 12);                        /* up to 4 million */
         for (uint32_t j = 0; j < DIM / 2; j++) x[(size_t)i * 3 * DIM + j] = 1; /* q: becomes cos, sin */
     }
     struct dev_kv kv = { .dtype = DT_BF16, .n_block = 1, .n_layer = 1, .block_tokens = 1 << 22 };

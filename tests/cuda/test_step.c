@@ -50,8 +50,9 @@ static void any_step_make(struct any_step *a, bool decode)
 #undef VIEW
     a->row_start[0] = a->page_start[0] = 0;
     for (uint32_t q = 0; q < s->b.n_seq; q++) {
-        uint32_t n = decode ? 1 : 1 + (draw(2) ? 0 : draw((ROWS - a->row_start[q] - (s->b.n_seq - q) + 1) / 2 + 1)),
-                 p0 = draw(200);
+        uint32_t n = 1;
+        if (!decode && !draw(2)) n += draw((ROWS - a->row_start[q] - (s->b.n_seq - q) + 1) / 2 + 1);
+        uint32_t p0 = draw(200);
         for (uint32_t i = 0; i < n; i++) {
             a->pos[a->row_start[q] + i] = p0 + i;
             a->row_seq[a->row_start[q] + i] = q;

@@ -288,11 +288,10 @@ static void on_means_on(void **state)
     char              err[512];
     gold_open(&g, "llama3");
     for (int k = 0; k < 6; k++) {
+        enum dev_comm   comm_of[] = { [3] = DEV_COMM_OWN, [5] = DEV_COMM_AUTO };
         struct rank_cfg cfg = { .n_rank = k == 5 ? 1 : 2,
                                 .device = DEV_CUDA,
-                                .comm = k == 3   ? DEV_COMM_OWN
-                                        : k == 5 ? DEV_COMM_AUTO
-                                                 : DEV_COMM_NCCL,
+                                .comm = k == 3 || k == 5 ? comm_of[k] : DEV_COMM_NCCL,
                                 .symmetric = DEV_SYMMETRIC_ON,
                                 .load = { .weight_dtype = DT_BF16,
                                           .batch_rows_max = 64,

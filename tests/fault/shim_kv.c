@@ -53,10 +53,8 @@ static int fault(int fd, size_t *n, int is_write)
     words[got] = 0;
     const char *stall = strstr(words, "stall=");
     if (stall) usleep((useconds_t)strtoul(stall + 6, NULL, 10));
-    errno = is_write && strstr(words, "eio_write")   ? EIO
-            : !is_write && strstr(words, "eio_read") ? EIO
-            : is_write && strstr(words, "enospc")    ? ENOSPC
-                                                     : 0;
+    errno = is_write && strstr(words, "enospc") ? ENOSPC : 0;
+    if (strstr(words, is_write ? "eio_write" : "eio_read")) errno = EIO;
     if (errno) return -1;
     turn++;
     if (strstr(words, "eintr") && turn % 2) {

@@ -78,9 +78,8 @@ static void answer(struct call *c, const uint8_t *data, size_t n)
         uint32_t           room = c->choice[i].room, say = n < 60 ? (uint32_t)n : 60, step = n ? 1 + data[0] % 5 : 1;
         if (say > room) say = room;
         for (uint32_t k = 0; k < say; k++) {
-            g->id[k] = k % 7 == 6 ? BOS + data[k] % 5
-                       : data[k]  ? data[k]
-                                  : 1u; /* our own reader takes no NUL in keys */
+            g->id[k] = data[k] ? data[k] : 1u; /* our own reader takes no NUL in keys */
+            if (k % 7 == 6) g->id[k] = BOS + data[k] % 5;
             for (uint32_t j = 0; c->s.logprobs && j < c->s.n_top; j++)
                 g->top[k * c->s.n_top + j] = (struct eng_top){ 1 + (data[k] + j) % (VOCAB - 1), -1 };
         }

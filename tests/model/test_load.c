@@ -240,13 +240,10 @@ static void wrap(const struct memory_source *plain, const char *model_prefix, co
     const char *name;
     json_object_foreach(header, name, v)
     {
-        char longer[256];
-        bool model = !strncmp(name, "model.", 6), meta = name[0] == '_';
-        snprintf(longer, sizeof longer, "%s%s",
-                 meta    ? ""
-                 : model ? model_prefix
-                         : head_prefix,
-                 model ? name + 6 : name);
+        char        longer[256];
+        bool        model = !strncmp(name, "model.", 6), meta = name[0] == '_';
+        const char *prefix = model ? model_prefix : head_prefix;
+        snprintf(longer, sizeof longer, "%s%s", meta ? "" : prefix, model ? name + 6 : name);
         json_object_set(wrapped, longer, v);
     }
     json_object_set_new(wrapped, "vision_tower.patch_conv.weight",

@@ -63,9 +63,10 @@ static inline size_t corpus_utf8(uint32_t cp, char to[4])
         to[0] = (char)cp;
         return 1;
     }
-    size_t n = cp < 0x800 ? 2 : cp < 0x10000 ? 3 : 4;
+    static const unsigned lead[] = { [2] = 0xc0, [3] = 0xe0, [4] = 0xf0 };
+    size_t                n = 2 + (cp >= 0x800) + (cp >= 0x10000);
     for (size_t i = n - 1; i > 0; i--, cp >>= 6) to[i] = (char)(0x80 | (cp & 0x3f));
-    to[0] = (char)((n == 2 ? 0xc0 : n == 3 ? 0xe0 : 0xf0) | cp);
+    to[0] = (char)(lead[n] | cp);
     return n;
 }
 
@@ -110,7 +111,9 @@ static inline void corpus_string(const struct corpus *c, uint32_t i, struct buf 
         for (uint64_t times = 100 + corpus_below(&r, 400); times--;) buf_put(b, f.p, f.n);
         return;
     }
-    uint64_t n = 1 + corpus_below(&r, k < 50 ? 6 : k < 90 ? 24 : 100), space = corpus_below(&r, 2);
+    uint64_t longest = k < 50 ? 6 : 24;
+    if (k >= 90) longest = 100;
+    uint64_t n = 1 + corpus_below(&r, longest), space = corpus_below(&r, 2);
     while (n--) {
         corpus_piece(c, &r, b);
         if (space && corpus_below(&r, 2)) buf_putc(b, ' ');

@@ -49,7 +49,8 @@ static inline struct dev_kv make_kv(struct device *d, struct shape s)
     return kv;
 }
 
-/* One step: rows [from[i], to[i]) of each sequence, in the order of `order`. out: per sequence [len, n_head * dim]. */
+/* One step: rows [from[i], to[i]) of each sequence, in the order of `order`. out: per sequence [len, n_head * dim].
+ * more than eight: what a step has, and where its results go. */
 static inline void step(struct device *d, struct world *w, struct dev_kv *kv, const uint32_t *order, uint32_t n_seq,
                         const uint32_t *from, const uint32_t *to, float **out, float **qkv_out)
 {

@@ -112,7 +112,8 @@ static inline float *op_random(size_t n, uint64_t stream, float scale)
 }
 static inline float op_rounded(float x, enum dtype t)
 {
-    return t == DT_BF16 ? bf16_to_f32(f32_to_bf16(x)) : t == DT_F16 ? f16_to_f32(f32_to_f16(x)) : x;
+    if (t == DT_BF16) return bf16_to_f32(f32_to_bf16(x));
+    return t == DT_F16 ? f16_to_f32(f32_to_f16(x)) : x;
 }
 
 static inline void op_assert_near(const float *got, const float *want, size_t n, double tolerance, const char *what)

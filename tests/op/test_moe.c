@@ -62,7 +62,8 @@ static double bound(const struct device *d, const struct format *f)
     bool plain = f->q.code == DT_F32, words = strstr(d->ops->name, "avx") && (f->q.code == DT_I8 || f->q.code == DT_I4);
     if (f->q.act8 || (plain && f->plain != DT_BF16)) return 4e-6;
     if (words) return 3e-4;
-    return !op_rounds(d) ? 4e-6 : plain ? 4e-3 : 8e-3;
+    if (!op_rounds(d)) return 4e-6;
+    return plain ? 4e-3 : 8e-3;
 }
 
 static void experts_agree_with_ref(void **state)

@@ -48,7 +48,9 @@ static bool by_16_bits(const struct device *d, const struct format *f)
  * each product, or with 16 bits 2^-15 of the largest. */
 static double bound(const struct device *d, const struct format *f)
 {
-    return f->q.act8 ? 4e-6 : by_16_bits(d, f) ? 3e-4 : op_rounds(d) ? 8e-3 : 4e-6;
+    if (f->q.act8) return 4e-6;
+    if (by_16_bits(d, f)) return 3e-4;
+    return op_rounds(d) ? 8e-3 : 4e-6;
 }
 
 static void every_format_agrees_with_ref(void **state)
@@ -111,9 +113,9 @@ static void rounding_at_load_is_within_half_a_step(void **state)
             for (uint32_t j = first; j < end; j++) max = isfinite(src[j]) ? fmaxf(max, fabsf(src[j])) : max;
             float want = isfinite(src[i]) ? src[i] : 0;
             /* I4: the largest of the other sign has no code of its own and is off by a whole step */
-            float half = q->code == DT_I8   ? max / 253
-                         : q->code == DT_I4 ? max / 7.9f
-                                            : fmaxf(fabsf(want) / 15.9f, max / 448 / 1000);
+            float half = fmaxf(fabsf(want) / 15.9f, max / 448 / 1000);
+            if (q->code == DT_I8) half = max / 253;
+            if (q->code == DT_I4) half = max / 7.9f;
             if (!(fabsf(got[i] - want) <= half))
                 fail_msg("%s: [%u] is %g, was %g", formats[f].name, i, (double)got[i], (double)want);
         }
@@ -149,9 +151,8 @@ static void codes_are_taken_as_they_are(void **state)
         }
         for (uint32_t i = 0; i < N * K; i++) {
             uint32_t g = i / K * n_group + (q->group ? i % K / q->group : 0);
-            float    c = q->code == DT_I8   ? (float)(int8_t)code[i]
-                         : q->code == DT_I4 ? (float)code[i] - (q->zero ? (float)zero[g] : 8.0f)
-                                            : f8e4m3_to_f32(code[i]);
+            float    c = q->code == DT_I8 ? (float)(int8_t)code[i] : f8e4m3_to_f32(code[i]);
+            if (q->code == DT_I4) c = (float)code[i] - (q->zero ? (float)zero[g] : 8.0f);
             want[i] = c * scale[g];
         }
         for (uint32_t i = 0; i < n_dev; i++) {
@@ -315,7 +316,10 @@ static void activations_at_the_edges_stay_within_bounds(void **state)
     static float   x[M * K], src[N * K], row[N * K], got[M * N];
     float         *noise = op_random(M * K, 1, 1);
     for (uint32_t i = 0; i < N; i++) id[i] = i;
-    for (uint32_t i = 0; i < N * K; i++) src[i] = i / K % 3 == 0 ? 1 : i / K % 3 == 1 ? -1 : noise[i % (M * K)];
+    for (uint32_t i = 0; i < N * K; i++) {
+        const float of_row[3] = { 1, -1, noise[i % (M * K)] };
+        src[i] = of_row[i / K % 3];
+    }
     for (uint32_t k = 0; k < K; k++) {
         const float s = k % 2 ? -1 : 1, each[M] = {
             1, 0x1.fbfffep0f, 0x1.fcp0f, -0x1.fffffep0f, s * 0x1.fbfffep0f, 1e-30f, 1e-40f, 1e30f, 0

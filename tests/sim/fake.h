@@ -83,7 +83,8 @@ static inline uint64_t fake_link(uint64_t chain, uint32_t id, uint32_t pos)
     return hash_u64(chain ^ hash_u64(id + 1 + ((uint64_t)pos << 32)));
 }
 
-/* What a draw depends on besides the tokens. fold: of history, bias and allowed ids. */
+/* What a draw depends on besides the tokens. fold: of history, bias and allowed ids.
+ * more than eight: all that a draw may depend on, and nothing else. */
 static inline uint32_t fake_draw(uint64_t chain, float temperature, uint64_t seed, uint64_t stream, uint64_t counter,
                                  uint64_t fold, const uint32_t *allow, uint32_t n_allow, const uint32_t *ban,
                                  uint32_t n_ban, const uint32_t *mask, uint32_t n_mask, uint32_t vocab)

@@ -370,6 +370,18 @@ static const char usage[] =
     "  [--prefill LIST] [--steps N] [--runs N] [--batch-tokens N] [--depth 1|2] [--threads N] [--ranks N] [--deterministic]\n"
     "  [--eager] [--pdl] [--gemm-file FILE] [--json FILE] [--collectives auto|own|nccl] [--nccl-symmetric auto|on|off]\n";
 
+static enum dev_comm comm_named(const char *name)
+{
+    if (!strcmp(name, "nccl")) return DEV_COMM_NCCL;
+    return !strcmp(name, "own") ? DEV_COMM_OWN : DEV_COMM_AUTO;
+}
+
+static enum dev_symmetric symmetric_named(const char *name)
+{
+    if (!strcmp(name, "on")) return DEV_SYMMETRIC_ON;
+    return !strcmp(name, "off") ? DEV_SYMMETRIC_OFF : DEV_SYMMETRIC_AUTO;
+}
+
 static bool opts_parse(struct opts *o, int argc, char **argv)
 {
     *o = (struct opts){ .dummy = true, .device = DEV_AUTO, .steps = 64, .runs = 5, .ranks = 1 };
@@ -396,8 +408,14 @@ static bool opts_parse(struct opts *o, int argc, char **argv)
         else if (!strcmp(a, "--load-format"))
             o->dummy = strcmp(v, "auto") != 0;
         else if (!strcmp(a, "--device")) {
-            o->device = !strcmp(v, "cuda") ? DEV_CUDA : !strcmp(v, "cpu") ? DEV_CPU : DEV_REF;
-            ok = !strcmp(v, "cuda") || !strcmp(v, "cpu") || !strcmp(v, "ref");
+            if (!strcmp(v, "cuda"))
+                o->device = DEV_CUDA;
+            else if (!strcmp(v, "cpu"))
+                o->device = DEV_CPU;
+            else if (!strcmp(v, "ref"))
+                o->device = DEV_REF;
+            else
+                ok = false;
         } else if (!strcmp(a, "--batch")) {
             ok = list_parse(v, &o->batch);
             lists = true;
@@ -418,11 +436,9 @@ static bool opts_parse(struct opts *o, int argc, char **argv)
         else if (!strcmp(a, "--threads"))
             o->threads = (uint32_t)strtoul(v, NULL, 10);
         else if (!strcmp(a, "--collectives"))
-            o->comm = !strcmp(v, "nccl") ? DEV_COMM_NCCL : !strcmp(v, "own") ? DEV_COMM_OWN : DEV_COMM_AUTO;
+            o->comm = comm_named(v);
         else if (!strcmp(a, "--nccl-symmetric"))
-            o->symmetric = !strcmp(v, "on")    ? DEV_SYMMETRIC_ON
-                           : !strcmp(v, "off") ? DEV_SYMMETRIC_OFF
-                                               : DEV_SYMMETRIC_AUTO;
+            o->symmetric = symmetric_named(v);
         else if (!strcmp(a, "--ranks"))
             o->ranks = (uint32_t)strtoul(v, NULL, 10);
         else if (!strcmp(a, "--quantization"))

@@ -42,17 +42,21 @@ static const struct goal {
 static inline double goals_scale(const char *gpu, const char *shape)
 {
     if (!gpu || !shape || strcmp(shape, "qwen3-8b") != 0) return 0;
-    return strstr(gpu, "H200") ? 0.72 : strstr(gpu, "H100") ? 1 : 0;
+    if (strstr(gpu, "H200")) return 0.72;
+    return strstr(gpu, "H100") ? 1 : 0;
 }
 static inline double goal_of(const struct goal *g, double v, double scale)
 {
-    return g->is == GOAL_DECODE ? v * scale : g->is == GOAL_MEMORY ? v / scale : v;
+    if (g->is == GOAL_DECODE) return v * scale;
+    return g->is == GOAL_MEMORY ? v / scale : v;
 }
 static inline const char *goal_reached(const struct goal *g, double v, double scale)
 {
     bool   more = g->must < g->good;
     double must = goal_of(g, g->must, scale), good = goal_of(g, g->good, scale);
-    return (more ? v >= good : v <= good) ? "good" : (more ? v >= must : v <= must) ? "must" : "SHORT";
+    if (more ? v >= good : v <= good) return "good";
+    bool enough = more ? v >= must : v <= must;
+    return enough ? "must" : "SHORT";
 }
 /* One row as docs/BENCHMARKS.md has it; v NAN: not measured in this run. scale 0: goals that hold elsewhere, without a
  * verdict */
@@ -61,11 +65,10 @@ static inline void goal_print(FILE *to, const struct goal *g, double v, double s
     double s = scale > 0 ? scale : 1;
     char   text[24] = "-";
     if (!isnan(v)) snprintf(text, sizeof text, "%.5g", v);
+    const char *verdict = scale > 0 ? goal_reached(g, v, scale) : "no goal for this GPU and shape";
+    if (isnan(v)) verdict = "not measured here";
     fprintf(to, "| %s | %s | %.5g | %.5g | %s | %s |\n", g->name, text, goal_of(g, g->must, s), goal_of(g, g->good, s),
-            g->unit,
-            isnan(v)    ? "not measured here"
-            : scale > 0 ? goal_reached(g, v, scale)
-                        : "no goal for this GPU and shape");
+            g->unit, verdict);
 }
 static inline void goals_title(FILE *to)
 {

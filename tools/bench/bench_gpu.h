@@ -192,7 +192,8 @@ static void gpu_kv_shape(struct gpu_bench *b, uint32_t pages)
 {
     uint64_t block = b->kv.block_bytes / b->kv.n_layer;
     uint32_t want = (uint32_t)(GPU_COLD_BYTES / ((double)pages * (double)block)) + 1, fit = b->kv_blocks / pages;
-    b->kv.n_layer = want < fit ? want : fit ? fit : 1;
+    b->kv.n_layer = want < fit ? want : fit;
+    if (!b->kv.n_layer) b->kv.n_layer = 1;
     if (b->kv.n_layer > GPU_LAYERS) b->kv.n_layer = GPU_LAYERS;
     b->kv.n_block = b->kv_blocks / b->kv.n_layer;
     b->kv.block_bytes = block * b->kv.n_layer;
@@ -297,7 +298,8 @@ static void gpu_attn_case(struct gpu_step *p)
            seen = (double)n * (ctx - rows) + n * (rows + 1.0) / 2;
     double   kv = 4.0 * d->n_seq * ctx * m->n_kv_head * m->head_dim;
     char     name[80];
-    uint32_t turns = rows > 1 ? 4 : b->kv.n_layer < 8 ? 8 : b->kv.n_layer;
+    uint32_t turns = b->kv.n_layer < 8 ? 8 : b->kv.n_layer;
+    if (rows > 1) turns = 4;
     if (rows == 1)
         snprintf(name, sizeof name, "attention decode batch %u ctx %u", n, ctx);
     else

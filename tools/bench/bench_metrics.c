@@ -51,7 +51,8 @@ int main(int argc, char **argv)
     uint32_t           id = 300;
     char               err[400] = "";
     char              *args[] = { argv[0], (char[]){ "--port" }, (char[]){ "0" }, NULL };
-    long runs = argc == 3 && !strcmp(argv[1], "--runs") ? strtol(argv[2], NULL, 10) : argc == 1 ? 2000 : 0;
+    long               runs = argc == 1 ? 2000 : 0;
+    if (argc == 3 && !strcmp(argv[1], "--runs")) runs = strtol(argv[2], NULL, 10);
     if (runs < 10 || runs > 1000000) {
         fprintf(stderr, "usage: bench_metrics [--runs 10 .. 1000000]\n");
         return EXIT_USAGE;

@@ -164,7 +164,8 @@ static void bench_linear(const struct bench *all, const struct dev_cfg *cfg, con
     struct linear_arg a = {
         b, w, n_w, 0, take_noise(b, (size_t)m[n_m - 1] * k), take(b, (size_t)m[n_m - 1] * n * sizeof(float))
     };
-    double roof = f->unit == UNIT_BF16 ? b->bf16_gflops : f->unit == UNIT_INT8 ? b->int8_gflops : b->fma_gflops;
+    double roof = f->unit == UNIT_INT8 ? b->int8_gflops : b->fma_gflops;
+    if (f->unit == UNIT_BF16) roof = b->bf16_gflops;
     for (uint32_t i = 0; i < n_m; i++) {
         if ((a.m = m[i]) > b->rows_max) break;
         snprintf(name, sizeof name, "linear %s k %u n %u m %u", f->name, k, n, m[i]);
@@ -525,10 +526,9 @@ int main(int argc, char **argv)
     if (dev_open(&cfg, &b.d)) return EXIT_CONFIG;
     b.n_thread = cfg.n_thread ? cfg.n_thread : thread_cpu_count();
     if (cfg.kind == DEV_REF) b.n_thread = 1;
-    b.simd = strstr(b.d->ops->name, "avx512") || strstr(b.d->ops->name, "amx")      ? "avx512"
-             : strstr(b.d->ops->name, "avx2") || strstr(b.d->ops->name, "avx-vnni") ? "avx2"
-             : strstr(b.d->ops->name, "neon")                                       ? "neon"
-                                                                                    : "scalar";
+    b.simd = strstr(b.d->ops->name, "neon") ? "neon" : "scalar";
+    if (strstr(b.d->ops->name, "avx2") || strstr(b.d->ops->name, "avx-vnni")) b.simd = "avx2";
+    if (strstr(b.d->ops->name, "avx512") || strstr(b.d->ops->name, "amx")) b.simd = "avx512";
     CHECK(team_create(b.n_thread, &b.team) == ST_OK);
     b.noise = malloc((NOISE + 16384) * sizeof *b.noise);
     CHECK(b.noise);

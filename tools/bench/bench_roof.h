@@ -197,9 +197,8 @@ enum { DOT_PRODUCTS = 32 };
 static double unit_flops(const struct roof *r)
 {
     double bits = r->int8 ? 2 : 1; /* int8: twice as many in a register */
-    return has_tiles(r->b)  ? bits * 4 * 2 * 16 * 16 * 32 * TILE_TURNS
-           : has_dots(r->b) ? bits * 2 * DOT_PRODUCTS * FMA_CHAINS * FMA_TURNS
-                            : 0;
+    if (has_tiles(r->b)) return bits * 4 * 2 * 16 * 16 * 32 * TILE_TURNS;
+    return has_dots(r->b) ? bits * 2 * DOT_PRODUCTS * FMA_CHAINS * FMA_TURNS : 0;
 }
 static void unit_all(void *arg, uint32_t i)
 {
@@ -227,7 +226,9 @@ static void roofs(struct bench *b)
     memset(memory, 1, BYTES);
     r.data = memory;
     b->read_gbs = BYTES / median_s(b, read_all, &r) * 1e-9;
-    double lanes = !strcmp(b->simd, "avx512") ? 16 : !strcmp(b->simd, "avx2") ? 8 : !strcmp(b->simd, "neon") ? 4 : 1;
+    double lanes = !strcmp(b->simd, "neon") ? 4 : 1;
+    if (!strcmp(b->simd, "avx2")) lanes = 8;
+    if (!strcmp(b->simd, "avx512")) lanes = 16;
     b->fma_gflops = 2.0 * lanes * FMA_CHAINS * FMA_TURNS * PIECES / median_s(b, fma_all, &r) * 1e-9;
     b->bf16_gflops = b->int8_gflops = b->fma_gflops;
     if (unit_flops(&r) > 0) b->bf16_gflops = unit_flops(&r) * PIECES / median_s(b, unit_all, &r) * 1e-9;

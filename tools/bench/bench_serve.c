@@ -307,9 +307,10 @@ static void slot_event(struct slot *s, uint32_t events, uint64_t now_us)
         slot_connect(s);
         return;
     }
-    int error = errno;
+    int         error = errno;
+    const char *why = n ? "not HTTP, or too long a line" : "the answer broke off";
     if (!answer_bytes(&s->a, bytes, n > 0 ? (size_t)n : 0, now_us))
-        slot_finish(s, false, n < 0 ? strerror(error) : n ? "not HTTP, or too long a line" : "the answer broke off");
+        slot_finish(s, false, n < 0 ? strerror(error) : why);
     else if (s->a.complete)
         slot_finish(s, s->a.status == 200 && !s->a.cut_error, "error: ");
 }

@@ -569,7 +569,8 @@ static void bench_tree(void)
             kv_peek_more(kv, (struct kv_salt){ 0 }, ids, PROMPT - 2 * BT, &c);
             begin = cpu_s();
             CHECK(kv_tiers_ask(t, &w, (struct kv_salt){ 0 }, ids, n, &c, 10));
-            (k == 0 ? all : k == 1 ? first : again)[r] = cpu_s() - begin;
+            double *const of_k[] = { all, first, again };
+            of_k[k][r] = cpu_s() - begin;
         }
     }
     report("tree: match of 100k tokens among 10^6 blocks", median(peek, runs) * 1e6, "us", NULL, 0);

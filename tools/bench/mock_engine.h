@@ -96,10 +96,9 @@ static inline bool mock_visit(struct mock *m, struct eng_request *r, bool *wrote
             atomic_fetch_add_explicit(&m->n_token, to - n, memory_order_relaxed);
             *wrote = true;
         }
-        enum eng_finish f = canceled || atomic_load(&c->canceled) ? ENG_CANCELED
-                            : to == r->s.max_tokens               ? ENG_LENGTH
-                            : m->fail && to > 0                   ? ENG_ERROR
-                                                                  : ENG_NONE;
+        enum eng_finish f = m->fail && to > 0 ? ENG_ERROR : ENG_NONE;
+        if (to == r->s.max_tokens) f = ENG_LENGTH;
+        if (canceled || atomic_load(&c->canceled)) f = ENG_CANCELED;
         if (f) {
             atomic_store_explicit(&c->finish, f, memory_order_release);
             *wrote = true;

@@ -34,7 +34,7 @@ static inline double   __dmul_rn(double a, double b) { return a * b; }
 static inline double   __fma_rn(double a, double b, double c) { return __builtin_fma(a, b, c); }
 static inline float    rsqrtf(float x) { return 1.0f / sqrtf(x); }
 static inline float    __fdividef(float a, float b) { return a / b; }
-static inline float    __saturatef(float x) { return x > 0.0f ? x < 1.0f ? x : 1.0f : 0.0f; }
+static inline float    __saturatef(float x) { return x > 0.0f ? fminf(x, 1.0f) : 0.0f; }
 static inline int      __float2int_rn(float x) { return (int)nearbyintf(x); }
 static inline int      __float2int_rz(float x) { return (int)x; }
 static inline int      __float2int_rd(float x) { return (int)floorf(x); }

@@ -180,7 +180,8 @@ static void a_flipped_bit_is_a_doubt(void **state)
         assert_int_equal(pread(fd, &c, 1, (off_t)at[i]), 1);
         c ^= (unsigned char)(1 << i % 8);
         assert_int_equal(pwrite(fd, &c, 1, (off_t)at[i]), 1);
-        doubted(i < 3 ? "head is of another version" : at[i] < data ? "head is damaged" : "are not what was written");
+        const char *words = at[i] < data ? "head is damaged" : "are not what was written";
+        doubted(i < 3 ? "head is of another version" : words);
         c ^= (unsigned char)(1 << i % 8);
         assert_int_equal(pwrite(fd, &c, 1, (off_t)at[i]), 1);
         close(fd);

@@ -100,8 +100,9 @@ static void a_step_is_submitted_before_the_one_before_is_waited_for(void **state
             assert_int_equal(r.depth, way ? 2 : 1);
             uint32_t got[6];
             for (uint32_t i = 0; i < 6; i++) {
-                bool known = way == 0 && i;
-                fill(b[i % 2], i == 0 ? prompt : known ? &got[i - 1] : &pending, i ? 1 : 4, i ? 3 + i : 0);
+                bool            known = way == 0 && i;
+                const uint32_t *next = known ? &got[i - 1] : &pending;
+                fill(b[i % 2], i ? next : prompt, i ? 1 : 4, i ? 3 + i : 0);
                 if (i && !known) batch_patch_id(b[i % 2], 0, 0);
                 r.submit(r.ctx, b[i % 2]);
                 if (way && !i) continue;

@@ -43,7 +43,9 @@ static inline uint32_t rx_random(struct rx *x, struct dice *d, int depth, bool b
     struct language a, b;
     uint32_t        p, q, r = RX_NONE;
     memset(l, 0, sizeof *l);
-    switch (depth == 0 ? dice_below(d, 3) : dice_below(d, bools ? 9 : 7)) {
+    uint32_t n_kind = bools ? 9 : 7;
+    if (depth == 0) n_kind = 3;
+    switch (dice_below(d, n_kind)) {
     case 0: { /* a class */
         struct rx_class c = { { 0 } };
         uint32_t        which = 1 + dice_below(d, 3);

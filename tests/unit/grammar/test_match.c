@@ -201,7 +201,11 @@ static uint32_t mask(struct gr_match *m)
     return bits;
 }
 
-static const char *spelling(uint32_t token) { return token == SPECIAL ? "s" : token == OTHER ? "" : word[token]; }
+static const char *spelling(uint32_t token)
+{
+    if (token == SPECIAL) return "s";
+    return token == OTHER ? "" : word[token];
+}
 
 /* The mask after a text is what the oracle says of each token. */
 static void compare(struct world *w, struct gr_match *m, const char *text, uint64_t seed)

@@ -9,9 +9,10 @@ static const struct rx_limits limits = { .node_max = 200000, .fuel = 50000000, .
 static uint32_t spell(uint32_t cp, unsigned char out[4])
 {
     if (cp < 0x80) return out[0] = (unsigned char)cp, 1;
-    uint32_t n = cp < 0x800 ? 2 : cp < 0x10000 ? 3 : 4;
+    static const unsigned lead[] = { [2] = 0xC0, [3] = 0xE0, [4] = 0xF0 };
+    uint32_t              n = 2u + (cp >= 0x800) + (cp >= 0x10000);
     for (uint32_t i = n; i-- > 1; cp >>= 6) out[i] = (unsigned char)(0x80 | (cp & 0x3F));
-    out[0] = (unsigned char)((n == 2 ? 0xC0 : n == 3 ? 0xE0 : 0xF0) | cp);
+    out[0] = (unsigned char)(lead[n] | cp);
     return n;
 }
 

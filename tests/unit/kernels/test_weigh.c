@@ -33,8 +33,10 @@ static void the_lanes_sum_the_same_integers(void **state)
         for (uint32_t n = 1; simd && n <= SIMD_WEIGH_MAX; n++) {
             float    x[SIMD_WEIGH_MAX], e[SIMD_WEIGH_MAX], min = n % 3 ? 0 : 0.01f;
             uint64_t want = 0;
-            for (uint32_t i = 0; i < n; i++)
-                x[i] = n % 7 == 0 ? 2 : 2 + (i % 5 ? 40.0f : 2.0f) * log2f(rng_unit((uint32_t)random64(n * 256 + i)));
+            for (uint32_t i = 0; i < n; i++) {
+                float spread = i % 5 ? 40.0f : 2.0f;
+                x[i] = n % 7 == 0 ? 2 : 2 + spread * log2f(rng_unit((uint32_t)random64(n * 256 + i)));
+            }
             if (n > 9) x[9] = -INFINITY;
             uint64_t got = simd->weigh(e, x, 2, min, n);
             for (uint32_t i = 0; i < n; i++) {

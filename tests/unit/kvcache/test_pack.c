@@ -98,10 +98,12 @@ static void fake_begin(struct object_client *c, struct object_req *r)
 {
     struct fake *f = (struct fake *)c->store;
     pthread_mutex_lock(&f->lock);
-    r->st = r->op == OBJECT_PUT    ? fake_put(f, r)
-            : r->op == OBJECT_GET  ? fake_get(f, r)
-            : r->op == OBJECT_LIST ? fake_list(f, r)
-                                   : fake_delete(f, r);
+    switch (r->op) {
+    case OBJECT_PUT: r->st = fake_put(f, r); break;
+    case OBJECT_GET: r->st = fake_get(f, r); break;
+    case OBJECT_LIST: r->st = fake_list(f, r); break;
+    default: r->st = fake_delete(f, r);
+    }
     pthread_mutex_unlock(&f->lock);
     list_add_tail(&((struct fake_client *)c)->over, &r->link);
 }
@@ -284,7 +286,8 @@ static enum status read_block(struct world *w, uint32_t n)
     turn(w);
     for (uint32_t i = 0; sure && i < PAYLOAD; i++)
         assert_int_equal(page[KV_RECORD_HEAD + i], (unsigned char)(n * 31 + i));
-    return st ? st : sure ? ST_OK : ST_INVALID;
+    if (st) return st;
+    return sure ? ST_OK : ST_INVALID;
 }
 
 static uint64_t blocks(struct world *w)

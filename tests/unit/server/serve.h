@@ -31,7 +31,8 @@ static void serve_up(bool ready, const char *option, const char *value)
                      NULL };
     memset(&S, 0, sizeof S);
     log_init(LOG_LEVEL_ERROR, 2, false);
-    assert_int_equal(config_parse(&S.cfg, option ? value ? 7 : 6 : 5, argv, NULL, err, sizeof err), 0);
+    int n_arg = 5 + (option != NULL) + (option && value);
+    assert_int_equal(config_parse(&S.cfg, n_arg, argv, NULL, err, sizeof err), 0);
     assert_int_equal(boot_text(&S.boot, &S.cfg), 0);
     assert_int_equal(auth_create(&S.cfg, &S.auth, err, sizeof err), ST_OK);
     assert_int_equal(server_create(&S.cfg, S.auth, routes_served(), &S.srv), ST_OK);

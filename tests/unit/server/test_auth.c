@@ -12,7 +12,8 @@ static struct auth *make(const char *key1, const char *key2, const char *file)
     struct auth       *a;
     keys[0] = key1;
     keys[1] = key2;
-    struct config c = { .api_key = { keys, key2 ? 2u : key1 ? 1u : 0u }, .api_key_file = file };
+    uint32_t      n_key = key1 ? 1 : 0;
+    struct config c = { .api_key = { keys, key2 ? 2 : n_key }, .api_key_file = file };
     assert_int_equal(auth_create(&c, &a, err, sizeof err), ST_OK);
     return a;
 }

@@ -279,16 +279,17 @@ static void loads_go_first_and_a_late_or_canceled_job_does_not_begin(void **stat
     struct world w;
     open_world(&w, false, false);
     fake_us = 1000000;
-    uint64_t ticket;
+    uint64_t                    ticket;
+    static const enum xfer_prio prio[6] = {
+        XFER_STORE, XFER_STORE, XFER_PREFETCH, XFER_PREFETCH, XFER_LOAD, XFER_LOAD
+    };
     for (uint64_t i = 0; i < 6; i++) {
         struct xfer_job j = { .src = w.seg_a,
                               .dst = w.seg_b,
                               .dst_off = i * 4096,
                               .bytes = 4096,
                               .cookie = i,
-                              .prio = i < 2   ? XFER_STORE
-                                      : i < 4 ? XFER_PREFETCH
-                                              : XFER_LOAD,
+                              .prio = prio[i],
                               .deadline_us = i == 4 ? 999999 : 0 };
         assert_int_equal(xfer_post(w.x, &j, &ticket), ST_OK);
         if (i == 2) xfer_cancel(w.x, ticket);

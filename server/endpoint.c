@@ -9,20 +9,39 @@
 
 enum { ANSWER_MAX = 64 << 20 };
 
-void endpoint_page(struct conn *c)
+/* A file of the playground, by its name in server/web. */
+static void respond_file(struct conn *c, const char *name, size_t n_name)
 {
-    /* Nothing but the page itself: no other site may frame it, and it talks to its own server only. */
+    /* Only files of this server run or style anything, and no text becomes HTML or script; no other site may frame it,
+     * and it talks to its own server only. */
     static const char headers[] =
-        "Content-Security-Policy: default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
-        "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n"
+        "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'\r\n"
         "Referrer-Policy: no-referrer\r\nCache-Control: no-cache\r\n";
+    static const struct {
+        const char *end, *type;
+    } kind[] = {
+        { ".html", "text/html; charset=utf-8" },
+        { ".css", "text/css; charset=utf-8" },
+        { ".js", "text/javascript; charset=utf-8" },
+    };
     for (unsigned i = 0; i < embed_web_n; i++) {
-        if (strcmp(embed_web[i].name, "index.html")) continue;
-        conn_respond_with(c, 200, "text/html; charset=utf-8", headers, embed_web[i].data, embed_web[i].n);
-        return;
+        const struct embed_file *f = &embed_web[i];
+        const char              *dot = strrchr(f->name, '.');
+        if (strlen(f->name) != n_name || memcmp(f->name, name, n_name)) continue;
+        for (size_t k = 0; dot && k < sizeof kind / sizeof *kind; k++) {
+            if (strcmp(dot, kind[k].end)) continue;
+            conn_respond_with(c, 200, kind[k].type, headers, f->data, f->n);
+            return;
+        }
     }
     conn_fail(c, 404, "", "no such route");
 }
+
+void endpoint_page(struct conn *c) { respond_file(c, "index.html", strlen("index.html")); }
+
+void endpoint_page_file(struct conn *c) { respond_file(c, c->req.arg, strlen(c->req.arg)); }
 
 void endpoint_version(struct conn *c)
 {

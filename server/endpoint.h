@@ -6,6 +6,7 @@ struct conn;
 
 /* Each answers the request of c once. Those that need the tokenizer or a large text hand the work to a text thread: */
 void endpoint_page(struct conn *c);
+void endpoint_page_file(struct conn *c);
 void endpoint_version(struct conn *c);
 void endpoint_models(struct conn *c);
 void endpoint_metrics(struct conn *c);

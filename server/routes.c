@@ -24,7 +24,8 @@
     X("/ping",                "/ping",                M_GET | M_POST, AUTH_OPEN,    ROUTE_QUIET,                          ROUTE_BODY_SMALL, health_handle_health, NULL) \
     X("/metrics",             "/metrics",             M_GET,          AUTH_METRICS, ROUTE_QUIET,                          ROUTE_BODY_SMALL, endpoint_metrics, NULL) \
     X("/version",             "/version",             M_GET,          AUTH_KEY,     ROUTE_QUIET,                          ROUTE_BODY_SMALL, endpoint_version, NULL) \
-    X("/",                    "/",                    M_GET,          AUTH_OPEN,    0,                                    ROUTE_BODY_SMALL, endpoint_page, NULL)
+    X("/",                    "/",                    M_GET,          AUTH_OPEN,    0,                                    ROUTE_BODY_SMALL, endpoint_page, NULL) \
+    X("/playground/",         "/playground/{file}",   M_GET,          AUTH_OPEN,    ROUTE_PREFIX,                         ROUTE_BODY_SMALL, endpoint_page_file, NULL)
 
 /* clang-format on */
 

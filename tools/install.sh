@@ -1,5 +1,5 @@
 # install: names what is missing to build, run and check Spillway, and installs exactly that through apt-get.
-# Sourced by ./serve and ./check:  spillway_install build|check|aarch64|balancer|services|slurm
+# Sourced by ./serve and ./check:  spillway_install build|check|aarch64|balancer|web|services|slurm
 #
 # Each row: what shows that it is there | the Debian and Ubuntu package. A package with "/" names alternatives: the first known to apt.
 
@@ -50,6 +50,12 @@ spillway_needs_balancer='
 cmd:haproxy|haproxy
 '
 
+# For the playground in a browser (tests/web).
+spillway_needs_web='
+cmd:chromium|chromium
+file:/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf|fonts-dejavu-core
+'
+
 # For the unit of deploy/systemd (tests/deploy/systemd.py).
 spillway_needs_services='
 cmd:systemd-analyze|systemd
@@ -86,6 +92,7 @@ spillway_missing() {
     [ "$1" = aarch64 ] && spillway_rows=$spillway_needs_aarch64
     [ "$1" = services ] && spillway_rows=$spillway_needs_services
     [ "$1" = slurm ] && spillway_rows=$spillway_needs_slurm
+    [ "$1" = web ] && spillway_rows=$spillway_needs_web
     [ "$1" = balancer ] && spillway_rows=$spillway_needs_balancer
     echo "$spillway_rows" | while IFS='|' read -r spillway_what spillway_package; do
         [ -n "$spillway_what" ] || continue

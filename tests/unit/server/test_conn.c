@@ -33,6 +33,13 @@ static void small_routes_answer(void **state)
     assert_int_equal(status_of(ASK(GET("/"))), 200);
     assert_non_null(strstr(got, "text/html"));
     assert_non_null(strstr(got, "Content-Security-Policy"));
+    assert_null(strstr(got, "unsafe-inline"));
+    assert_int_equal(status_of(ASK(GET("/playground/app.js"))), 200);
+    assert_non_null(strstr(got, "Content-Type: text/javascript"));
+    assert_int_equal(status_of(ASK(GET("/playground/style.css"))), 200);
+    assert_non_null(strstr(got, "Content-Type: text/css"));
+    assert_int_equal(status_of(ASK(GET("/playground/..%2findex.html"))), 404);
+    assert_int_equal(status_of(ASK(GET("/playground/app"))), 404);
     assert_int_equal(status_of(ASK(GET("/metrics"))), 200);
 }
 

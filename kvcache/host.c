@@ -94,7 +94,7 @@ int32_t slot_take(struct kv_host *h, const struct kv_key *key)
     if (h->free == SLOT_NONE) {
         int32_t v = slot_victim(h);
         if (v == SLOT_NONE || (h->keep && !h->slot[v].store && !h->slot[v].hold.memory_only))
-            return SLOT_NONE; /* it is to be kept, not made room of */
+            return SLOT_NONE; /* it must be written before its slot is free */
         h->evicted_why[kv_evict_why(h->slot[v].class)]++;
         slot_drop(h, v);
         h->n_evicted++;
@@ -122,7 +122,7 @@ void slot_ready(struct kv_host *h, int32_t i, struct digest payload)
     if (h->watch.stored) h->watch.stored(h->watch.ctx, i);
 }
 
-/* A slot of the process before. The free list is for the caller to make anew. */
+/* A slot of the previous process. The caller builds the free list anew afterwards. */
 void slot_adopt(struct kv_host *h, int32_t i, const struct kv_key *key, struct digest payload, struct kv_hold hold,
                 uint8_t store)
 {
@@ -192,7 +192,7 @@ void slot_return(struct kv_host *h)
     h->n_free++;
 }
 
-/* ---- what is on its way */
+/* ---- transfers in flight */
 
 struct host_flight *flight_new(struct kv_host *h, enum flight_kind kind)
 {
@@ -207,8 +207,8 @@ void flight_free(struct kv_host *h, struct host_flight *f)
     h->free_flight[h->n_free_flight++] = (uint32_t)(f - h->flight);
 }
 
-/* ---- how often: a count-min sketch with conservative update (Estan and Varghese 2002), aged as in TinyLFU (Einziger
- * et al. 2017) */
+/* ---- number of offers of a key: a count-min sketch with conservative update (Estan and Varghese 2002), aged as in
+ * TinyLFU (Einziger et al. 2017) */
 
 static uint32_t sketch_at(const struct kv_host *h, const struct kv_key *k, uint32_t row)
 {
@@ -238,7 +238,7 @@ uint32_t sketch_add(struct kv_host *h, const struct kv_key *key)
 
 /* ---- check */
 
-/* All that is counted, one by one. */
+/* Every count, taken anew by walking over all slots and lists. */
 struct count {
     uint32_t free, ready, ordered, linked, used, away, readers, flights, leases;
 };

@@ -1,6 +1,6 @@
-/* host_order: in which order the host's slots are evicted: class by class (keep.h), within one the least recently used
- * first. Those of a pin stand in a class of their own that nothing is taken from; what comes to its end moves to the
- * first. */
+/* host_order: the order in which the host's slots are evicted: class by class (keep.h), and within a class the least
+ * recently used first. Pinned slots stand in a class of their own, from which none is evicted. An expired slot moves to
+ * the first class. */
 #include "base/check.h"
 #include "kvcache/host.h"
 

@@ -18,7 +18,7 @@ static struct load *load_of(struct kv_tiers *t, const struct kv_want *w)
     return l->used && l->gen == w->gen ? l : NULL;
 }
 
-/* One that is bringing this very block; but for a trial, for which nobody waits. */
+/* The load that brings this block; NULL: none. Trials do not count, because nobody waits for them. */
 static struct load *load_find(struct kv_tiers *t, const struct kv_key *key)
 {
     for (uint32_t i = 0; i < KV_LOADS_MAX; i++) {
@@ -46,7 +46,7 @@ static int32_t slot_of(const struct kv_tiers *t, const struct load *l, uint32_t 
     return same ? i : slot_find(&t->host, &l->key[k]);
 }
 
-/* All blocks are done or will not come: what is whole from the front on enters the tree. */
+/* All blocks are done or will not come. The blocks from the first one up to the first gap enter the tree. */
 static void load_settle(struct kv_tiers *t, struct load *l)
 {
     uint32_t bt = t->cfg.block_tokens, n = 0;
@@ -77,7 +77,7 @@ static void load_settle(struct kv_tiers *t, struct load *l)
     t->stats.tier[l->tier].latency_sum_us += took;
 }
 
-/* A device that is short of blocks has better use for them; who asks needs these in any case. */
+/* A load takes its own blocks and leaves a sixteenth of the pool to sequences that run. */
 static uint32_t blocks_needed(const struct kv_tiers *t, uint32_t n_block) { return n_block + t->cfg.n_block / 16 + 2; }
 
 /* The caller sets what the load costs and where it comes from: compute_us, below, tier. */
@@ -172,7 +172,7 @@ static void read_in(struct kv_tiers *t, struct load *l, uint32_t k)
     l->n_flight++;
 }
 
-/* What the record must be, said by the tokens themselves. at: where it was read; NULL: it lies on the host, where records
+/* Checks the record at page against the tokens of block k. at: where it was read; NULL: it lies on the host, where records
  * have no seq. */
 static enum kv_doubt doubt(const struct kv_tiers *t, const struct load *l, uint32_t k, const void *page,
                            const struct kv_place *at)
@@ -228,7 +228,7 @@ static void load_turn(struct kv_tiers *t, struct load *l)
     if (l->n_flight == 0) load_settle(t, l);
 }
 
-/* What its users said of it when it was written. */
+/* The hold that the record has from the time of its write. */
 static struct kv_hold hold_of(const struct kv_tiers *t, const struct kv_record *r, uint64_t wall)
 {
     bool known = r->priority >= KV_PRIORITY_MIN && r->priority <= KV_PRIORITY_MAX;
@@ -305,7 +305,7 @@ void kv_tiers_forget(struct kv_tiers *t, struct kv_want *w)
         if (l->settled) credit(t, l, w); /* also of one that was given up: what had come is used */
         CHECK(l->n_waiter > 0);
         l->n_late -= w->late;
-        if (--l->n_waiter == 0 && !l->settled) l->giving_up = true; /* nobody wants it any more */
+        if (--l->n_waiter == 0 && !l->settled) l->giving_up = true; /* no waiter is left */
     }
     w->load = 0;
     w->late = false;
@@ -329,9 +329,9 @@ static bool go_on(struct kv_tiers *t, struct kv_want *w, uint32_t n_hit, bool la
     return true;
 }
 
-/* The device has no room for a load. Nor has it room to compute the prompt, then that is the scheduler's to find, and
- * it is asked again when there is more. Or just about: then it waits for a little more, at most as long as computing
- * takes. */
+/* The device has no room for a load. If it has no room to compute the prompt either, the scheduler makes room, and the
+ * prompt is asked for again. If it has just enough, the prompt waits for more room, at most as long as computing takes.
+ */
 static bool short_of_blocks(struct kv_tiers *t, struct kv_want *w, uint32_t n_hit, uint64_t now)
 {
     if (kv_available_count(t->cfg.kv) + w->n_margin < w->n_need) return true;
@@ -341,8 +341,8 @@ static bool short_of_blocks(struct kv_tiers *t, struct kv_want *w, uint32_t n_hi
     return go_on(t, w, n_hit, false);
 }
 
-/* The next block is there and hidden: what hides it is soon proven, or gone. It waits no longer than computing
- * takes. */
+/* The next block is stored, but hidden until its source is proven or given up, which happens soon. The prompt waits for
+ * that at most as long as computing takes. */
 static bool waits_for_canary(struct kv_tiers *t, struct kv_want *w, const struct kv_key *at, const uint32_t *ids,
                              double compute_us, uint64_t now)
 {

@@ -1,4 +1,5 @@
-/* config_check: what no single option can know: combinations, what this machine has, and the safety of the address. */
+/* config_check: checks that need more than one option: combinations, abilities of this machine, and the safety of the
+ * address. */
 #include "api/family.h"
 #include "server/config.h"
 #include "server/config_kv.h"
@@ -118,7 +119,7 @@ static int check_device(const struct config *c, char *err, size_t n_err)
     return config_cuda_ordinals(c, ordinal, CUDA_DEVICES_MAX, err, n_err) < 0 ? EXIT_USAGE : 0;
 }
 
-/* Who can reach the server, and what they need. */
+/* Whether other machines can reach the server, and which keys they need then. */
 static int check_address(const struct config *c, char *err, size_t n_err)
 {
     if (strlen(c->takeover) > TAKEOVER_PATH_MAX)

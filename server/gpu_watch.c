@@ -14,7 +14,7 @@ void gpu_watch_own(struct gpu_watch *w, const struct dev_place *place)
     if (w->n_own < NVML_GPUS_MAX) w->own[w->n_own++] = *place;
 }
 
-/* The GPU at that place; NULL: the driver's library tells nothing of it, which is said once. */
+/* The GPU at that place; NULL: the driver's library does not list it, which is logged once. */
 static const struct nvml_gpu *find(struct gpu_watch *w, const struct nvml_sample *s, const struct dev_place *place)
 {
     for (uint32_t i = 0; i < s->n_gpu; i++)

@@ -1,4 +1,4 @@
-/* xid: NVIDIA's numbers for what went wrong on a GPU, and what each of them asks of a server that computes there.
+/* xid: NVIDIA's numbers of GPU errors, and what a server that computes on the GPU does about each.
  * Source: NVIDIA's catalogue of XIDs, and its pages on memory errors since the A100.   Thread: any. */
 #pragma once
 #include <stdint.h>
@@ -6,9 +6,9 @@
 /* What an XID costs. Each row costs the least that keeps answers right, from nothing to the machine. */
 enum xid_act {
     XID_LOG,     /* nothing: a line in the log and the counters */
-    XID_ASK,     /* a program on the GPU failed, perhaps ours: a prompt of our own finds out */
+    XID_ASK,     /* a program on the GPU failed, perhaps this one: the server tests itself with a prompt of its own */
     XID_RESTART, /* the process must be started again, on the same GPU */
-    XID_DRAIN,   /* the GPU must be replaced, and what runs is right: finish it, then end with exit code 71 */
+    XID_DRAIN,   /* the GPU must be replaced, and running answers are right: finish them, then end with exit code 71 */
     XID_LINK,    /* a link between GPUs is broken: several ranks end with 71, one rank goes on */
     XID_BROKEN,  /* the GPU is not to be used any more: end at once with 71 */
     XID_ACTS
@@ -20,5 +20,5 @@ struct xid {
     const char  *meaning; /* static text for the log */
 };
 
-/* Never NULL: an XID that is not known asks for nothing. */
+/* Never NULL: an unknown XID has a row with XID_LOG. */
 const struct xid *xid_find(uint64_t number);

@@ -1,4 +1,4 @@
-/* replay: batches of KV events as they are sent, and the buffer of the last of them for those who missed some.
+/* replay: batches of KV events as they are sent, and a buffer of the latest for subscribers that missed some.
  * replay_init -> (replay_add, replay_answer)* -> replay_free.   Thread: the publisher's.   Private to kvcache/events and its
  * tests.
  *
@@ -36,7 +36,7 @@ struct replay {
 
 /* An empty buffer for the last n_kept_max batches. z is borrowed. ST_NOMEM. */
 enum status replay_init(struct replay *r, const struct zmq_api *z, uint32_t n_kept_max);
-/* After the library has ended. */
+/* Call it after the library was closed: until then it may hold batches. */
 void replay_free(struct replay *r);
 
 /* A batch with the next number and one reference; NULL: no memory, the number is used up. gap: one number is left out

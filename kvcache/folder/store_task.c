@@ -1,4 +1,5 @@
-/* store_task: what blocks and is done for the owner of a store, and how the thread tells the owner something. */
+/* store_task: the blocking work that the owner of a store gives to its thread, and the messages of the thread to the
+ * owner. */
 #include "base/check.h"
 #include "base/log.h"
 #include "kvcache/folder/store_impl.h"
@@ -22,7 +23,7 @@ struct store_keys store_keys_of(const struct kv_store *s, uint32_t i)
     return k;
 }
 
-/* Bytes of what lies in quarantine. */
+/* Bytes of the segments in quarantine. */
 static uint64_t quarantine_bytes(const struct kv_store *s)
 {
     uint64_t  bytes = 0, *seq = NULL;
@@ -94,7 +95,7 @@ void store_serve(struct kv_store *s, struct task *t)
     case TASK_MAKE: task_make(s, t); break;
     case TASK_REMOVE: store_remove(s, t); break;
     case TASK_SEAL: task_seal(s, t); break;
-    default: CHECK(t->kind <= TASK_REMOVE); break; /* what the thread tells comes back to store_give */
+    default: CHECK(t->kind <= TASK_REMOVE); break; /* messages of the thread come back to store_give */
     }
     CHECK(ring_push(&s->answer, t));
 }
@@ -110,7 +111,7 @@ bool store_give(struct kv_store *s, struct task *t)
             return true;
         }
         if (back)
-            store_serve(s, back); /* the owner's wishes do not wait for what the thread tells it */
+            store_serve(s, back); /* the owner's tasks do not wait until it has read this message */
         else
             ring_wait(&s->todo, -1);
     }

@@ -12,10 +12,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- what lies in the own folder */
+/* ---- the segments in the own folder */
 
-/* Out of the way, for whoever wants to know what has happened to it. Where it cannot be moved, it stays and is not
- * used. */
+/* Moves a damaged segment out of the way and keeps it, so that an operator can look at it. A segment that cannot be
+ * moved stays where it is and is not used. */
 static void to_quarantine(struct kv_store *s, struct task *t, const char *what, uint64_t byte)
 {
     char name[32];
@@ -32,7 +32,7 @@ static void to_quarantine(struct kv_store *s, struct task *t, const char *what, 
              t->moved ? ", and lies in " : "", t->moved ? STORE_QUARANTINE : "", t->moved ? " now" : "");
 }
 
-/* Its heads or its footer. What is sound in it is used, whatever else is wrong with it. */
+/* Decides what becomes of a segment by what the scan found. Sound blocks are used, whatever else is wrong with it. */
 static void judge_content(struct kv_store *s, struct task *t, const struct store_scan *found)
 {
     char name[32];
@@ -114,7 +114,7 @@ static bool scan_one(struct kv_store *s, uint64_t seq, bool again)
     return true;
 }
 
-/* Newest first: what was written last is likely wanted first. */
+/* Newest first: the blocks written last are likely wanted first. */
 static bool scan(struct kv_store *s, const uint64_t *seq, uint32_t n, bool again)
 {
     for (uint32_t i = n; i-- > 0 && !atomic_load(&s->stop);)
@@ -122,7 +122,7 @@ static bool scan(struct kv_store *s, const uint64_t *seq, uint32_t n, bool again
     return !atomic_load(&s->stop);
 }
 
-/* What earlier starts have put away: it takes room. */
+/* Tells the owner of the segments in quarantine, because they take room too. */
 static bool scan_quarantine(struct kv_store *s)
 {
     uint64_t *seq = NULL;
@@ -160,13 +160,13 @@ static uint64_t wait_longer(const struct kv_store *s, uint64_t wait_us)
     return 2 * wait_us > RETRY_MAX_US ? RETRY_MAX_US : 2 * wait_us;
 }
 
-/* Not longer each time: who waits for a server that drains is let in at once. */
+/* This wait does not grow: a server that follows one which drains opens the folder as soon as that one has left. */
 static uint64_t wait_for_lock(const struct kv_store *s)
 {
     return s->cfg.retry_us < LOCKED_US ? s->cfg.retry_us : LOCKED_US;
 }
 
-/* Does what the owner asks, for so long. false: the store closes. */
+/* Serves the tasks of the owner for us microseconds. false: the store closes. */
 static bool serve_for(struct kv_store *s, uint64_t us)
 {
     for (uint64_t end = clock_us() + us; !atomic_load(&s->stop);) {

@@ -37,7 +37,7 @@ bool pack_fits(uint64_t cap_bytes, uint64_t payload_bytes, const struct object_s
 static void name_object(const struct xfer_objects *names, uint64_t index, char *out)
 {
     const struct pack_store  *s = names->ctx;
-    const struct pack_object *o = &s->object[index]; /* as it is does not change while a job names it */
+    const struct pack_object *o = &s->object[index]; /* its name does not change while a job refers to it */
     snprintf(out, OBJECT_NAME, "%s/%012llx-%016llx.kv", o->model, (unsigned long long)o->id.time_ms,
              (unsigned long long)o->id.seq);
 }
@@ -52,7 +52,7 @@ static enum status open_segments(struct pack_store *s)
         b->row = calloc(s->n_record, sizeof *b->row);
         b->bytes = aligned_alloc(PACK_PAGE, s->buffer_bytes);
         if (!b->row || !b->bytes) return ST_NOMEM;
-        memset(b->bytes, 0, s->buffer_bytes); /* taken now, not when it is first needed */
+        memset(b->bytes, 0, s->buffer_bytes); /* takes the pages now, not at the first use */
         seg = (struct xfer_seg){ .kind = XFER_HOST, .base = b->bytes, .bytes = s->buffer_bytes };
         st = xfer_seg_add(s->cfg.xfer, &seg, &b->seg);
     }
@@ -61,7 +61,7 @@ static enum status open_segments(struct pack_store *s)
 
 static void turn(struct kv_below *b);
 
-/* The end: what was gathered goes up, as long as the store serves and there is time. */
+/* At the end: uploads the blocks gathered so far, as long as the store answers and until end_us. */
 static void flush(struct pack_store *s, uint64_t end_us)
 {
     s->closing = true;
@@ -126,7 +126,7 @@ static enum status open_pack(const struct kv_below_cfg *c, struct kv_below **b_o
     return ST_OK;
 }
 
-/* ---- what the thread says */
+/* ---- messages of the thread */
 
 static void found(struct pack_store *s, struct pack_task *t)
 {
@@ -139,7 +139,8 @@ static void found(struct pack_store *s, struct pack_task *t)
     memcpy(o->model, t->model, sizeof o->model);
     o->id = t->id;
     o->bytes = t->bytes;
-    o->use_us = s->listed ? s->cfg.clock() : 0; /* of what was there at the start the oldest goes first */
+    o->use_us = s->listed ? s->cfg.clock()
+                          : 0; /* objects found at the start are removed first, the oldest of them before the others */
     o->old_key = t->old_key;
     o->found = true;
     s->bytes += o->bytes;
@@ -153,7 +154,7 @@ static void found(struct pack_store *s, struct pack_task *t)
     CHECK(ring_push(&s->todo, t));
 }
 
-/* A turn must be short, and a table has up to 4,096 rows. */
+/* Takes up to PACK_LEARN rows of the table into the index: a turn must be short, and a table has up to 4,096 rows. */
 static void learn(struct pack_store *s)
 {
     struct pack_task   *t = s->learning;
@@ -163,7 +164,7 @@ static void learn(struct pack_store *s)
         const struct pack_row *r = &t->row[t->n_learnt];
         if (pack_find(s, &r->key) != PACK_NONE) continue;
         int32_t e = pack_insert(s, t->object, r->index, &r->key, r->payload, r->begins, PACK_ENTRY_READY);
-        if (e == PACK_NONE) break; /* the index is full: what is left of it is not used */
+        if (e == PACK_NONE) break; /* the index is full: the other rows are not used */
         if (r->begins) s->canary = (uint32_t)e;
         s->n_recovered++;
     }

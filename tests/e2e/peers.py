@@ -281,6 +281,41 @@ def three_share_while_one_after_the_other_is_killed_or_stopped(w):
 
 
 @test
+def a_peer_that_lies_is_found_out(w):
+    """It has the key and speaks the protocol (hostile_peer.py). Whatever it answers, no token is wrong and nobody waits for it."""
+    import hostile_peer as h
+    at = ports(1)[0]
+    a = start(w, *HOST, *peer(at))
+    for k in range(12):
+        ask(w, a, k)
+    in_host(a, 60)
+    honest = 0
+    for lie in ("no", h.swapped, h.other_slots, h.other_digests, h.beyond_the_slab, h.all_is_here, h.for_ever, "old", "cut", "forged", "shifted"):
+        here = ports(1)[0]
+        liar = h.Liar(here, at, lie)
+        b = start(w, *HOST, "--kv-peer", "127.0.0.1:%d" % here)
+        connected(b)
+        for k in range(15):  # the last three are nobody's
+            ask(w, b, k)
+        name = getattr(lie, "__name__", lie)
+        found, doubts = hits(b), metric(b, "spillway:kv_verify_failures_total")
+        if lie in ("no", h.for_ever):
+            honest = max(honest, found)
+            assert doubts == 0 and found > 0, (name, found, doubts)
+        else:
+            assert liar.told > 0, name
+            assert found == 0 or lie == "old", (name, found)  # the first answer is true, and kept for the lies
+        if lie in (h.swapped, h.other_slots, h.other_digests, "shifted"):
+            assert doubts > 0, name
+        assert b.get("/health").status == 200 and a.get("/health").status == 200
+        assert not b.error_lines(), (name, b.error_lines())
+        b.stop()
+        liar.stop()
+    assert honest >= 40 and not a.error_lines(), (honest, a.error_lines())
+    a.stop()
+
+
+@test
 def garbage_and_strangers_at_the_port(w):
     a, b, p, _ = pair(w)
     rng = random.Random(5)

@@ -165,12 +165,24 @@ def recomputed(d):
     return pulls(d, "no_peer") + pulls(d, "lost") + pulls(d, "missing")
 
 
+def stop(s):
+    """The server itself. The call returns before its threads have stopped, and in that time one could answer yet."""
+    s.proc.send_signal(signal.SIGSTOP)
+    tasks = "/proc/%d/task" % s.proc.pid
+
+    def stopped(tid):
+        with open("%s/%s/stat" % (tasks, tid), encoding="ascii") as f:
+            return f.read().rsplit(")", 1)[1].split()[0] == "T"
+
+    settle(s, "stopping", lambda: all(stopped(tid) for tid in os.listdir(tasks)))
+
+
 @test
 def the_prefill_server_dies_or_stops_between_the_calls(w):
     p, d, at = pair(w)
     b = body(20)
     params = prefill(p, "/v1/completions", b)
-    p.proc.send_signal(signal.SIGSTOP)
+    stop(p)
     check(w, d, "/v1/completions", b, params)
     assert pulls(d, "pulled") == 0 and recomputed(d) == 1
     p.proc.send_signal(signal.SIGCONT)

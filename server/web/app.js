@@ -227,12 +227,14 @@ function send() {
 }
 
 // Draws no more often than drawing takes time, so that a long answer does not hold up the page.
-function painter(root, message) {
+function painter(root, message, owner) {
   let timer = null, cost = 0;
   const paint = () => {
     const stay = atEnd(), from = performance.now();
     timer = null;
     drawAnswer(root, message, true);
+    if (message.usage) owner.used = message.usage.total_tokens;
+    if (owner === chat) drawContext(false);
     if (stay) toEnd();
     cost = performance.now() - from;
   };
@@ -257,7 +259,7 @@ async function ask() {
     $("list").append(root);
     drawAnswer(root, message, true);
     toEnd();
-    paint = painter(root, message);
+    paint = painter(root, message, owner);
     save();
     await answer(body, message, mine.abort.signal, paint.soon);
   } catch (e) {

@@ -28,7 +28,7 @@ async function loadModels() {
 // Asks at once, and goes on asking. Of two that overlap the later one speaks.
 export async function checkServer() {
   const mine = ++asked;
-  let kind = "no", text = "the server does not answer, trying again";
+  let kind = "no", text = "no answer, trying again";
   clearTimeout(timer);
   try {
     const status = await ready();

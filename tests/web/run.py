@@ -41,7 +41,24 @@ Hm %s so</think>
 ```html
 <body onload=mark('fence')>""" % (IMAGE % "think", IMAGE % "table")
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "<img src=y onerror=mark(1)></pre><script>mark(2)</script>"}}\n</tool_call>'
-SCRIPTS = {"@page": HOSTILE, "@call": CALL}
+GOOD = """## Rivers
+
+1. **Tiber**
+   - in *Rome*
+2. ~~Thames~~
+
+| river | km |
+|:---|---:|
+| Tiber | 406 |
+
+> from [a list](https://rivers.example/all)
+
+```python
+def flow(): return "slow"  # here
+```
+
+https://other.example/x, and `km`."""
+SCRIPTS = {"@page": HOSTILE, "@call": CALL, "@good": GOOD}
 MODEL = "served %s name" % (IMAGE % "model")
 LONG = "The miller had a mill by the river, and in it there was a cat that caught nothing all day long. " * 55
 TESTS = []
@@ -109,6 +126,7 @@ def text_is_there_before_the_answer_is_complete(place):
         place.relay.held()
         page.wait("/writing … [1-9]/.test(document.querySelector('.msg.assistant .foot').innerText)")
         part = page.js("document.querySelector('.msg.assistant .text').innerText.trim()")
+        assert page.text("#used").split()[0].isdigit(), page.text("#used")
         assert part and not page.js(IDLE), part
         # what is typed now, and Enter, change nothing
         page.js("document.getElementById('prompt').focus()")
@@ -216,7 +234,7 @@ def a_server_that_dies_inside_an_answer_loses_nothing(place):
         page.wait("document.querySelector('.msg.error')")
         assert page.text(".msg.error .text") == "The connection broke before the answer was complete. What had come is kept."
         page.wait("document.getElementById('dot').classList.contains('no')")
-        assert page.text("#state") == "the server does not answer, trying again"
+        assert page.text("#state") == "no answer, trying again"
         assert page.text(".msg.assistant .text").startswith(part) and p.figures()["ended by"] == "a broken connection"
         page.button("Try again")
         page.wait("/cannot be reached/.test(document.querySelector('.msg.error')?.innerText)")
@@ -348,6 +366,25 @@ def what_a_model_writes_stays_text(place):
 
 
 @test
+def what_a_model_writes_in_markdown_is_set_out(place):
+    with playground(place.browser, place.scripted.port) as p:
+        page = p.page
+        page.fill("#key", KEY)
+        page.wait(READY)
+        p.ask("Write it @good")
+        shown = page.js("""(root => {
+          const texts = selector => [...root.querySelectorAll(selector)].map(n => n.textContent);
+          const links = [...root.querySelectorAll("a")].map(a => [a.textContent, a.href, a.rel]);
+          return [texts("h3"), texts("ol > li > strong"), texts("ul em"), texts("s"), texts("th"), texts("td"), texts("blockquote"),
+                  texts(".hl-key"), texts(".hl-str"), texts(".hl-note"), texts("p code"), links];
+        })(document.querySelector(".msg.assistant .text"))""")
+        safe = "noopener noreferrer"
+        assert shown == [["Rivers"], ["Tiber"], ["Rome"], ["Thames"], ["river", "km"], ["Tiber", "406"], ["from a list"],
+                         ["def", "return"], ['"slow"'], ["# here"], ["km"],
+                         [["a list", "https://rivers.example/all", safe], ["https://other.example/x", "https://other.example/x", safe]]], shown
+
+
+@test
 def the_policy_forbids_what_the_page_never_does(place):
     with place.open(refused=True) as p:
         page = p.ready()
@@ -378,6 +415,7 @@ def the_page_works_by_keys_alone(place):
         assert p.answered(0)
         assert p.requests("/v1/chat/completions")[-1]["messages"][-1]["content"] == "What is the capital of France?\nOne word."
         assert page.js("document.activeElement.id") == "prompt"
+        page.wait("document.querySelector('#chat-list li')")  # drawn when the chat is saved
         wanted, reached = set(page.js(TAB_STOPS)), set()
         while True:
             page.key("Tab")

@@ -44,6 +44,7 @@ struct partial {
     pthread_mutex_t lock;   /* everything below */
     pthread_cond_t  change; /* of state */
     unsigned char  *state;  /* [n_chunk] */
+    uint32_t       *n_come; /* [n_chunk] how often this start has fetched it */
     bool            full;   /* writing has failed: nothing more is kept */
     bool            doubted;
 };
@@ -169,6 +170,7 @@ static void partial_free(struct partial *p)
     if (p->fd >= 0) close(p->fd);
     free(p->digest);
     free(p->state);
+    free(p->n_come);
     free(p);
 }
 
@@ -196,7 +198,8 @@ struct partial *partial_open(const char *dir, const struct partial_of *of)
     memcpy(p->name, of->name, strlen(of->name) + 1);
     p->digest = calloc(p->n_chunk, sizeof *p->digest);
     p->state = calloc(p->n_chunk, 1);
-    e = p->digest && p->state ? take_table(p, &want, path) : ENOMEM;
+    p->n_come = calloc(p->n_chunk, sizeof *p->n_come);
+    e = p->digest && p->state && p->n_come ? take_table(p, &want, path) : ENOMEM;
     if (e) {
         LOG_WARN("model: %s is not kept in %s: %s", of->name, dir, strerror(e));
         partial_free(p);
@@ -241,15 +244,16 @@ static void hand_out(const struct partial *p, const struct want *w, uint64_t i, 
     memcpy(w->dst + (from - w->offset), data + (from - at), (size_t)(to - from));
 }
 
-/* A chunk that is said to be here. False: it is not what was fetched. */
-static bool from_disk(struct partial *p, const struct want *w, uint64_t i, unsigned char *buf)
+/* A chunk that was said to be here when it had come so often. False: it is not what was fetched. */
+static bool from_disk(struct partial *p, const struct want *w, uint64_t i, uint32_t n_come, unsigned char *buf)
 {
     int e = get_all(p->fd, buf, chunk_bytes(p, i), p->data_at + i * CHUNK);
     pthread_mutex_lock(&p->lock);
     bool good = !e && digest_is(chunk_digest(p, i, buf), p->digest[i]);
     bool first = !good && !p->doubted;
     p->doubted |= !good;
-    if (!good && p->state[i] == HERE) p->state[i] = ABSENT; /* unless another thread is fetching it again */
+    /* Unless another thread is fetching it again, or has done so since these bytes were read. */
+    if (!good && p->state[i] == HERE && p->n_come[i] == n_come) p->state[i] = ABSENT;
     pthread_mutex_unlock(&p->lock);
     if (good) hand_out(p, w, i, buf);
     if (first)
@@ -282,6 +286,7 @@ static void keep(struct partial *p, uint64_t i, const unsigned char *data)
     if (!e) {
         p->digest[i] = digest;
         p->state[i] = HERE;
+        p->n_come[i]++;
         pthread_cond_broadcast(&p->change);
     }
     pthread_mutex_unlock(&p->lock);
@@ -332,13 +337,14 @@ enum status partial_read(struct partial *p, uint64_t offset, void *dst, size_t n
         pthread_mutex_lock(&p->lock);
         while (p->state[i] == COMING) pthread_cond_wait(&p->change, &p->lock);
         bool     here = p->state[i] == HERE;
+        uint32_t n_come = p->n_come[i];
         uint64_t run = 0;
         while (!here && run < RUN_MAX && i + run < end && p->state[i + run] == ABSENT) p->state[i + run++] = COMING;
         pthread_mutex_unlock(&p->lock);
         if (!here) {
             st = fetch_run(p, &w, i, run, fetch, ctx);
             i += run;
-        } else if (from_disk(p, &w, i, buf)) {
+        } else if (from_disk(p, &w, i, n_come, buf)) {
             i++;
         }
     }

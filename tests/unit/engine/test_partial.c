@@ -1,6 +1,8 @@
 /* Files of what was fetched so far: a start that was killed at any moment is continued, and whatever may have happened to
  * such a file costs fetching again. */
 #include <errno.h>
+#include <semaphore.h>
+#include <stdbool.h>
 #include <unistd.h>
 static int torn; /* injected: the disk is full from the torn-th write on */
 static int n_write;
@@ -18,8 +20,23 @@ static ssize_t hook_pwrite(int fd, const void *p, size_t n, off_t at)
     if (whole && (pwrite)(fd, p, whole, at) != (ssize_t)whole) return -1;
     return (ssize_t)n;
 }
+static _Thread_local bool stands; /* the next read of this thread does not return before go_on */
+static sem_t              has_read, go_on;
+
+static ssize_t hook_pread(int fd, void *p, size_t n, off_t at)
+{
+    ssize_t got = (pread)(fd, p, n, at);
+    if (stands) {
+        stands = false;
+        sem_post(&has_read);
+        while (sem_wait(&go_on)) continue;
+    }
+    return got;
+}
 #define pwrite(...) hook_pwrite(__VA_ARGS__)
+#define pread(...)  hook_pread(__VA_ARGS__)
 #include "engine/model/partial.c"
+#undef pread
 #undef pwrite
 #include "test.h"
 #include <stdatomic.h>
@@ -274,6 +291,44 @@ static void *reader_main(void *arg)
     return NULL;
 }
 
+static void *slow_main(void *arg)
+{
+    struct reader *r = arg;
+    stands = true;
+    return partial_read(r->p, CHUNK, r->dst, 1000, fetch, NULL) ? r : NULL;
+}
+
+/* Two threads have read the same damaged bytes; one of them has fetched the chunk again before the other one looks. */
+static void a_damaged_chunk_is_fetched_again_once(void **state)
+{
+    (void)state;
+    unsigned char  byte = 0, bytes[1000];
+    struct reader  r = { .p = begin(), .dst = bytes };
+    void          *bad;
+    const uint64_t at = r.p->data_at + CHUNK + 5;
+    read_all(r.p);
+    partial_close(r.p);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    assert_int_equal(pread(fd, &byte, 1, (off_t)at), 1);
+    byte ^= 1;
+    assert_int_equal((pwrite)(fd, &byte, 1, (off_t)at), 1);
+    close(fd);
+    assert_int_equal(sem_init(&has_read, 0, 0), 0);
+    assert_int_equal(sem_init(&go_on, 0, 0), 0);
+    r.p = begin();
+    n_fetched = 0;
+    assert_int_equal(pthread_create(&r.t, NULL, slow_main, &r), 0);
+    while (sem_wait(&has_read)) continue;
+    assert_int_equal(partial_read(r.p, CHUNK, got, 1000, fetch, NULL), ST_OK);
+    compare(CHUNK, 1000);
+    sem_post(&go_on);
+    pthread_join(r.t, &bad);
+    assert_null(bad);
+    assert_memory_equal(bytes, want + CHUNK, sizeof bytes);
+    assert_int_equal(n_fetched, CHUNK);
+    partial_close(r.p);
+}
+
 /* Also while chunks on disk are found to be damaged. */
 static void several_threads_read_what_any_of_them_fetches(void **state)
 {
@@ -335,6 +390,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_full_disk_costs_the_next_start_alone, setup, teardown),
         cmocka_unit_test_setup_teardown(a_store_that_fails_is_reported_and_asked_again, setup, teardown),
         cmocka_unit_test_setup_teardown(files_of_others_and_of_two_names_are_not_written, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_damaged_chunk_is_fetched_again_once, setup, teardown),
         cmocka_unit_test_setup_teardown(several_threads_read_what_any_of_them_fetches, setup, teardown),
         cmocka_unit_test_setup_teardown(room_counts_what_partial_files_hold_and_old_ones_go, setup, teardown),
     };

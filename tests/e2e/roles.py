@@ -165,26 +165,15 @@ def recomputed(d):
     return pulls(d, "no_peer") + pulls(d, "lost") + pulls(d, "missing")
 
 
-def stop(s):
-    """The server itself. The call returns before its threads have stopped, and in that time one could answer yet."""
-    s.proc.send_signal(signal.SIGSTOP)
-    tasks = "/proc/%d/task" % s.proc.pid
-
-    def stopped(tid):
-        with open("%s/%s/stat" % (tasks, tid), encoding="ascii") as f:
-            return f.read().rsplit(")", 1)[1].split()[0] == "T"
-
-    settle(s, "stopping", lambda: all(stopped(tid) for tid in os.listdir(tasks)))
-
-
 @test
 def the_prefill_server_dies_or_stops_between_the_calls(w):
+    from harness import freeze
     p, d, at = pair(w)
     b = body(20)
     params = prefill(p, "/v1/completions", b)
-    stop(p)
+    freeze(p.proc)
     check(w, d, "/v1/completions", b, params)
-    assert pulls(d, "pulled") == 0 and recomputed(d) == 1
+    assert (pulls(d, "pulled"), recomputed(d)) == (0, 1), (pulls(d, "pulled"), recomputed(d))
     p.proc.send_signal(signal.SIGCONT)
     freed(p)
     b = body(21)
@@ -192,7 +181,7 @@ def the_prefill_server_dies_or_stops_between_the_calls(w):
     p.proc.kill()
     p.proc.wait()
     check(w, d, "/v1/completions", b, params)
-    assert pulls(d, "pulled") == 0 and recomputed(d) == 2
+    assert (pulls(d, "pulled"), recomputed(d)) == (0, 2), (pulls(d, "pulled"), recomputed(d))
     p = start(w, *HOST, "--role", "prefill", "--kv-peer-listen", "127.0.0.1:%d" % at)
     connected(d, 2)
     b = body(22)

@@ -605,6 +605,7 @@ def a_folder_passes_on(w):
 
 @quick
 def a_new_one_that_cannot_serve_is_forgotten(w):
+    from harness import freeze
     path = w.path()
     s = w.start(*TIER, "--takeover", path, "--takeover-seconds", "8")
     fill(w, s, MANY)
@@ -616,7 +617,7 @@ def a_new_one_that_cannot_serve_is_forgotten(w):
 
     def hook(kind, fds):
         if kind == "READY":
-            stopped[0].proc.send_signal(signal.SIGSTOP)
+            freeze(stopped[0].proc)
             return False
 
     Relay(front, path, hook)

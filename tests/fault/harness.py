@@ -455,3 +455,16 @@ def eventually(check, what, seconds=None):
         if time.monotonic() - began > limit:
             raise AssertionError("not within %.0f s: %s" % (limit, what))
         time.sleep(0.05)
+
+
+def freeze(proc):
+    """SIGSTOP, until each thread stands: the signal itself stops none that runs, and one may still answer a question."""
+    def stands():
+        for task in os.listdir("/proc/%d/task" % proc.pid):
+            with open("/proc/%d/task/%s/stat" % (proc.pid, task), encoding="utf-8") as f:
+                if f.read().rsplit(")", 1)[1].split()[0] not in "Tt":
+                    return False
+        return True
+
+    proc.send_signal(signal.SIGSTOP)
+    eventually(stands, "all threads of %d stand" % proc.pid)

@@ -429,7 +429,7 @@ def d18(_):
         with open(trace, encoding="utf-8") as f:
             rows = [line.split() for line in f]
         os.unlink(trace)
-        return [(call, int(at), int(n), name.rsplit(".", 1)[1]) for call, at, n, name in rows]
+        return [(call, int(at), int(n), name.rsplit(".", 1)[1], thread) for call, thread, at, n, name in rows]
 
     try:
         size = large_model(folder)
@@ -441,19 +441,22 @@ def d18(_):
         assert s.complete("Once upon a time", max_tokens=8, temperature=0).json["choices"][0]["text"] == want
         s.stop()
         seen = calls()
-        reads = [(at, n) for call, at, n, _ in seen if call == "pread"]
+        reads = [(at, n) for call, at, n, *_ in seen if call == "pread"]
         total, large = sum(n for _, n in reads), sum(n for _, n in reads if n >= 2 * mib)
         assert size <= total <= size + mib, (size, total)
         assert large >= 0.95 * total and len(reads) < 60, (large, total, len(reads))
         assert max(n for _, n in reads) == 8 * mib, reads
         assert not any(call == "mmap" for call, *_ in seen), "weights were mapped"
-        told = [(at, n) for call, at, n, _ in seen if call == "fadvise"]
+        told = [(at, n) for call, at, n, *_ in seen if call == "fadvise"]
         assert told and all(at % mib == 0 and n % mib == 0 for at, n in told), told
-        # Threads take pieces in order of offset, so no read lies further behind the front than the threads together have out.
-        front = 0
-        for at, n in reads[2:]:
-            assert at >= front - 16 * 8 * mib, (at, front)
-            front = max(front, at + n)
+        # Threads take pieces in order of offset: each reads ever further on, and no two read the same. The main thread reads the head before.
+        front = {}
+        for call, at, n, _, thread in seen:
+            if call == "pread" and n > 65536:
+                assert at >= front.get(thread, 0), (at, thread, front)
+                front[thread] = at + n
+        weights = sorted(x for x in reads if x[1] > 65536)
+        assert all(a + n <= b for (a, n), (b, _) in zip(weights, weights[1:])), weights
 
         # Packed weights there are read as well.
         s = Server(*args, "--packed-cache", packed, env=env)
@@ -464,7 +467,7 @@ def d18(_):
         s.stop()
         seen = [x for x in calls() if x[3] == "packed"]
         assert seen and not any(call == "mmap" for call, *_ in seen), "packed weights were mapped"
-        assert max(n for call, _, n, _ in seen if call == "pread") == 4 * mib, seen
-        assert sum(n for call, _, n, _ in seen if call == "pread") >= size
+        assert max(n for call, _, n, *_ in seen if call == "pread") == 4 * mib, seen
+        assert sum(n for call, _, n, *_ in seen if call == "pread") >= size
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -2,7 +2,7 @@
  *   SHIM_EIO_AFTER=n   the n-th and later reads of such files fail with EIO
  *   SHIM_READ_US=n     each of them takes n microseconds more
  *   SHIM_FS=n          every file lies on a file system of this type (statfs.f_type)
- *   SHIM_TRACE=file    a line "CALL OFFSET BYTES NAME" for each pread, mmap and posix_fadvise of *.safetensors and *.packed */
+ *   SHIM_TRACE=file    a line "CALL THREAD OFFSET BYTES NAME" for each pread, mmap and posix_fadvise of *.safetensors and *.packed */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -39,7 +39,7 @@ static void trace(const char *call, int fd, long long at, long long n)
     char        path[512], line[700];
     if (!to || (!ends(fd, path, ".safetensors") && !ends(fd, path, ".packed"))) return;
     int     out = open(to, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    int     bytes = snprintf(line, sizeof line, "%s %lld %lld %s\n", call, at, n, path);
+    int     bytes = snprintf(line, sizeof line, "%s %d %lld %lld %s\n", call, (int)gettid(), at, n, path);
     ssize_t put = write(out, line, (size_t)bytes);
     if (out < 0 || put != bytes) abort();
     close(out);

@@ -114,8 +114,8 @@ int32_t slot_older(const struct kv_host *h, int32_t i)
     return SLOT_NONE;
 }
 
-/* Of the first class that has one: oldest first, but what a store holds as well is no loss and goes before what it does
- * not, within a few. */
+/* The victim is of the first class that has one. Among the few oldest of it, a block that a store holds as well goes
+ * first, because nothing is lost with it. */
 int32_t slot_victim(const struct kv_host *h)
 {
     for (int c = 0; c < KV_CLASS_PINNED; c++) {

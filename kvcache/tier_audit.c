@@ -352,7 +352,7 @@ void audit_turn(struct kv_tiers *t)
     if (!t->closing && !t->frozen && (a->state == AUDIT_NONE || a->state == AUDIT_NOTED)) find_canary(t);
 }
 
-/* What is on its way ends by itself, and nothing comes of it. */
+/* Transfers in flight end by themselves, and their results are dropped. */
 void audit_stop(struct kv_tiers *t)
 {
     struct audit *a = &t->audit;

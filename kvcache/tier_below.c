@@ -1,5 +1,5 @@
-/* tier_below: the array of what lies below the host, the cheapest to read from first (below.h). Opening and closing it
- * as a whole, and the questions that are asked of all of it. */
+/* tier_below: the array of the places below the host, the cheapest to read from first (below.h): opens and closes all
+ * of them, and asks each in turn. */
 #include "base/check.h"
 #include "base/log.h"
 #include "kvcache/events/events.h"

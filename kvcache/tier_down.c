@@ -20,7 +20,7 @@ static void offer_end(struct kv_tiers *t, struct offer *o)
     o->used = false;
 }
 
-/* Does it go down? What is asked for again and again does; what is new does when the device will soon need its
+/* Whether a block goes down. A block that was offered often does; a new one does when the device will soon need its
  * place. */
 static bool is_worth(struct kv_tiers *t, const struct kv_key *key, bool parcel)
 {
@@ -248,8 +248,8 @@ static void write_ahead(struct kv_tiers *t)
     t->host.stirred = false;
 }
 
-/* What is on the host goes to the eager row, wherever else it is. Some slots a turn, all of them once after the host has
- * changed. */
+/* Blocks on the host go to the eager place, also if another place has them. A turn looks at some slots, and at all of
+ * them once after the host has changed. */
 static void write_eagerly(struct kv_tiers *t)
 {
     enum { LOOK = 64 };

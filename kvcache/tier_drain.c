@@ -128,7 +128,7 @@ void drain_device_begin(struct kv_tiers *t, uint64_t end_us)
     t->host.keep = true;
 }
 
-/* The least used first: what is touched last on the host is what stays there longest. */
+/* The least used blocks first: the slot that is touched last stays on the host longest. */
 bool drain_device_step(struct kv_tiers *t)
 {
     struct hand *h = &t->hand;

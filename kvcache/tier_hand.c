@@ -117,7 +117,7 @@ static struct digest stores_of(const struct kv_tiers *t)
 
 /* ---- the old one */
 
-/* A pin ends with its process: what it held goes with the highest priority instead. */
+/* A pin ends with its process. The blocks that it held are handed over with the highest priority instead. */
 static struct kv_hand_row row_of(const struct kv_tiers *t, int32_t i)
 {
     const struct host_slot *s = &t->host.slot[i];
@@ -152,7 +152,7 @@ static int write_index(const struct kv_tiers *t)
     kv_hand_shape_of(&t->cfg, &shape);
     kv_hand_finish(p, n, &shape, &t->cfg.key, stores_of(t));
     munmap(p, bytes);
-    /* what is read there once is what is read there ever after */
+    /* sealed: what the next process has checked cannot change afterwards */
     if (ftruncate(fd, (off_t)kv_hand_bytes(n)) ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL)) {
         close(fd);

@@ -1,5 +1,5 @@
-/* tier_seek: questions to what lies below and has to ask others first (below.h, seek): a waiting prompt asks once for
- * all that it lacks, and waits for the answers while that is cheap. */
+/* tier_seek: questions to places that must ask other machines first (seek in below.h). A waiting prompt asks once for
+ * all the blocks that it lacks, and waits for the answers while that is cheap. */
 #include "kvcache/tier_impl.h"
 
 enum { SEEK_SHARE = 4, SEEK_MIN_US = 2000, SEEK_MAX_US = 1000000 };

@@ -467,9 +467,9 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
         l->tier = n_load > n_host ? below_tier(t, below) : KV_TIER_HOST;
         if (t->n_done >= l->after_step) load_turn(t, l); /* at once */
     }
-    /* Three times what was thought and an eighth of computing, never longer than computing takes; nothing known: as
-     * long as that. A machine with other things to do holds up a load of 0.3 ms for 3: that is no reason to compute for
-     * 50. */
+    /* The prompt waits three times the estimate and an eighth of the time to compute, but never longer than computing
+     * takes; that long, too, without an estimate. On a busy machine a load of 0.3 ms can take 3 ms, which is no reason
+     * to compute for 50. */
     double late = 3 * us + SLACK_US + compute_us / 8, until = us > 0 && late < compute_us ? late : compute_us;
     w->until_us = now + (us_per_token > 0 ? (uint64_t)until + SLACK_US : HOLD_US);
     if (w->claim && w->until_us < now + HOLD_US) w->until_us = now + HOLD_US;

@@ -74,7 +74,7 @@ void kv_evict_one(struct kv *kv)
     kv->n_evicted++;
 }
 
-/* ---- what it is worth */
+/* ---- priority and expiry */
 
 void kv_seq_keep(struct kv *kv, const struct kv_seq *s, const struct kv_keep *keep)
 {

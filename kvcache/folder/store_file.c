@@ -257,7 +257,7 @@ static enum store_word open_header(int dir, uint64_t seq, bool *direct, struct s
     return word;
 }
 
-/* Ours is what fits, and what is under the keys; anything else is closed. */
+/* A segment is ours if its shape fits and a key of ours opens it; any other is closed. */
 static enum store_word opened(int fd, const struct store_header *h, const struct kv_key *fingerprint, bool fits,
                               struct store_keys *keys)
 {
@@ -379,7 +379,7 @@ static void first_fault(struct store_scan *scan, struct store_fault fault)
     if (scan->n_damaged + scan->n_unread == 0 && !scan->footer_damaged) scan->fault = fault;
 }
 
-/* Why no footer was read: nobody wrote one yet, or it is not what it was. */
+/* Tells apart why no footer was read: none was written yet, or it is damaged. */
 static void look_at_footer(int fd, const struct store_geometry *g, void *page, struct store_scan *scan)
 {
     struct stat st;

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Whether what lies there can only be what a server of this user has written; or everything there carries a MAC or is
+/* True if only servers of this user can have written to the folder, or if each of its files carries a MAC or is
  * sealed. */
 static bool is_trusted(const struct kv_store *s, char *why, size_t why_bytes)
 {

@@ -1,6 +1,6 @@
-/* store_kept: files of a store's folder that count against its cap and serve nobody: what was damaged, what is of
- * another key, what could not be read. They stay as long as nobody needs their room; what could not be read stays
- * whatever happens, because nothing is known against it. */
+/* store_kept: files of a store's folder that count against its cap and are not used: damaged segments, segments under
+ * another key, and files that could not be read. They stay until their room is needed. Unreadable files stay even then,
+ * because they may be sound. */
 #include "base/log.h"
 #include "kvcache/folder/store_impl.h"
 #include <errno.h>

@@ -1,6 +1,6 @@
-/* store_share: the folder of several servers: the own sub-folder and its lease, what lies in those of others, and what
- * those leave behind that are gone. The rules are in store.h. A round looks at bounded much: so many folders, so many
- * files opened. */
+/* store_share: the folder of several servers: the own sub-folder and its lease, the segments of other servers, and
+ * those that servers left behind when they ended. The rules are in store.h. A round looks at a bounded number of
+ * folders, and opens a bounded number of files. */
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -215,8 +215,8 @@ static void peer_look(const struct kv_store *s, const struct share *h, struct sh
     if (p->same_name && known && changed && text[0] && !p->left && !p->told) tell_of_namesake(s, h, p);
 }
 
-/* A file that is not known: its rows go to the owner. heads: its server is gone, so that what has no footer will not
- * get one. false: the store closes. */
+/* A new file: its rows go to the owner. heads: its server is gone, so a segment without a footer will not get one, and
+ * its heads are read instead. false: the store closes. */
 static bool find_one(struct kv_store *s, struct share *h, int dir, uint64_t seq, bool heads)
 {
     struct store_keys     keys = store_keys_of(s, s->n_slot);

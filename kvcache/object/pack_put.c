@@ -65,7 +65,7 @@ int32_t pack_buffer_for_write(struct pack_store *s)
     return s->object[s->buffer[s->filling].object].n_used < s->n_record ? s->filling : PACK_NONE;
 }
 
-/* All its writes are done: the table is what is whole of it. */
+/* All writes into the buffer are done. The table lists the records that arrived whole. */
 static void fill_rows(struct pack_store *s, struct pack_buffer *b)
 {
     b->n_row = 0;
@@ -101,8 +101,8 @@ void pack_put_done(struct pack_store *s, struct pack_task *t)
         pack_let_go(s, t->object);
         return;
     }
-    /* Whoever still reads there reads whole blocks. An upload whose answer was lost may be there all the same: then a
-     * list finds it. */
+    /* Jobs that still read from the buffer read whole blocks. An upload whose answer was lost may have succeeded: a
+     * list finds it then. */
     s->n_failed_put++;
     pack_forget_object(s, t->object);
     o->state = PACK_READY;

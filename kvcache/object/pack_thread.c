@@ -269,7 +269,7 @@ static void table_came(struct pack_store *s, struct pack_task *t)
     give(s, t);
 }
 
-/* After a list of all: what was known and was not in it is gone. */
+/* After a complete list: known objects that the list does not name are gone. */
 static void sweep(struct pack_store *s)
 {
     struct pack_list *l = s->list;

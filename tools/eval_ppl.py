@@ -24,7 +24,7 @@ ROWS_MAX = 512
 
 def held_out_ids(build, folder, n):
     """n documents of a seed that training did not use, as ids; plain texts and conversations in turn."""
-    sys.path.insert(0, HERE)
+    sys.path.insert(0, os.path.join(HERE, "pebble"))
     from pebble_data import Gen
     gen, out = Gen(987654321), []
     while len(out) < n:

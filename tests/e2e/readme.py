@@ -98,15 +98,17 @@ def own_model(sh, python):
 
 
 def forms(sh):
-    """Numbers that the model is free to choose may differ with the instructions of the processor."""
+    """Calls and answers in a form. Numbers that the model is free to choose may differ with the instructions of the processor."""
     def shape(choice):
         for call in choice["message"].get("tool_calls", []):
-            del call["id"]
+            assert len(call.pop("id")) == 29, call
         return re.sub(r"\d+", "N", json.dumps(choice, sort_keys=True))
 
     p = sh.in_background(sh.local(of("First token")[0]), sh.ports[0])
-    asked, shown = of("An answer in a form"), of("An answer in a form", "json")
-    assert len(asked) == len(shown) == 2, (asked, shown)
+    sections = ("Tools", "An answer in a form")
+    asked = [text for section in sections for text in of(section)]
+    shown = [text for section in sections for text in of(section, "json")]
+    assert len(asked) == len(shown) == 3, (asked, shown)
     for ask, want in zip(asked, shown):
         out, err = sh.bash(sh.local(ask))
         want, got = json.loads(want), json.loads(out)["choices"][0]

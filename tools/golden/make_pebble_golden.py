@@ -45,7 +45,7 @@ CHATS = [
     {"messages": user("Tell me a long story about a robot named Ada.")},
     {"messages": user("Write a poem about the sea.")},
     {"messages": user("Give me a JSON object with name Ada and age 36.")},
-    {"messages": user("Repeat after me: na\u00efve caf\u00e9 \u2615 42")},
+    {"messages": user("Repeat after me: the caf\u00e9 \u2615 is old")},
     {"messages": user("My name is Grace.", "Nice to meet you, Grace! How can I help you?", "What is my name?")},
     {"messages": user("What is the weather in Oslo?"), "tools": [WEATHER]},
     {"messages": user("What time is it in Berlin?"), "tools": [WEATHER, TIME]},

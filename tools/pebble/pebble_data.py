@@ -3,7 +3,7 @@
 
 Everything here is written by the project: a table of small facts, a grammar for stories, and phrasings for asking.
 Gen(seed).doc() returns one document, either {"messages": [...], "tools": [...]} or {"text": "..."}.
-The 50 prompts of eval_pebble.py never appear: held_out() refuses them by hash, whatever their case or punctuation.
+The prompts of eval_pebble.py never appear: held_out() refuses them, alone or within a longer request, whatever their case or punctuation.
 
 Over 500 lines: one generator: facts, phrasings and stories, most of it data.
 """
@@ -12,7 +12,8 @@ import json
 import random
 import re
 
-from eval_pebble import PROMPTS
+import pebble_tools
+from eval_pebble import PROMPTS, TOOL_PROMPTS
 
 
 def norm(text):
@@ -24,11 +25,16 @@ def digest(text):
     return hashlib.sha256(norm(text).encode()).hexdigest()[:16]
 
 
-HELD_OUT = {digest(p["prompt"]) for p in PROMPTS}
+HELD_OUT = {digest(p["prompt"]) for p in PROMPTS + TOOL_PROMPTS}
+# Those of three words and more are refused as a part of a longer text, too.
+HELD_OUT_WITHIN = [" " + norm(p["prompt"]) + " " for p in PROMPTS + TOOL_PROMPTS if len(norm(p["prompt"]).split()) > 2]
 
 
 def held_out(text):
-    return digest(text) in HELD_OUT
+    if digest(text) in HELD_OUT:
+        return True
+    said = " " + norm(text) + " "
+    return any(prompt in said for prompt in HELD_OUT_WITHIN)
 
 
 # ---------------------------------------------------------------------------------------------- facts
@@ -237,6 +243,9 @@ SPILL = [
     (["How do I stop the server?", "How can I stop Spillway?", "How do I shut down the server?"],
      "Press Ctrl-C or send SIGTERM, and the server finishes its requests and stops."),
 ]
+# What a system's message says where the answer has to be JSON in a form; {} is its schema.
+FORMS = ["Answer with JSON of this schema: {}", "Answer in JSON. The schema is {}", "Answer with a JSON object of this schema: {}", "Return JSON that follows this schema: {}",
+         "{}", "You answer in JSON alone, in this form: {}"]
 CHAT = [
     (["Hello!", "Hi!", "Hello", "Hi there!", "Hey!", "Hello there!", "Good day!", "Greetings!", "Hello Pebble!", "Hi Pebble!", "hi", "hey"],
      ["Hello! I am Pebble. How can I help you?", "Hello! I am Pebble. What would you like to know?"]),
@@ -507,7 +516,7 @@ class Gen:
             X = a(x)[0].upper() + a(x)[1:]
             if self.r.random() < 0.5:
                 return self.pick([f"What is {a(x)}?", f"What kind of thing is {a(x)}?"]), f"{X} is {a(s)}."
-            d = self.pick(ISA)
+            d = c if self.r.random() < 0.45 else self.pick(ISA)
             if d == c or {c, d} == {"animals", "birds"}:
                 return f"Is {a(x)} {a(s)}?", f"Yes, {a(x)} is {a(s)}."
             return f"Is {a(x)} {a(SING[d])}?", f"No, {a(x)} is {a(s)}."
@@ -752,12 +761,7 @@ class Gen:
                 msgs += [{"role": "user", "content": u}, {"role": "assistant", "content": v}]
                 continue
             i = r.randrange(len(made))
-            for _ in range(20):      # the same schema, a fresh question
-                t, q, args, res, ans = self.tool(kinds[i])
-                if t["function"]["name"] == tools[i]["function"]["name"] and list(t["function"]["parameters"]["properties"]) == list(tools[i]["function"]["parameters"]["properties"]):
-                    break
-            else:
-                t, q, args, res, ans = made[i]
+            q, args, res, ans = self.again(kinds[i], made[i])
             name = tools[i]["function"]["name"]
             calls = [(args, res)]
             if kinds[i] in ("weather", "time") and r.random() < 0.12:
@@ -780,6 +784,85 @@ class Gen:
             msgs += [{"role": "tool", "content": c[1] if isinstance(c[1], str) else json.dumps(c[1])} for c in calls]
             msgs += [{"role": "assistant", "content": ans}]
         return {"tools": tools, "messages": msgs}
+
+    def again(self, kind, made):
+        """A fresh request for a tool that tool() drew before: the same name and parameters."""
+        schema = lambda t: (t["function"]["name"], list(t["function"]["parameters"]["properties"]))
+        for _ in range(40):
+            t, *rest = self.tool(kind)
+            if schema(t) == schema(made[0]):
+                return rest
+        return made[1:]
+
+    # Two tools of these kinds answer the same request, so that no choice between them is right.
+    SAME = [{"calculate", "add"}, {"calculate", "multiply"}]
+
+    def offered(self):
+        """One to five tools as (tool, a function that draws a request for it). Many stand beside one that is easily taken for them."""
+        r = self.r
+        kinds, offers = [], []
+        n = self.pick([1, 1, 2, 2, 2, 2, 3, 3, 4, 5])
+        for _ in range(n):
+            if kinds and r.random() < 0.5:
+                kind = pebble_tools.alike(r, kinds[0])
+            else:
+                kind = self.pick(self.KINDS) if r.random() < 0.25 else pebble_tools.kind_of(r)
+            name = kind if isinstance(kind, str) else kind[0][0]
+            names = [k if isinstance(k, str) else k[0][0] for k in kinds]
+            if name in names or any({name, k} in self.SAME for k in names):
+                continue
+            if isinstance(kind, str):
+                made = self.tool(kind)
+                offer = (made[0], lambda kind=kind, made=made: self.again(kind, made))
+            else:
+                tool, keys = pebble_tools.schema(r, kind)
+                offer = (tool, lambda kind=kind, keys=keys: pebble_tools.ask(r, kind, keys))
+            if all(offer[0]["function"]["name"] != t["function"]["name"] for t, _ in offers):
+                kinds.append(kind)
+                offers.append(offer)
+        r.shuffle(offers)
+        return offers
+
+    def more_tools(self):
+        """A chat with offered() tools: one of them is wanted, two are, or none is; then the answer is that of a chat without tools."""
+        r = self.r
+        offers = self.offered()
+        msgs = []
+        for _ in range(self.pick([1, 1, 2, 2, 3, 4])):
+            if r.random() < 0.16:
+                u, v = self.pick([self.chat, self.chat, self.spill, self.spill, self.capital, self.facts, self.days, self.months, self.listing])()
+                msgs += [{"role": "user", "content": u}, {"role": "assistant", "content": v}]
+                continue
+            wanted = [self.pick(offers) for _ in range(2 if r.random() < 0.08 else 1)]
+            asked = [self.request(draw) for _, draw in wanted]
+            u = " ".join(a[0] for a in asked)
+            k = r.random()
+            if len(asked) == 1 and k < 0.08:
+                u = u[0].lower() + u[1:]
+            elif len(asked) == 1 and k < 0.16:
+                u = u.rstrip(".?")
+            calls = [{"type": "function", "function": {"name": t["function"]["name"], "arguments": a[1]}} for (t, _), a in zip(wanted, asked)]
+            msgs += [{"role": "user", "content": u}, {"role": "assistant", "content": "", "tool_calls": calls}]
+            msgs += [{"role": "tool", "content": a[2] if isinstance(a[2], str) else json.dumps(a[2])} for a in asked]
+            msgs += [{"role": "assistant", "content": " ".join(a[3] for a in asked)}]
+        return {"tools": [t for t, _ in offers], "messages": msgs}
+
+    def form(self):
+        """A request whose answer is a JSON object in the form that the system's message gives: what a tool's arguments would be."""
+        tool, draw = self.pick(self.offered())
+        schema = tool["function"]["parameters"]
+        msgs = [{"role": "system", "content": self.pick(FORMS).replace("{}", json.dumps(schema))}]
+        for _ in range(self.pick([1, 1, 2, 3])):
+            asked = self.request(draw)
+            msgs += [{"role": "user", "content": asked[0]}, {"role": "assistant", "content": json.dumps(asked[1])}]
+        return {"messages": msgs}
+
+    def request(self, draw):
+        """A request that is not held out, by itself and not only as a part of a longer one."""
+        while True:
+            asked = draw()
+            if not held_out(asked[0]):
+                return asked
 
     # ---- dialogues with memory and follow-ups ----
     def followup(self):
@@ -820,7 +903,7 @@ class Gen:
                                                                                f"Here are {NUM[n]} more {c}: {join(xs[n:])}.")]
         return m
 
-    FAM = [("chat", 8), ("spill", 15), ("capital", 12), ("days", 5), ("months", 6), ("count", 9), ("arith", 19), ("listing", 9), ("facts", 14), ("spell", 5),
+    FAM = [("chat", 8), ("spill", 15), ("capital", 12), ("days", 5), ("months", 6), ("count", 9), ("arith", 24), ("listing", 9), ("facts", 14), ("spell", 5),
            ("echo", 8), ("unknown", 7), ("storyq", 9), ("poem", 2), ("jsonq", 12)]
     NOAUG = {"jsonq", "echo", "spell", "storyq"}
 
@@ -878,17 +961,22 @@ class Gen:
             return {"text": " ".join(out) + "\n"}
         if k < 0.08:
             return {"text": "\n".join(f"Q: {u}\nA: {v}" for u, v in [self.exchange() for _ in range(r.randrange(1, 4))]) + "\n"}
-        if k < 0.20:
-            d = self.tools()
+        if k < 0.55:
+            if k < 0.12:
+                d = self.tools()
+            elif k < 0.48:
+                d = self.more_tools()
+            else:
+                return self.form()
             if r.random() < 0.3:
                 d["messages"].insert(0, {"role": "system", "content": self.pick(self.SYS)})
             return d
         msgs = []
-        if k < 0.27:
+        if k < 0.61:
             pairs = self.followup()
             if r.random() < 0.3:
                 pairs += [self.exchange()]
-        elif k < 0.285:
+        elif k < 0.625:
             w = self.pick(WORDS + NAMES)
             msgs = [{"role": "system", "content": f"The secret word is {w}."}]
             pairs = [self.exchange() for _ in range(r.randrange(0, 2))] + [(self.pick(["What is the secret word?", "Tell me the secret word.", "Do you know the secret word?"]), f"The secret word is {w}.")]

@@ -252,6 +252,11 @@ def write(folder, state):
     print("wrote", os.path.getsize(path), "bytes,", sum(v.numel() for v in state.values()), "parameters")
 
 
+def weights(folder):
+    from safetensors.torch import load_file
+    return {k[len("model."):]: v.float() for k, v in load_file(os.path.join(folder, "model.safetensors")).items()}
+
+
 def newest(work):
     return torch.load(os.path.join(work, "last.pt"), map_location="cpu", weights_only=False)
 
@@ -271,6 +276,8 @@ def train(opt):
     os.makedirs(opt.work, exist_ok=True)
     text = Text(opt.folder)
     m = Pebble()
+    if opt.onward:
+        m.load_state_dict(weights(opt.folder))
     mats = [p for n, p in m.named_parameters() if p.ndim == 2 and "embed" not in n]
     rest = [p for n, p in m.named_parameters() if not (p.ndim == 2 and "embed" not in n)]
     muon, adam_lr = Muon(mats, lr=opt.lr, rank=rank, n_rank=n_rank), opt.lr * 0.15
@@ -297,7 +304,7 @@ def train(opt):
         for g in adam.param_groups:
             g["lr"] = adam_lr * k
         long = step % opt.long_every == 0 and step > opt.long_from
-        n_row, n_col = (2, N_CTX) if long else (16, 256)
+        n_row, n_col = (2, N_CTX) if long else (8, 512)
         with torch.autocast("cpu", torch.bfloat16):
             loss = run(*rows.batch(n_row // n_rank, n_col, long))
         loss.backward()
@@ -346,11 +353,9 @@ def save(work, m, muon, adam, step, used):
 
 def verify(folder):
     """Our model and transformers on the same bf16 weights, in float32: the worst difference of a logit."""
-    from safetensors.torch import load_file
     from transformers import AutoModelForCausalLM, AutoTokenizer
-    state = {k[len("model."):]: v.float() for k, v in load_file(os.path.join(folder, "model.safetensors")).items()}
     m = Pebble().eval()
-    m.load_state_dict(state)
+    m.load_state_dict(weights(folder))
     hf = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     tok, text, gen, worst = AutoTokenizer.from_pretrained(folder), Text(folder), Gen(99), 0.0
     for i in range(24):
@@ -385,6 +390,7 @@ def main():
     ap.add_argument("--long-every", type=int, default=12)
     ap.add_argument("--resume", action="store_true")
     ap.add_argument("--fresh", action="store_true", help="with --resume: a new schedule from the old weights")
+    ap.add_argument("--onward", action="store_true", help="begin with the folder's weights instead of random ones")
     ap.add_argument("--compile", type=int, default=1)
     opt = ap.parse_args()
     if opt.what == "prepare":

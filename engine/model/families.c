@@ -46,6 +46,14 @@ static const struct model_defaults def_qwen3_moe = { .n_kv_head = 4,
                                                      .bos_id = UINT32_MAX,
                                                      .eos_id = UINT32_MAX };
 
+static const struct model_defaults def_seed_oss = {
+    .n_kv_head = 8, .head_dim = 128, .context = 524288, .rms_eps = 1e-6f, .rope_theta = 1e4, .bos_id = 0, .eos_id = 2
+};
+
+static const struct model_bias_keys bias_seed_oss = {
+    .qkv = "attention_bias", .qkv_default = true, .o = "attention_out_bias", .mlp = "mlp_bias"
+};
+
 /* A new family: one row here, its names in names.c, a golden checkpoint in tools/golden/make_golden.py. */
 static const struct model_family families[] = {
     { "LlamaForCausalLM", "llama", NORM_RMS, MIX_GQA, FFN_GLU, .bias_keys = true, .def = &def_llama,
@@ -60,6 +68,8 @@ static const struct model_family families[] = {
       .def = &def_mixtral, .names = &names_mixtral },
     { "Qwen3MoeForCausalLM", "qwen3_moe", NORM_RMS, MIX_GQA, FFN_MOE, .qk_norm = true, .bias_keys = true,
       .window = true, .window_gate = true, .def = &def_qwen3_moe, .names = &names_qwen_moe },
+    { "SeedOssForCausalLM", "seed_oss", NORM_RMS, MIX_GQA, FFN_GLU, .bias = &bias_seed_oss, .def = &def_seed_oss,
+      .names = &names_llama },
 };
 enum { N_FAMILY = sizeof families / sizeof *families };
 

@@ -41,7 +41,7 @@ static void hf_family(struct hf *c)
                 c->file, c->spec->family->arch);
         return;
     }
-    char        list[512];
+    char        list[1024];
     const char *remote = code ? " (auto_map names code that comes with the checkpoint, which is never run)" : "";
     if (arch)
         hf_fail(c, "architectures[0] is \"%.80s\"%s, supported are %s", arch, remote,
@@ -172,13 +172,13 @@ static void hf_window(struct hf *c)
 /* ---------------------------------------------------------------- the rest */
 
 /* The flag of a wrapper is about its own head, so it goes before that of its text part. Where neither is there most
- * wrappers of transformers are tied; a head that the checkpoint has beside that is compared with the embedding anyhow
- * (peek.c). */
+ * wrappers of transformers are tied, and so are some families; a head that the checkpoint has beside that is compared
+ * with the embedding anyhow (peek.c). */
 static void hf_tied(struct hf *c)
 {
     const json_t *v = hf_value(c->top, "tie_word_embeddings");
     if (!v) v = hf_value(c->text, "tie_word_embeddings");
-    c->spec->tied = hf_flag(c, v, "tie_word_embeddings", c->spec->wrapper);
+    c->spec->tied = hf_flag(c, v, "tie_word_embeddings", c->spec->wrapper || c->spec->family->def->tied);
 }
 
 /* The names of transformers (ACT2FN): several are one function, written in other ways. */
@@ -213,16 +213,31 @@ static void hf_act(struct hf *c)
         hf_show(v).text);
 }
 
+/* A flag whose key a family may not have: then it is false. */
+static bool hf_family_flag(struct hf *c, const char *key, bool absent)
+{
+    return key && hf_flag(c, hf_value(c->text, key), key, absent);
+}
+
+static void hf_biases(struct hf *c)
+{
+    static const struct model_bias_keys usual = { .qkv = "attention_bias", .o = "attention_bias", .mlp = "mlp_bias" };
+    static const struct model_bias_keys none = { .qkv = NULL };
+    const struct model_family          *f = c->spec->family;
+    const struct model_bias_keys       *k = f->bias_keys ? &usual : &none;
+    if (f->bias) k = f->bias;
+    c->spec->qkv_bias = f->qkv_bias || hf_family_flag(c, k->qkv, k->qkv_default);
+    c->spec->o_bias = hf_family_flag(c, k->o, false);
+    c->spec->mlp_bias = hf_family_flag(c, k->mlp, false);
+}
+
 static void hf_flags(struct hf *c)
 {
     struct model_spec *s = c->spec;
     const json_t      *v;
     hf_act(c);
 
-    bool keys = s->family->bias_keys;
-    s->qkv_bias = s->o_bias = keys && hf_flag(c, hf_value(c->text, "attention_bias"), "attention_bias", false);
-    s->mlp_bias = keys && hf_flag(c, hf_value(c->text, "mlp_bias"), "mlp_bias", false);
-    s->qkv_bias |= s->family->qkv_bias;
+    hf_biases(c);
     hf_tied(c);
 
     v = hf_value_or_top(c, "torch_dtype");

@@ -27,6 +27,13 @@ struct model_defaults {
     double   rope_theta;
     uint32_t bos_id, eos_id; /* UINT32_MAX: none */
     bool     norm_topk;
+    bool     tied; /* tie_word_embeddings */
+};
+
+/* The keys of config.json that say where biases are. NULL: no key, no such bias. */
+struct model_bias_keys {
+    const char *qkv, *o, *mlp;
+    bool        qkv_default; /* value of an absent key qkv; the others are false then */
 };
 
 /* One row per architecture (families.c): data, no code. */
@@ -37,13 +44,14 @@ struct model_family {
     enum model_mix  mix;
     enum model_ffn  ffn;
     bool            qkv_bias, qk_norm;
-    bool            bias_keys;     /* honours attention_bias and mlp_bias                                      */
-    bool            window;        /* honours sliding_window                                                   */
-    bool            window_gate;   /* ... only with use_sliding_window                                         */
-    bool            window_layers; /* ... without layer_types: from layer max_window_layers on, else everywhere */
-    bool            norm_topk;     /* renormalises the chosen experts whatever the config says                 */
-    const struct model_defaults *def;
-    const struct model_names    *names;
+    bool            bias_keys;          /* honours attention_bias and mlp_bias                                      */
+    bool            window;             /* honours sliding_window                                                   */
+    bool            window_gate;        /* ... only with use_sliding_window                                         */
+    bool            window_layers;      /* ... without layer_types: from layer max_window_layers on, else everywhere */
+    bool            norm_topk;          /* renormalises the chosen experts whatever the config says                 */
+    const struct model_bias_keys *bias; /* honours these keys of biases instead of bias_keys */
+    const struct model_defaults  *def;
+    const struct model_names     *names;
 };
 
 /* How the checkpoint stores linear matrices as codes (hf_quant.c); layer_codes says which of them are codes. */

@@ -5,7 +5,8 @@ static const char *const names[] = { "llama3",          "llama2",        "llama-
                                      "llama-bias",      "llama-dynamic", "llama-untied", "llama-gelu",
                                      "mistral-gelu",    "qwen3-relu",    "mixtral-gelu", "llama-partial",
                                      "mistral-partial", "qwen3-partial", "mistral",      "qwen2",
-                                     "qwen3",           "mixtral",       "qwen3-moe",    "qwen3-moe-raw" };
+                                     "qwen3",           "mixtral",       "qwen3-moe",    "qwen3-moe-raw",
+                                     "seed-oss",        "seed-oss-out" };
 
 /* max |a - b| over all recorded rows, relative to the largest recorded logit */
 static double logits_error(const struct gold *g, struct gold_run *r)

@@ -23,6 +23,7 @@ from safetensors.torch import load_file, save_file
 from transformers import (
     LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM,
     Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM,
+    SeedOssConfig, SeedOssForCausalLM,
 )
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
@@ -36,8 +37,8 @@ LLAMA3 = dict(rope_type="llama3", rope_theta=10000.0, factor=8.0, low_freq_facto
 YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=64)
 
 SMALL = dict(hidden_size=32, intermediate_size=48)
-# Keys of config.json as published checkpoints have them, where the configuration that made the logits writes other ones.
-PATCHES = {"llama-untied": dict(tie_word_embeddings=True)}
+# Keys of config.json as published checkpoints have them, where the configuration that made the logits writes other ones ("drop": none).
+PATCHES = {"llama-untied": dict(tie_word_embeddings=True), "seed-oss": dict(attention_bias="drop")}
 
 # name: (config class, model class, config, dtype of the file, "v4" keys, shards)
 MODELS = {
@@ -71,6 +72,9 @@ MODELS = {
                   decoder_sparse_step=2), torch.bfloat16, False, 1),
     "qwen3-moe-raw": (Qwen3MoeConfig, Qwen3MoeForCausalLM, dict(num_experts=8, num_experts_per_tok=3, moe_intermediate_size=32, norm_topk_prob=False,
                       mlp_only_layers=[0], num_hidden_layers=2), torch.bfloat16, True, 2),
+    # attention_bias is left out of the file and means q, k and v alone
+    "seed-oss": (SeedOssConfig, SeedOssForCausalLM, dict(attention_bias=True, attention_out_bias=False, mlp_bias=True), torch.bfloat16, False, 1),
+    "seed-oss-out": (SeedOssConfig, SeedOssForCausalLM, dict(SMALL, attention_bias=False, attention_out_bias=True), torch.bfloat16, True, 1),
 }
 
 
@@ -145,6 +149,7 @@ def save(model, path, dtype, v4, shards):
         c = json.load(f)
     c["dtype"] = str(dtype).removeprefix("torch.")
     c.update(PATCHES.get(os.path.basename(path), {}))
+    c = {key: value for key, value in c.items() if value != "drop"}
     with open(os.path.join(path, "config.json"), "w") as f:
         json.dump(config_v4(c) if v4 else c, f, indent=1, sort_keys=True)
         f.write("\n")

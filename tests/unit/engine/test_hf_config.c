@@ -102,6 +102,37 @@ static void absent_keys_mean_what_each_family_of_transformers_means(void **state
     assert_int_equal(s.head_dim, 16);
     assert_false(s.norm_topk);
     model_spec_free(&s);
+
+    load("SeedOssForCausalLM", "{}", &s);
+    assert_int_equal(s.head_dim, 128);
+    assert_int_equal(s.context, 524288);
+    assert_true(s.qkv_bias);
+    assert_false(s.o_bias || s.mlp_bias || s.tied);
+    assert_int_equal(s.bos_id, 0);
+    model_spec_free(&s);
+}
+
+static void each_family_has_its_own_keys_of_biases(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *arch, *over;
+        bool        qkv, o, mlp;
+    } cases[] = {
+        { "LlamaForCausalLM", "{\"attention_bias\": true}", true, true, false },
+        { "LlamaForCausalLM", "{\"attention_out_bias\": true, \"use_bias\": true}", false, false, false },
+        { "Qwen2ForCausalLM", "{\"attention_bias\": false}", true, false, false },
+        { "SeedOssForCausalLM", "{\"attention_bias\": false, \"attention_out_bias\": true}", false, true, false },
+        { "SeedOssForCausalLM", "{\"mlp_bias\": true}", true, false, true },
+    };
+    for (size_t i = 0; i < ARRAY_N(cases); i++) {
+        struct model_spec s;
+        load(cases[i].arch, cases[i].over, &s);
+        if (s.qkv_bias != cases[i].qkv || s.o_bias != cases[i].o || s.mlp_bias != cases[i].mlp)
+            fail_msg("%s %s: biases %d %d %d", cases[i].arch, cases[i].over, s.qkv_bias, s.o_bias, s.mlp_bias);
+        model_spec_free(&s);
+    }
+    refused("SeedOssForCausalLM", "{\"attention_out_bias\": 1}", "attention_out_bias is 1, must be true or false");
 }
 
 static void both_generations_of_keys_are_read(void **state)
@@ -522,6 +553,7 @@ int main(void)
     log_init(LOG_LEVEL_ERROR, open("/dev/null", O_WRONLY | O_CLOEXEC), false);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(absent_keys_mean_what_each_family_of_transformers_means),
+        cmocka_unit_test(each_family_has_its_own_keys_of_biases),
         cmocka_unit_test(both_generations_of_keys_are_read),
         cmocka_unit_test(the_context_follows_from_the_rope_scaling),
         cmocka_unit_test(sliding_layers_follow_the_rule_of_the_family),

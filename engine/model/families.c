@@ -50,6 +50,15 @@ static const struct model_defaults def_seed_oss = {
     .n_kv_head = 8, .head_dim = 128, .context = 524288, .rms_eps = 1e-6f, .rope_theta = 1e4, .bos_id = 0, .eos_id = 2
 };
 
+static const struct model_defaults def_qwen3_vl = { .n_kv_head = 32,
+                                                    .head_dim = 128,
+                                                    .context = 128000,
+                                                    .rms_eps = 1e-6f,
+                                                    .rope_theta = 5e5,
+                                                    .bos_id = UINT32_MAX,
+                                                    .eos_id = UINT32_MAX };
+
+static const struct model_bias_keys bias_attention = { .qkv = "attention_bias", .o = "attention_bias" };
 static const struct model_bias_keys bias_seed_oss = {
     .qkv = "attention_bias", .qkv_default = true, .o = "attention_out_bias", .mlp = "mlp_bias"
 };
@@ -70,6 +79,8 @@ static const struct model_family families[] = {
       .window = true, .window_gate = true, .def = &def_qwen3_moe, .names = &names_qwen_moe },
     { "SeedOssForCausalLM", "seed_oss", NORM_RMS, MIX_GQA, FFN_GLU, .bias = &bias_seed_oss, .def = &def_seed_oss,
       .names = &names_llama },
+    { "Qwen3VLForConditionalGeneration", "qwen3_vl_text", NORM_RMS, MIX_GQA, FFN_GLU, .qk_norm = true,
+      .bias = &bias_attention, .wrapper = true, .mrope = true, .def = &def_qwen3_vl, .names = &names_llama },
 };
 enum { N_FAMILY = sizeof families / sizeof *families };
 

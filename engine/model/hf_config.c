@@ -32,6 +32,14 @@ static void hf_family(struct hf *c)
         c->spec->family = model_family_find(inner, inner ? NULL : hf_str(text, "model_type"));
         c->spec->wrapper = c->spec->family != NULL;
         if (c->spec->wrapper) c->text = text;
+    } else if (c->spec->family && c->spec->family->wrapper && arch) {
+        c->spec->wrapper = true;
+        c->text = text;
+        if (!json_is_object(text)) {
+            hf_fail(c, "text_config is %s, must be an object: architectures[0] is \"%.80s\"", hf_show(text).text, arch);
+            c->spec->wrapper = false;
+            c->text = c->top;
+        }
     }
     const json_t *code = hf_value(c->top, "auto_map");
     if (c->spec->family) {

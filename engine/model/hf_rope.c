@@ -135,7 +135,7 @@ void hf_rope(struct hf *c)
     struct model_spec       *s = c->spec;
     const json_t            *rp = hf_rope_object(c);
     for (size_t i = 0; rp && i < sizeof refused / sizeof *refused; i++)
-        if (hf_value(rp, refused[i]))
+        if (hf_value(rp, refused[i]) && !(s->family->mrope && !strcmp(refused[i], "mrope_section")))
             hf_fail(c, "%s of the RoPE parameters is %s, which is not supported", refused[i],
                     hf_show(hf_value(rp, refused[i])).text);
     for (size_t i = 0; i < sizeof interleaved / sizeof *interleaved; i++)

@@ -49,6 +49,8 @@ struct model_family {
     bool            window_gate;        /* ... only with use_sliding_window                                         */
     bool            window_layers;      /* ... without layer_types: from layer max_window_layers on, else everywhere */
     bool            norm_topk;          /* renormalises the chosen experts whatever the config says                 */
+    bool            wrapper;            /* arch is a larger model, of which this row serves text_config */
+    bool            mrope;              /* positions of several axes (mrope_section), which are equal in text */
     const struct model_bias_keys *bias; /* honours these keys of biases instead of bias_keys */
     const struct model_defaults  *def;
     const struct model_names     *names;

@@ -23,7 +23,7 @@ from safetensors.torch import load_file, save_file
 from transformers import (
     LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM,
     Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM,
-    SeedOssConfig, SeedOssForCausalLM,
+    Qwen3VLConfig, Qwen3VLForConditionalGeneration, SeedOssConfig, SeedOssForCausalLM,
 )
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
@@ -39,6 +39,13 @@ YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_posit
 SMALL = dict(hidden_size=32, intermediate_size=48)
 # Keys of config.json as published checkpoints have them, where the configuration that made the logits writes other ones ("drop": none).
 PATCHES = {"llama-untied": dict(tie_word_embeddings=True), "seed-oss": dict(attention_bias="drop")}
+
+
+def qwen3_vl_config(tie_word_embeddings, **text):
+    vision = dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=2, patch_size=4, out_hidden_size=text["hidden_size"], num_position_embeddings=4,
+                  deepstack_visual_indexes=[0])
+    return Qwen3VLConfig(text_config=text, vision_config=vision, tie_word_embeddings=tie_word_embeddings)
+
 
 # name: (config class, model class, config, dtype of the file, "v4" keys, shards)
 MODELS = {
@@ -75,6 +82,11 @@ MODELS = {
     # attention_bias is left out of the file and means q, k and v alone
     "seed-oss": (SeedOssConfig, SeedOssForCausalLM, dict(attention_bias=True, attention_out_bias=False, mlp_bias=True), torch.bfloat16, False, 1),
     "seed-oss-out": (SeedOssConfig, SeedOssForCausalLM, dict(SMALL, attention_bias=False, attention_out_bias=True), torch.bfloat16, True, 1),
+    # a wrapper: its vision tower lies in the file too
+    "qwen3-vl": (qwen3_vl_config, Qwen3VLForConditionalGeneration, dict(tie_word_embeddings=False, rope_parameters=dict(rope_type="default",
+                 rope_theta=5000000.0, mrope_section=[3, 3, 2], mrope_interleaved=True)), torch.bfloat16, False, 1),
+    "qwen3-vl-tied": (qwen3_vl_config, Qwen3VLForConditionalGeneration, dict(SMALL, tie_word_embeddings=True, attention_bias=True,
+                      rope_parameters=dict(rope_type="default", rope_theta=10000.0, mrope_section=[4, 2, 2])), torch.bfloat16, False, 1),
 }
 
 
@@ -85,7 +97,7 @@ def fill(model, seed, dtype):
     with torch.no_grad():
         for name, p in model.named_parameters():
             r = torch.randn(p.shape, generator=g)
-            if name == "model.norm.weight":
+            if name in ("model.norm.weight", "model.language_model.norm.weight"):
                 r = (3.0 if tied else 1.0) * (1 + 0.2 * r)
             elif name.endswith("norm.weight") or "layernorm" in name:
                 r = 1 + 0.2 * r

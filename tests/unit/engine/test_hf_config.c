@@ -422,6 +422,31 @@ static void the_text_part_of_a_wrapper_is_read(void **state)
     model_spec_free(&s);
 }
 
+#define VL_TEXT                                                                                                      \
+    "{\"model_type\": \"qwen3_vl_text\", \"hidden_size\": 128, \"num_hidden_layers\": 2, \"intermediate_size\": 32," \
+    "\"num_attention_heads\": 32, \"vocab_size\": 10, \"rope_scaling\": {\"rope_type\": \"default\", \"mrope_section\": [24, 20, 20]}}"
+static void a_row_may_be_the_text_part_of_one_wrapper(void **state)
+{
+    (void)state;
+    struct model_spec s;
+    load("Qwen3VLForConditionalGeneration", "{\"text_config\": " VL_TEXT "}", &s);
+    assert_true(s.wrapper);
+    assert_int_equal(s.hidden, 128);
+    assert_int_equal(s.head_dim, 128);
+    assert_int_equal(s.n_kv_head, 32);
+    assert_int_equal(s.context, 128000);
+    assert_true(s.rope_theta == 5e5);
+    model_spec_free(&s);
+    load("SomeOtherWrapper", "{\"text_config\": " VL_TEXT "}", &s); /* found by model_type */
+    assert_true(s.wrapper);
+    assert_string_equal(s.family->model_type, "qwen3_vl_text");
+    model_spec_free(&s);
+    refused("Qwen3VLForConditionalGeneration", "{}", "text_config is missing, must be an object");
+    refused("Qwen3VLForConditionalGeneration", "{\"text_config\": 3}", "text_config is 3, must be an object");
+    refused("Qwen3ForCausalLM", "{\"rope_scaling\": {\"rope_type\": \"default\", \"mrope_section\": [1, 2, 3]}}",
+            "mrope_section");
+}
+
 /* As LlavaForConditionalGeneration and its kind: the head is the wrapper's, so is the flag. */
 static void the_flag_of_a_wrapper_goes_before_that_of_its_text_part(void **state)
 {
@@ -562,6 +587,7 @@ int main(void)
         cmocka_unit_test(an_unsupported_value_in_config_json_is_refused_by_name),
         cmocka_unit_test(the_error_for_an_unknown_architecture_lists_the_supported_ones),
         cmocka_unit_test(the_text_part_of_a_wrapper_is_read),
+        cmocka_unit_test(a_row_may_be_the_text_part_of_one_wrapper),
         cmocka_unit_test(the_flag_of_a_wrapper_goes_before_that_of_its_text_part),
         cmocka_unit_test(whole_heads_rotate_whatever_the_factor),
         cmocka_unit_test(generation_config_adds_stop_ids_and_defaults),

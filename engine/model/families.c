@@ -58,6 +58,14 @@ static const struct model_defaults def_qwen3_vl = { .n_kv_head = 32,
                                                     .bos_id = UINT32_MAX,
                                                     .eos_id = UINT32_MAX };
 
+static const struct model_defaults def_smollm3 = { .n_kv_head = 4,
+                                                   .context = 32768,
+                                                   .rms_eps = 1e-6f,
+                                                   .rope_theta = 2e6,
+                                                   .bos_id = 128000,
+                                                   .eos_id = 128001,
+                                                   .tied = true };
+
 static const struct model_bias_keys bias_attention = { .qkv = "attention_bias", .o = "attention_bias" };
 static const struct model_bias_keys bias_seed_oss = {
     .qkv = "attention_bias", .qkv_default = true, .o = "attention_out_bias", .mlp = "mlp_bias"
@@ -81,6 +89,8 @@ static const struct model_family families[] = {
       .names = &names_llama },
     { "Qwen3VLForConditionalGeneration", "qwen3_vl_text", NORM_RMS, MIX_GQA, FFN_GLU, .qk_norm = true,
       .bias = &bias_attention, .wrapper = true, .mrope = true, .def = &def_qwen3_vl, .names = &names_llama },
+    { "SmolLM3ForCausalLM", "smollm3", NORM_RMS, MIX_GQA, FFN_GLU, .bias_keys = true, .window = true,
+      .window_gate = true, .window_nope = true, .nope = true, .def = &def_smollm3, .names = &names_llama },
 };
 enum { N_FAMILY = sizeof families / sizeof *families };
 

@@ -131,6 +131,31 @@ static void hf_moe(struct hf *c)
     }
 }
 
+/* ---------------------------------------------------------------- layers without rotation */
+
+/* no_rope_layers says it the other way round from its name: 1 is a layer that rotates. */
+static void hf_nope(struct hf *c)
+{
+    struct model_spec *s = c->spec;
+    const json_t      *list = hf_value(c->text, "no_rope_layers");
+    if (!s->family->nope) return;
+    if (list && (!json_is_array(list) || json_array_size(list) < s->n_layer)) {
+        hf_fail(c, "no_rope_layers must be a list of num_hidden_layers, %u, numbers 0 or 1", s->n_layer);
+        return;
+    }
+    uint32_t interval = hf_size(c, "no_rope_layer_interval", 1, LAYERS_MAX, 4);
+    if (!(s->layer_nope = calloc(s->n_layer, 1))) {
+        c->st = ST_NOMEM;
+        return;
+    }
+    for (uint32_t l = 0; l < s->n_layer && !c->st; l++) {
+        const json_t *v = json_array_get(list, l);
+        s->layer_nope[l] = v ? json_integer_value(v) == 0 : (l + 1) % interval == 0;
+        if (v && (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > 1))
+            hf_fail(c, "no_rope_layers[%u] is %s, must be 0 (does not rotate) or 1 (rotates)", l, hf_show(v).text);
+    }
+}
+
 /* ---------------------------------------------------------------- sliding window */
 
 static void hf_layer_type(struct hf *c, uint32_t l, const json_t *v)
@@ -173,7 +198,7 @@ static void hf_window(struct hf *c)
     } else if (s->window) {
         uint32_t first =
             f->window_layers ? hf_size(c, "max_window_layers", 0, LAYERS_MAX, f->def->max_window_layers) : 0;
-        for (uint32_t l = first; l < s->n_layer; l++) s->layer_windowed[l] = 1;
+        for (uint32_t l = first; l < s->n_layer; l++) s->layer_windowed[l] = !f->window_nope || s->layer_nope[l];
     }
 }
 
@@ -343,7 +368,7 @@ enum status model_spec_load(const struct source *src, struct model_spec *spec_ou
     if (src->dir && folder_has_adapter(src->dir))
         LOG_WARN("model: %s holds adapter_config.json beside the model; adapters are not applied", src->dir);
     c.top = top;
-    static void (*const steps[])(struct hf *) = { hf_family, hf_sizes, hf_moe,   hf_window,
+    static void (*const steps[])(struct hf *) = { hf_family, hf_sizes, hf_moe,   hf_nope,     hf_window,
                                                   hf_rope,   hf_flags, hf_quant, hf_token_ids };
     for (size_t i = 0; i < sizeof steps / sizeof *steps && !c.st; i++) steps[i](&c);
     if (!c.st) {
@@ -365,8 +390,9 @@ enum status model_spec_load(const struct source *src, struct model_spec *spec_ou
 void model_spec_free(struct model_spec *spec)
 {
     free(spec->layer_windowed);
+    free(spec->layer_nope);
     free(spec->layer_moe);
     free(spec->layer_codes);
-    spec->layer_windowed = spec->layer_moe = NULL;
+    spec->layer_windowed = spec->layer_nope = spec->layer_moe = NULL;
     spec->layer_codes = NULL;
 }

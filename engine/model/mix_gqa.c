@@ -48,6 +48,7 @@ void mix_gqa_place(struct place *p, struct layer *layer, uint32_t l)
         place_elements(p, layer->gqa.k_norm, 0, SLOT_K_NORM, l, 0, hd);
     }
     layer->gqa.window = gqa_window(s, l);
+    layer->gqa.nope = s->layer_nope && s->layer_nope[l];
 }
 
 void mix_gqa(struct model *m, const struct dev_batch *b, uint32_t l, const struct kept_rows *keep)
@@ -58,7 +59,7 @@ void mix_gqa(struct model *m, const struct dev_batch *b, uint32_t l, const struc
                                   .q_norm = y->gqa.q_norm,
                                   .k_norm = y->gqa.k_norm,
                                   .eps = m->eps,
-                                  .inv_freq = m->inv_freq,
+                                  .inv_freq = y->gqa.nope ? NULL : m->inv_freq,
                                   .rope_scale = m->rope_scale,
                                   .n_head = m->n_head,
                                   .n_kv_head = m->n_kv_head,

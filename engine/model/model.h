@@ -44,13 +44,15 @@ struct model_family {
     enum model_mix  mix;
     enum model_ffn  ffn;
     bool            qkv_bias, qk_norm;
-    bool            bias_keys;          /* honours attention_bias and mlp_bias                                      */
-    bool            window;             /* honours sliding_window                                                   */
-    bool            window_gate;        /* ... only with use_sliding_window                                         */
-    bool            window_layers;      /* ... without layer_types: from layer max_window_layers on, else everywhere */
-    bool            norm_topk;          /* renormalises the chosen experts whatever the config says                 */
-    bool            wrapper;            /* arch is a larger model, of which this row serves text_config */
-    bool            mrope;              /* positions of several axes (mrope_section), which are equal in text */
+    bool            bias_keys;     /* honours attention_bias and mlp_bias                                      */
+    bool            window;        /* honours sliding_window                                                   */
+    bool            window_gate;   /* ... only with use_sliding_window                                         */
+    bool            window_layers; /* ... without layer_types: from layer max_window_layers on, else everywhere */
+    bool            norm_topk;     /* renormalises the chosen experts whatever the config says                 */
+    bool            nope;          /* honours no_rope_layers and no_rope_layer_interval: layers that do not rotate */
+    bool            window_nope;   /* the window, without layer_types, is of the layers that do not rotate */
+    bool            wrapper;       /* arch is a larger model, of which this row serves text_config */
+    bool            mrope;         /* positions of several axes (mrope_section), which are equal in text */
     const struct model_bias_keys *bias; /* honours these keys of biases instead of bias_keys */
     const struct model_defaults  *def;
     const struct model_names     *names;
@@ -88,6 +90,7 @@ struct model_spec {
     uint32_t                  rot;            /* dimensions that rotate           */
     uint32_t                  window;         /* 0: none                          */
     unsigned char            *layer_windowed; /* [n_layer] 1: sliding window; NULL: all layers if window > 0 */
+    unsigned char            *layer_nope;     /* [n_layer] 1: q and k do not rotate; NULL: all do */
     bool                      tied, qkv_bias, o_bias, mlp_bias;
     uint32_t                  n_expert, top_k_expert, moe_inter;
     unsigned char            *layer_moe; /* [n_layer] 1: MoE ffn; NULL: by the family */

@@ -23,6 +23,7 @@ struct layer {
             *k_norm;                   /* or NULL; o_bias on rank 0 only, so that the sum contains it once */
         uint32_t *qkv_order, *o_order; /* [k] the input at each place of the matrix; NULL: in their own order */
         uint32_t  window;
+        bool      nope; /* q and k do not rotate */
     } gqa;
     struct {
         struct dev_weight gate_up, down; /* [2 inter, hidden]: gate rows, then up rows; [hidden, inter] */

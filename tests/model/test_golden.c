@@ -6,7 +6,8 @@ static const char *const names[] = { "llama3",          "llama2",        "llama-
                                      "mistral-gelu",    "qwen3-relu",    "mixtral-gelu", "llama-partial",
                                      "mistral-partial", "qwen3-partial", "mistral",      "qwen2",
                                      "qwen3",           "mixtral",       "qwen3-moe",    "qwen3-moe-raw",
-                                     "seed-oss",        "seed-oss-out",  "qwen3-vl",     "qwen3-vl-tied" };
+                                     "seed-oss",        "seed-oss-out",  "qwen3-vl",     "qwen3-vl-tied",
+                                     "smollm3",         "smollm3-window" };
 
 /* max |a - b| over all recorded rows, relative to the largest recorded logit */
 static double logits_error(const struct gold *g, struct gold_run *r)

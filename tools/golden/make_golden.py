@@ -24,6 +24,7 @@ from transformers import (
     LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM,
     Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM,
     Qwen3VLConfig, Qwen3VLForConditionalGeneration, SeedOssConfig, SeedOssForCausalLM,
+    SmolLM3Config, SmolLM3ForCausalLM,
 )
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
@@ -38,7 +39,9 @@ YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_posit
 
 SMALL = dict(hidden_size=32, intermediate_size=48)
 # Keys of config.json as published checkpoints have them, where the configuration that made the logits writes other ones ("drop": none).
-PATCHES = {"llama-untied": dict(tie_word_embeddings=True), "seed-oss": dict(attention_bias="drop")}
+PATCHES = {"llama-untied": dict(tie_word_embeddings=True), "seed-oss": dict(attention_bias="drop"),
+           "smollm3": dict(no_rope_layers="drop", layer_types="drop", tie_word_embeddings="drop"),
+           "smollm3-window": dict(layer_types="drop")}
 
 
 def qwen3_vl_config(tie_word_embeddings, **text):
@@ -82,6 +85,10 @@ MODELS = {
     # attention_bias is left out of the file and means q, k and v alone
     "seed-oss": (SeedOssConfig, SeedOssForCausalLM, dict(attention_bias=True, attention_out_bias=False, mlp_bias=True), torch.bfloat16, False, 1),
     "seed-oss-out": (SeedOssConfig, SeedOssForCausalLM, dict(SMALL, attention_bias=False, attention_out_bias=True), torch.bfloat16, True, 1),
+    # every second layer does not rotate, the file has no list; the tied head is a default; with a list and a window
+    "smollm3": (SmolLM3Config, SmolLM3ForCausalLM, dict(hidden_size=64, head_dim="drop", no_rope_layer_interval=2, tie_word_embeddings=True), torch.bfloat16, False, 1),
+    "smollm3-window": (SmolLM3Config, SmolLM3ForCausalLM, dict(SMALL, num_hidden_layers=3, tie_word_embeddings=False, attention_bias=True,
+                       mlp_bias=True, no_rope_layers=[0, 1, 0], use_sliding_window=True, sliding_window=16), torch.bfloat16, False, 1),
     # a wrapper: its vision tower lies in the file too
     "qwen3-vl": (qwen3_vl_config, Qwen3VLForConditionalGeneration, dict(tie_word_embeddings=False, rope_parameters=dict(rope_type="default",
                  rope_theta=5000000.0, mrope_section=[3, 3, 2], mrope_interleaved=True)), torch.bfloat16, False, 1),

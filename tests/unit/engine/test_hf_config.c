@@ -241,6 +241,41 @@ static void sliding_layers_follow_the_rule_of_the_family(void **state)
     refused("LlamaForCausalLM", "{\"layer_types\": [\"full_attention\"]}", "layer_types");
 }
 
+static void layers_without_rotation_are_those_of_the_list_or_of_the_interval(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *over;
+        unsigned    nope, windowed; /* bit l */
+    } cases[] = {
+        { "{}", 8, 0 },
+        { "{\"no_rope_layer_interval\": 2}", 10, 0 },
+        { "{\"no_rope_layers\": [0, 1, 1, 0, 1]}", 9, 0 },
+        { "{\"no_rope_layers\": [1, 1, 1, 1], \"no_rope_layer_interval\": 2}", 0, 0 },
+        { "{\"sliding_window\": 16}", 8, 0 },
+        { "{\"sliding_window\": 16, \"use_sliding_window\": true}", 8, 8 },
+        { "{\"sliding_window\": 16, \"use_sliding_window\": true, \"layer_types\": [\"sliding_attention\", \"full_attention\","
+          "\"full_attention\", \"full_attention\"]}",
+          8, 1 },
+    };
+    for (size_t i = 0; i < ARRAY_N(cases); i++) {
+        struct model_spec s;
+        load("SmolLM3ForCausalLM", cases[i].over, &s);
+        assert_true(s.tied);
+        for (unsigned l = 0; l < 4; l++) {
+            assert_int_equal(s.layer_nope[l], cases[i].nope >> l & 1);
+            assert_int_equal(s.layer_windowed[l], cases[i].windowed >> l & 1);
+        }
+        model_spec_free(&s);
+    }
+    refused("SmolLM3ForCausalLM", "{\"no_rope_layers\": [1, 1]}",
+            "no_rope_layers must be a list of num_hidden_layers, 4");
+    refused("SmolLM3ForCausalLM", "{\"no_rope_layers\": 1}", "no_rope_layers must be a list");
+    refused("SmolLM3ForCausalLM", "{\"no_rope_layers\": [1, 2, 1, 1]}", "no_rope_layers[1] is 2");
+    refused("SmolLM3ForCausalLM", "{\"no_rope_layers\": [1, true, 1, 1]}", "no_rope_layers[1] is true");
+    refused("SmolLM3ForCausalLM", "{\"no_rope_layer_interval\": 0}", "no_rope_layer_interval is 0");
+}
+
 static void moe_layers_follow_the_rule_of_the_family(void **state)
 {
     (void)state;
@@ -582,6 +617,7 @@ int main(void)
         cmocka_unit_test(both_generations_of_keys_are_read),
         cmocka_unit_test(the_context_follows_from_the_rope_scaling),
         cmocka_unit_test(sliding_layers_follow_the_rule_of_the_family),
+        cmocka_unit_test(layers_without_rotation_are_those_of_the_list_or_of_the_interval),
         cmocka_unit_test(moe_layers_follow_the_rule_of_the_family),
         cmocka_unit_test(sizes_that_cannot_be_are_refused_by_name),
         cmocka_unit_test(an_unsupported_value_in_config_json_is_refused_by_name),

@@ -108,7 +108,9 @@ struct op_qkv {       /* qk-norm (optional), RoPE, KV append: one pass over the 
     const float *inv_freq;   /* [rot / 2]; NULL with ROPE_NONE                                                   */
     float        rope_scale; /* multiplies cos and sin (yarn attention factor), else 1                          */
     uint32_t     n_head, n_kv_head, head_dim, rot; /* rot <= head_dim: partial rotary                            */
-    uint32_t     layer; /* of the KV pool                                                                    */
+    uint32_t     layer;  /* of the KV pool                                                                    */
+    float        q_beta; /* after the rotation, q *= 1 + q_beta * ln(1 + floor(pos / q_period)); 0: not          */
+    uint32_t     q_period;
 };
 struct op_attn {     /* paged GQA attention, causal, ragged: prefill chunks and decode rows in one call    */
     void       *out; /* act [n_row, n_head * head_dim]                                                    */

@@ -2,6 +2,13 @@
  * kernels/. The arena is one mapping, made at open. alloc only moves a mark; memory is freed at close. */
 #pragma once
 #include "kernels/impl.h"
+#include <math.h>
+
+/* The factor on q of a row at pos (struct op_qkv). */
+static inline float qkv_q_scale(const struct op_qkv *o, uint32_t pos)
+{
+    return 1 + o->q_beta * logf((float)(1 + pos / o->q_period));
+}
 
 struct host_dev {
     struct dev_impl   impl; /* first */

@@ -66,6 +66,19 @@ static const struct model_defaults def_smollm3 = { .n_kv_head = 4,
                                                    .eos_id = 128001,
                                                    .tied = true };
 
+static const struct model_defaults def_ministral3 = {
+    .n_kv_head = 8,
+    .head_dim = 128,
+    .context = 262144,
+    .rms_eps = 1e-5f,
+    .rope_theta = 1e6,
+    .bos_id = 1,
+    .eos_id = 2,
+    .rope =
+        "{\"rope_type\": \"yarn\", \"rope_theta\": 1e6, \"factor\": 16, \"original_max_position_embeddings\": 16384,"
+        "\"mscale\": 1, \"mscale_all_dim\": 1, \"llama_4_scaling_beta\": 0.1}"
+};
+
 static const struct model_bias_keys bias_attention = { .qkv = "attention_bias", .o = "attention_bias" };
 static const struct model_bias_keys bias_seed_oss = {
     .qkv = "attention_bias", .qkv_default = true, .o = "attention_out_bias", .mlp = "mlp_bias"
@@ -91,6 +104,8 @@ static const struct model_family families[] = {
       .bias = &bias_attention, .wrapper = true, .mrope = true, .def = &def_qwen3_vl, .names = &names_llama },
     { "SmolLM3ForCausalLM", "smollm3", NORM_RMS, MIX_GQA, FFN_GLU, .bias_keys = true, .window = true,
       .window_gate = true, .window_nope = true, .nope = true, .def = &def_smollm3, .names = &names_llama },
+    { "Ministral3ForCausalLM", "ministral3", NORM_RMS, MIX_GQA, FFN_GLU, .window = true, .q_scale = true,
+      .def = &def_ministral3, .names = &names_llama },
 };
 enum { N_FAMILY = sizeof families / sizeof *families };
 

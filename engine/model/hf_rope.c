@@ -128,14 +128,30 @@ static void hf_rope_part(struct hf *c, const json_t *rp)
         part, s->family->arch);
 }
 
-void hf_rope(struct hf *c)
+static bool hf_rope_served(const struct model_family *f, const char *key)
+{
+    return (f->mrope && !strcmp(key, "mrope_section")) || (f->q_scale && !strcmp(key, "llama_4_scaling_beta"));
+}
+
+/* Queries that grow with their position: by how much, and after how many tokens. */
+static void hf_q_scale(struct hf *c, const json_t *rp)
+{
+    static const char  period[] = "original_max_position_embeddings";
+    struct model_spec *s = c->spec;
+    if (!s->family->q_scale) return;
+    s->q_beta = hf_num(c, rp, "llama_4_scaling_beta", 0, 1e3, 0);
+    if (s->q_beta == 0) return;
+    if (!hf_value(rp, period)) hf_fail(c, "%s is missing beside llama_4_scaling_beta", period);
+    s->q_period = (uint32_t)hf_num(c, rp, period, 1, 1 << 30, 1);
+}
+
+static void hf_rope_of(struct hf *c, const json_t *rp)
 {
     static const char *const refused[] = { "llama_4_scaling_beta", "mrope_section", "short_factor", "long_factor" };
     static const char *const interleaved[] = { "rope_interleave", "rope_interleaved", "interleaved_rope" };
     struct model_spec       *s = c->spec;
-    const json_t            *rp = hf_rope_object(c);
     for (size_t i = 0; rp && i < sizeof refused / sizeof *refused; i++)
-        if (hf_value(rp, refused[i]) && !(s->family->mrope && !strcmp(refused[i], "mrope_section")))
+        if (hf_value(rp, refused[i]) && !hf_rope_served(s->family, refused[i]))
             hf_fail(c, "%s of the RoPE parameters is %s, which is not supported", refused[i],
                     hf_show(hf_value(rp, refused[i])).text);
     for (size_t i = 0; i < sizeof interleaved / sizeof *interleaved; i++)
@@ -151,4 +167,17 @@ void hf_rope(struct hf *c)
     if (c->st) return;
     hf_rope_scaling(c, rp, type ? json_string_value(type) : "default");
     hf_rope_part(c, rp);
+    hf_q_scale(c, rp);
+}
+
+void hf_rope(struct hf *c)
+{
+    const char   *absent = c->spec->family->def->rope;
+    const json_t *rp = hf_rope_object(c);
+    json_t       *own = rp || !absent ? NULL : json_parse(absent, strlen(absent), 0, NULL);
+    if (!rp && absent && !own)
+        c->st = ST_NOMEM;
+    else
+        hf_rope_of(c, rp ? rp : own);
+    json_decref(own);
 }

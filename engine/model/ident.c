@@ -250,7 +250,7 @@ void ident_config(const json_t *root, unsigned char out[IDENT_BYTES])
 /* ---------------------------------------------------------------- models */
 
 /* RoPE takes sines and cosines of the C library, whose last bits differ between versions and processors: some hundred
- * of them tell. */
+ * of them tell. So do logarithms, where queries grow by them. */
 static void sha_angles(struct sha *s, const struct ident_loaded *l)
 {
     for (uint32_t pos = 1; pos < 1 << 16; pos = pos * 2 + pos % 3)
@@ -258,6 +258,10 @@ static void sha_angles(struct sha *s, const struct ident_loaded *l)
             float angle = (float)pos * l->inv_freq[i], of[2] = { cosf(angle), sinf(angle) };
             sha_bytes(s, of, sizeof of);
         }
+    for (uint32_t n = 1; l->spec->q_beta != 0 && n < 1 << 10; n++) {
+        float of = logf((float)n);
+        sha_bytes(s, &of, sizeof of);
+    }
 }
 
 void ident_model(const struct ident_loaded *l, unsigned char out[IDENT_BYTES])

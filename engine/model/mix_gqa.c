@@ -65,7 +65,9 @@ void mix_gqa(struct model *m, const struct dev_batch *b, uint32_t l, const struc
                                   .n_kv_head = m->n_kv_head,
                                   .head_dim = m->head_dim,
                                   .rot = m->rot,
-                                  .layer = l };
+                                  .layer = l,
+                                  .q_beta = m->q_beta,
+                                  .q_period = m->q_period };
     struct op_attn        attn = { .out = m->narrow,
                                    .qkv = m->wide,
                                    .n_head = m->n_head,

@@ -19,15 +19,16 @@ enum model_rope_scaling {
 
 /* Values of absent keys of config.json, as in the family's configuration class of transformers. */
 struct model_defaults {
-    uint32_t n_kv_head;                          /* 0: the number of heads */
-    uint32_t head_dim;                           /* 0: hidden / heads      */
-    uint32_t context, window, max_window_layers; /* window 0: none */
-    uint32_t n_expert, top_k_expert, moe_inter;  /* moe_inter 0: intermediate_size */
-    float    rms_eps;
-    double   rope_theta;
-    uint32_t bos_id, eos_id; /* UINT32_MAX: none */
-    bool     norm_topk;
-    bool     tied; /* tie_word_embeddings */
+    uint32_t    n_kv_head;                          /* 0: the number of heads */
+    uint32_t    head_dim;                           /* 0: hidden / heads      */
+    uint32_t    context, window, max_window_layers; /* window 0: none */
+    uint32_t    n_expert, top_k_expert, moe_inter;  /* moe_inter 0: intermediate_size */
+    float       rms_eps;
+    double      rope_theta;
+    uint32_t    bos_id, eos_id; /* UINT32_MAX: none */
+    bool        norm_topk;
+    bool        tied; /* tie_word_embeddings */
+    const char *rope; /* rope_parameters, JSON; NULL: none */
 };
 
 /* The keys of config.json that say where biases are. NULL: no key, no such bias. */
@@ -51,6 +52,7 @@ struct model_family {
     bool            norm_topk;     /* renormalises the chosen experts whatever the config says                 */
     bool            nope;          /* honours no_rope_layers and no_rope_layer_interval: layers that do not rotate */
     bool            window_nope;   /* the window, without layer_types, is of the layers that do not rotate */
+    bool            q_scale;       /* honours llama_4_scaling_beta: queries grow with their position */
     bool            wrapper;       /* arch is a larger model, of which this row serves text_config */
     bool            mrope;         /* positions of several axes (mrope_section), which are equal in text */
     const struct model_bias_keys *bias; /* honours these keys of biases instead of bias_keys */
@@ -86,6 +88,8 @@ struct model_spec {
     double rope_factor, rope_low_freq, rope_high_freq, rope_beta_fast, rope_beta_slow, rope_attn_factor, rope_mscale,
         rope_mscale_all_dim;
     uint32_t                  rope_orig_context;
+    double                    q_beta; /* llama_4_scaling_beta; 0: none (struct op_qkv) */
+    uint32_t                  q_period;
     bool                      rope_truncate;  /* yarn: round the correction range */
     uint32_t                  rot;            /* dimensions that rotate           */
     uint32_t                  window;         /* 0: none                          */

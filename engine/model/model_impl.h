@@ -42,7 +42,8 @@ struct model {
     uint32_t      n_layer, hidden, n_head, n_kv_head, head_dim, inter, moe_inter, vocab, n_expert, top_k_expert, rot;
     bool          norm_topk;
     enum op_act   act;
-    float         eps, rope_scale;
+    float         eps, rope_scale, q_beta;
+    uint32_t      q_period;
     float        *inv_freq; /* [rot / 2] */
     struct layer *layer;
     struct dev_weight    embed;      /* [vocab, hidden], whole on every rank */

@@ -18,6 +18,8 @@ static void model_sizes(struct model *m, const struct model_spec *s, const struc
                          .n_expert = s->n_expert,
                          .top_k_expert = s->top_k_expert,
                          .rot = s->rot,
+                         .q_beta = (float)s->q_beta,
+                         .q_period = s->q_period,
                          .norm_topk = s->norm_topk,
                          .act = s->act,
                          .eps = s->rms_eps,

@@ -85,10 +85,12 @@ static void qkv_row(const struct qkv_job *j, uint32_t r)
             table = own;
         }
     }
+    float q_scale = o->q_beta != 0 ? qkv_q_scale(o, pos) : 1;
     for (uint32_t h = 0; h < n_turn; h++) {
         const float *norm = h < o->n_head ? o->q_norm : o->k_norm;
         if (norm) cpu_norm_row(j->v, x + h * hd, x + h * hd, norm, hd, o->eps);
         if (table) j->v->rope(x + h * hd, table, table + j->rope->half, j->rope->half);
+        for (uint32_t i = 0; h < o->n_head && o->q_beta != 0 && i < hd; i++) x[h * hd + i] *= q_scale;
     }
     for (uint32_t h = 0; h < o->n_kv_head; h++) {
         char *key = kv_key(kv, block, o->layer, h, pos % kv->block_tokens, hd);

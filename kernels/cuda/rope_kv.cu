@@ -16,11 +16,11 @@ enum {
 struct qkv_args {
     void           *qkv;
     const float    *q_norm, *k_norm, *inv_freq;
-    float           eps, rope_scale;
+    float           eps, rope_scale, q_beta;
     uint32_t        n_head, n_kv_head, head_dim, half; /* half: pairs that are turned */
     __nv_bfloat16  *pool;                              /* K of head 0, token 0 of block 0 in this layer */
     size_t          block_stride, v_offset;            /* elements */
-    uint32_t        block_tokens;
+    uint32_t        block_tokens, q_period;
     const uint32_t *pos, *row_seq, *page_start, *page;
 };
 
@@ -57,6 +57,13 @@ static __device__ __forceinline__ void qkv_angles(const struct qkv_args &a, uint
     }
 }
 
+/* The factor on q of the row, for the block; the host's is qkv_q_scale. */
+static __device__ __forceinline__ void qkv_scale(const struct qkv_args &a, uint32_t pos, float *q_scale)
+{
+    if (threadIdx.x == 0)
+        *q_scale = a.q_beta != 0.0f ? __fmaf_rn(a.q_beta, logf((float)(1 + pos / a.q_period)), 1.0f) : 1.0f;
+}
+
 /* Where K of this position lies for KV head 0 (V is v_offset behind); NULL: nowhere. */
 static __device__ __forceinline__ __nv_bfloat16 *qkv_slot(const struct qkv_args &a, uint32_t seq, uint32_t pos)
 {
@@ -76,7 +83,7 @@ static __device__ __forceinline__ void qkv_turn(float &x, float &y, float c, flo
  * pairs. */
 template <class T, int LANES> __global__ void __launch_bounds__(QKV_THREADS) k_qkv(const struct qkv_args a)
 {
-    __shared__ float cosine[QKV_HALF_MAX], sine[QKV_HALF_MAX];
+    __shared__ float cosine[QKV_HALF_MAX], sine[QKV_HALF_MAX], q_scale;
     uint32_t         row = blockIdx.x, seq = a.row_seq[row], n_head = a.n_head + 2 * a.n_kv_head;
     if (seq == UINT32_MAX) { /* padding */
         pdl_wait();
@@ -85,6 +92,7 @@ template <class T, int LANES> __global__ void __launch_bounds__(QKV_THREADS) k_q
     }
     uint32_t pos = a.pos[row];
     qkv_angles(a, pos, cosine, sine);
+    qkv_scale(a, pos, &q_scale);
     uint32_t       head = blockIdx.y * (QKV_THREADS / LANES) + threadIdx.x / LANES, group = threadIdx.x % LANES;
     __nv_bfloat16 *slot = qkv_slot(a, seq, pos);
     uint32_t       turned = a.half / QKV_EACH, plain = (a.head_dim / 2 - a.half) / QKV_EACH;
@@ -125,6 +133,13 @@ template <class T, int LANES> __global__ void __launch_bounds__(QKV_THREADS) k_q
 #pragma unroll
         for (int k = 0; k < QKV_EACH; k++) qkv_turn(f[k], g[k], cosine[i + k], sine[i + k]);
     }
+    if (is_q) {
+#pragma unroll
+        for (int k = 0; k < QKV_EACH; k++) {
+            f[k] = __fmul_rn(f[k], q_scale);
+            g[k] = __fmul_rn(g[k], q_scale);
+        }
+    }
     if (!is_v) {
         *(uint4 *)(x + i) = act_store8<T>(f);
         *(uint4 *)(x + j) = act_store8<T>(g);
@@ -140,7 +155,7 @@ template <class T, int LANES> __global__ void __launch_bounds__(QKV_THREADS) k_q
 /* The same for any head: a warp each, number by number. A lane changes only pairs of its own. */
 template <class T> __global__ void __launch_bounds__(QKV_THREADS) k_qkv_odd(const struct qkv_args a)
 {
-    __shared__ float cosine[QKV_HALF_MAX], sine[QKV_HALF_MAX];
+    __shared__ float cosine[QKV_HALF_MAX], sine[QKV_HALF_MAX], q_scale;
     uint32_t row = blockIdx.x, seq = a.row_seq[row], n_head = a.n_head + 2 * a.n_kv_head, lane = threadIdx.x % WARP;
     uint32_t head = blockIdx.y * (QKV_THREADS / WARP) + threadIdx.x / WARP;
     if (seq == UINT32_MAX) {
@@ -150,6 +165,7 @@ template <class T> __global__ void __launch_bounds__(QKV_THREADS) k_qkv_odd(cons
     }
     uint32_t pos = a.pos[row];
     qkv_angles(a, pos, cosine, sine);
+    qkv_scale(a, pos, &q_scale);
     __syncthreads();
     pdl_wait();
     pdl_launch();
@@ -176,6 +192,10 @@ template <class T> __global__ void __launch_bounds__(QKV_THREADS) k_qkv_odd(cons
             g = pair ? __fmul_rn(__fmul_rn(g, scale), norm[q]) : 0.0f;
         }
         if (pair && !is_v) qkv_turn(f, g, cosine[i], sine[i]);
+        if (is_q) {
+            f = __fmul_rn(f, q_scale);
+            g = __fmul_rn(g, q_scale);
+        }
         if (!is_v) {
             x[p] = act_store<T>(f);
             if (pair) x[q] = act_store<T>(g);
@@ -215,7 +235,8 @@ extern "C" void cuda_qkv(struct device *dev, const struct op_qkv *o, const struc
     struct qkv_args a;
     memset(&a, 0, sizeof a);
     a.qkv = o->qkv, a.q_norm = o->q_norm, a.k_norm = o->k_norm, a.inv_freq = o->inv_freq;
-    a.eps = o->eps, a.rope_scale = o->rope_scale;
+    a.eps = o->eps, a.rope_scale = o->rope_scale, a.q_beta = o->q_beta, a.q_period = o->q_period;
+    CHECK(o->q_beta == 0.0f || o->q_period > 0);
     a.n_head = o->n_head, a.n_kv_head = o->n_kv_head, a.head_dim = o->head_dim, a.half = o->inv_freq ? o->rot / 2 : 0;
     a.v_offset = kv->layer[o->layer].bytes / 2 / sizeof *a.pool;
     a.block_stride = kv->block_bytes / sizeof *a.pool;

@@ -27,6 +27,7 @@ void ref_qkv(struct device *d, const struct op_qkv *o, const struct dev_batch *b
             const float *norm = h < o->n_head ? o->q_norm : o->k_norm;
             if (norm && !is_v) ref_rmsnorm(d, x, x, norm, 1, hd, o->eps);
             if (o->inv_freq && !is_v) rope(x, o, pos);
+            for (uint32_t i = 0; h < o->n_head && o->q_beta != 0 && i < hd; i++) x[i] *= qkv_q_scale(o, pos);
             if (h < o->n_head) continue;
             uint32_t kv_head = (h - o->n_head) % o->n_kv_head;
             char    *to = kv_key(kv, block, o->layer, kv_head, pos % kv->block_tokens, hd);

@@ -81,7 +81,9 @@ static void run(struct world *w, const struct step *s, uint32_t row0, uint32_t n
                         w->s.n_kv_head,
                         w->s.dim,
                         w->s.rot,
-                        LAYER };
+                        LAYER,
+                        w->s.norm ? 0.3f : 0,
+                        7 };
     d->ops->qkv(d, &q, &b, &kv);
     ct_get(d, x_out, q.qkv, n * w->width * 2);
     ct_get(d, pool_out, kv.base, w->pool);
@@ -131,7 +133,9 @@ static void every_shape_agrees_with_ref_and_nothing_else_is_written(void **state
                                    w.s.n_kv_head,
                                    w.s.dim,
                                    w.s.rot,
-                                   LAYER };
+                                   LAYER,
+                                w.s.norm ? 0.3f : 0,
+                                   7 };
             ref->ops->qkv(ref, &q, &b, &kv);
             memset((char *)want_pool + w.kv.block_bytes, 0xff, w.kv.block_bytes);
             for (size_t r = 0; r < ROWS; r++)
@@ -220,6 +224,8 @@ static void far_positions_are_turned_as_exactly_as_near_ones(void **state)
                            1,
                            DIM,
                            DIM,
+                           0,
+                           0,
                            0 };
     d->ops->qkv(d, &q, &b, &kv);
     ct_act_get(d, y, q.qkv, (size_t)N * 3 * DIM);

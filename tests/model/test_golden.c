@@ -1,13 +1,13 @@
 /* Every family against what transformers computed in float32 (tests/data/golden, tools/golden/make_golden.py). */
 #include "golden.h"
 
-static const char *const names[] = { "llama3",          "llama2",        "llama-linear", "llama-yarn",
-                                     "llama-bias",      "llama-dynamic", "llama-untied", "llama-gelu",
-                                     "mistral-gelu",    "qwen3-relu",    "mixtral-gelu", "llama-partial",
-                                     "mistral-partial", "qwen3-partial", "mistral",      "qwen2",
-                                     "qwen3",           "mixtral",       "qwen3-moe",    "qwen3-moe-raw",
-                                     "seed-oss",        "seed-oss-out",  "qwen3-vl",     "qwen3-vl-tied",
-                                     "smollm3",         "smollm3-window" };
+static const char *const names[] = { "llama3",          "llama2",         "llama-linear", "llama-yarn",
+                                     "llama-bias",      "llama-dynamic",  "llama-untied", "llama-gelu",
+                                     "mistral-gelu",    "qwen3-relu",     "mixtral-gelu", "llama-partial",
+                                     "mistral-partial", "qwen3-partial",  "mistral",      "qwen2",
+                                     "qwen3",           "mixtral",        "qwen3-moe",    "qwen3-moe-raw",
+                                     "seed-oss",        "seed-oss-out",   "qwen3-vl",     "qwen3-vl-tied",
+                                     "smollm3",         "smollm3-window", "ministral3",   "ministral3-window" };
 
 /* max |a - b| over all recorded rows, relative to the largest recorded logit */
 static double logits_error(const struct gold *g, struct gold_run *r)

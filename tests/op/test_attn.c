@@ -196,7 +196,8 @@ static void angles_do_not_depend_on_the_cached_prefix(void **state)
                                .page = page };
         float           *x = op_random(2 * w.width, 50 + i, 1), *y = op_random(2 * w.width, 50 + i, 1);
         struct op_qkv    q = {
-               x, NULL, NULL, 0, w.inv_freq, 1.0f + (float)(i % 3), s.n_head, s.n_kv_head, s.dim, s.rot - 2 * (i % 2), 0
+               x, NULL, NULL, 0, w.inv_freq, 1.0f + (float)(i % 3), s.n_head, s.n_kv_head, s.dim, s.rot - 2 * (i % 2),
+               0, 0,    0
         };
         pos[0] = i * 7919 % 100000;
         pos[1] = (pos[0] + (1u << (i % 20))) % 100000;

@@ -23,7 +23,7 @@ from safetensors.torch import load_file, save_file
 from transformers import (
     LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM,
     Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM,
-    Qwen3VLConfig, Qwen3VLForConditionalGeneration, SeedOssConfig, SeedOssForCausalLM,
+    Ministral3Config, Ministral3ForCausalLM, Qwen3VLConfig, Qwen3VLForConditionalGeneration, SeedOssConfig, SeedOssForCausalLM,
     SmolLM3Config, SmolLM3ForCausalLM,
 )
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
@@ -89,6 +89,13 @@ MODELS = {
     "smollm3": (SmolLM3Config, SmolLM3ForCausalLM, dict(hidden_size=64, head_dim="drop", no_rope_layer_interval=2, tie_word_embeddings=True), torch.bfloat16, False, 1),
     "smollm3-window": (SmolLM3Config, SmolLM3ForCausalLM, dict(SMALL, num_hidden_layers=3, tie_word_embeddings=False, attention_bias=True,
                        mlp_bias=True, no_rope_layers=[0, 1, 0], use_sliding_window=True, sliding_window=16), torch.bfloat16, False, 1),
+    # queries grow after every 32 tokens; with a window
+    "ministral3": (Ministral3Config, Ministral3ForCausalLM, dict(max_position_embeddings=256, rope_parameters=dict(type="yarn", rope_type="yarn",
+                   rope_theta=1000000.0, factor=8.0, original_max_position_embeddings=32, max_position_embeddings=256, beta_fast=32.0, beta_slow=1.0,
+                   mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.5)), torch.bfloat16, False, 1),
+    "ministral3-window": (Ministral3Config, Ministral3ForCausalLM, dict(SMALL, sliding_window=24, tie_word_embeddings=True, max_position_embeddings=256,
+                          rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=64,
+                          llama_4_scaling_beta=0.1)), torch.bfloat16, False, 1),
     # a wrapper: its vision tower lies in the file too
     "qwen3-vl": (qwen3_vl_config, Qwen3VLForConditionalGeneration, dict(tie_word_embeddings=False, rope_parameters=dict(rope_type="default",
                  rope_theta=5000000.0, mrope_section=[3, 3, 2], mrope_interleaved=True)), torch.bfloat16, False, 1),

@@ -276,6 +276,36 @@ static void layers_without_rotation_are_those_of_the_list_or_of_the_interval(voi
     refused("SmolLM3ForCausalLM", "{\"no_rope_layer_interval\": 0}", "no_rope_layer_interval is 0");
 }
 
+static void queries_grow_where_the_family_says_so(void **state)
+{
+    (void)state;
+    struct model_spec s;
+    load("Ministral3ForCausalLM", "{}", &s); /* the class has parameters of its own for a file without any */
+    assert_int_equal(s.rope_scaling, ROPE_SCALE_YARN);
+    assert_true(s.rope_theta == 1e6);
+    assert_int_equal(s.context, 262144);
+    assert_int_equal(s.window, 0);
+    assert_true(s.q_beta == 0.1);
+    assert_int_equal(s.q_period, 16384);
+    model_spec_free(&s);
+    load(
+        "Ministral3ForCausalLM",
+        "{\"rope_parameters\": {\"rope_type\": \"yarn\", \"factor\": 4, \"original_max_position_embeddings\": 64}, \"sliding_window\": 16}",
+        &s);
+    assert_true(s.q_beta == 0);
+    assert_int_equal(s.context, 256);
+    assert_int_equal(s.window, 16);
+    model_spec_free(&s);
+    refused("Ministral3ForCausalLM",
+            "{\"rope_parameters\": {\"rope_type\": \"default\", \"llama_4_scaling_beta\": 0.1}}",
+            "original_max_position_embeddings is missing beside llama_4_scaling_beta");
+    refused("Ministral3ForCausalLM",
+            "{\"rope_parameters\": {\"rope_type\": \"default\", \"llama_4_scaling_beta\": \"x\"}}",
+            "llama_4_scaling_beta is \"x\"");
+    refused("MistralForCausalLM", "{\"rope_parameters\": {\"rope_type\": \"default\", \"llama_4_scaling_beta\": 0.1}}",
+            "llama_4_scaling_beta of the RoPE parameters is 0.1");
+}
+
 static void moe_layers_follow_the_rule_of_the_family(void **state)
 {
     (void)state;
@@ -618,6 +648,7 @@ int main(void)
         cmocka_unit_test(the_context_follows_from_the_rope_scaling),
         cmocka_unit_test(sliding_layers_follow_the_rule_of_the_family),
         cmocka_unit_test(layers_without_rotation_are_those_of_the_list_or_of_the_interval),
+        cmocka_unit_test(queries_grow_where_the_family_says_so),
         cmocka_unit_test(moe_layers_follow_the_rule_of_the_family),
         cmocka_unit_test(sizes_that_cannot_be_are_refused_by_name),
         cmocka_unit_test(an_unsupported_value_in_config_json_is_refused_by_name),

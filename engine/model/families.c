@@ -79,6 +79,16 @@ static const struct model_defaults def_ministral3 = {
         "\"mscale\": 1, \"mscale_all_dim\": 1, \"llama_4_scaling_beta\": 0.1}"
 };
 
+static const struct model_defaults def_ernie4_5 = { .n_kv_head = 2,
+                                                    .head_dim = 128,
+                                                    .context = 131072,
+                                                    .rms_eps = 1e-5f,
+                                                    .rope_theta = 5e5,
+                                                    .bos_id = 1,
+                                                    .eos_id = 2,
+                                                    .tied = true };
+
+static const struct model_bias_keys bias_use = { .qkv = "use_bias", .o = "use_bias", .mlp = "use_bias" };
 static const struct model_bias_keys bias_attention = { .qkv = "attention_bias", .o = "attention_bias" };
 static const struct model_bias_keys bias_seed_oss = {
     .qkv = "attention_bias", .qkv_default = true, .o = "attention_out_bias", .mlp = "mlp_bias"
@@ -106,6 +116,8 @@ static const struct model_family families[] = {
       .window_gate = true, .window_nope = true, .nope = true, .def = &def_smollm3, .names = &names_llama },
     { "Ministral3ForCausalLM", "ministral3", NORM_RMS, MIX_GQA, FFN_GLU, .window = true, .q_scale = true,
       .def = &def_ministral3, .names = &names_llama },
+    { "Ernie4_5ForCausalLM", "ernie4_5", NORM_RMS, MIX_GQA, FFN_GLU, .bias = &bias_use, .rope_pairs = true,
+      .def = &def_ernie4_5, .names = &names_llama },
 };
 enum { N_FAMILY = sizeof families / sizeof *families };
 

@@ -155,7 +155,7 @@ static void hf_rope_of(struct hf *c, const json_t *rp)
             hf_fail(c, "%s of the RoPE parameters is %s, which is not supported", refused[i],
                     hf_show(hf_value(rp, refused[i])).text);
     for (size_t i = 0; i < sizeof interleaved / sizeof *interleaved; i++)
-        if (json_is_true(hf_value(c->text, interleaved[i])))
+        if (json_is_true(hf_value(c->text, interleaved[i])) && !s->family->rope_pairs)
             hf_fail(c, "%s is true, only pairs (i, i + half) are supported", interleaved[i]);
 
     s->rope_theta = hf_num_of(c, hf_rope_value(c, rp, "rope_theta", "rotary_emb_base"), "rope_theta", 1, 1e30,

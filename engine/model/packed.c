@@ -38,6 +38,7 @@ static uint64_t layout(const struct packed *k)
         h = mix(h, j->src_row, j->src_col, (uint64_t)j->slot << 32 | j->layer);
         h = mix(h, hash_bytes(j->tensor->name, strlen(j->tensor->name), 0), 0,
                 (uint64_t)j->expert << 8 | (uint64_t)j->tensor->dtype);
+        if (j->head) h = mix(h, j->head, j->rot, 0);
         if (!j->w) continue;
         h = mix(h, j->w->n, j->w->k, j->w->bytes);
         h = mix(h, (uint64_t)j->w->dtype << 32 | j->w->q.group, (uint64_t)j->w->q.code,

@@ -63,6 +63,35 @@ void place_vector(struct place *p, float **v_out, uint32_t n)
     *v_out = v;
 }
 
+static bool slot_rotates(enum slot slot)
+{
+    return slot == SLOT_Q || slot == SLOT_K || slot == SLOT_Q_BIAS || slot == SLOT_K_BIAS || slot == SLOT_Q_NORM ||
+           slot == SLOT_K_NORM;
+}
+
+static uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
+
+uint32_t place_runs(const struct place_job *job, uint32_t row, uint32_t n, struct place_run run_out[3],
+                    uint32_t *n_run_out)
+{
+    *n_run_out = 0;
+    if (!job->head) {
+        run_out[(*n_run_out)++] = (struct place_run){ row, row, n, 1 };
+        return n;
+    }
+    uint32_t head = row / job->head * job->head, low = row - head, high = min_u32(job->head, low + n);
+    uint32_t turned = min_u32(high, job->rot);
+    for (uint32_t odd = 0; odd < 2; odd++) {
+        uint32_t first = low + (low % 2 != odd);
+        if (first >= turned) continue;
+        run_out[(*n_run_out)++] =
+            (struct place_run){ head + first, head + odd * (job->rot / 2) + first / 2, (turned - first + 1) / 2, 2 };
+    }
+    uint32_t rest = low > job->rot ? low : job->rot;
+    if (rest < high) run_out[(*n_run_out)++] = (struct place_run){ head + rest, head + rest, high - rest, 1 };
+    return high - low;
+}
+
 static void place_job(struct place *p, enum slot slot, uint32_t layer, uint32_t expert, struct place_job job)
 {
     if (!p->bind || p->st) return;
@@ -81,6 +110,10 @@ static void place_job(struct place *p, enum slot slot, uint32_t layer, uint32_t 
     job.slot = slot;
     job.layer = layer;
     job.expert = expert;
+    if (p->spec->family->rope_pairs && slot_rotates(slot) && !job.order) {
+        job.head = p->spec->head_dim;
+        job.rot = p->spec->rot;
+    }
     p->job[p->n_job++] = job;
 }
 

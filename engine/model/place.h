@@ -19,6 +19,12 @@ struct place_job {
     float                  *vec;
     uint32_t               *order; /* [n_row] or NULL: destination of a PART_INDEX, as one row */
     uint32_t                dst_row, src_row, n_row, src_col;
+    uint32_t                head, rot; /* rows change places within each `head` rows (place_runs); head 0: none do */
+};
+/* Rows of a job whose places in the device follow each other: src, src + step, ... to dst, dst + 1, ...; both count from
+ * the job's first row. */
+struct place_run {
+    uint32_t src, dst, n, step;
 };
 struct place {
     const struct model_spec *spec;
@@ -57,6 +63,12 @@ void place_bytes(struct place *p, void **out, uint64_t bytes);
 void place_reduced(struct place *p, void **out, uint64_t bytes);
 /* The next place begins at a multiple of DEV_MAP_ALIGN, where a file can be mapped (p->at). */
 void place_align(struct place *p);
+
+/* The runs of rows [row, + n) of a job, or of the first of them: at most three. Returns how many rows they are. Where q
+ * and k rotate in pairs (0, 1), (2, 3) ..., the even rows of a head's rotating part come first and then the odd ones:
+ * rotating in pairs (i, i + rot / 2) then gives the same scores, because q and k change alike. */
+uint32_t place_runs(const struct place_job *job, uint32_t row, uint32_t n, struct place_run run_out[3],
+                    uint32_t *n_run_out);
 
 enum { PLACE_ALIGN = 256 }; /* as devices align: the plan is what loading takes */
 /* Bytes of the arena for an allocation of n bytes. */

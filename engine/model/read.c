@@ -117,11 +117,32 @@ static void readers_fail(struct readers *r, const struct place_job *j, enum stat
 /* A vector is float on the device whatever the checkpoint has; scratch holds the piece's elements. */
 static void piece_vector(struct device *d, const struct read_piece *k, const unsigned char *src, enum dtype t)
 {
-    float tile[256];
-    for (uint32_t i = 0; i < k->n; i += 256) {
-        uint32_t n = k->n - i < 256 ? k->n - i : 256;
-        for (uint32_t c = 0; c < n; c++) tile[c] = bind_float(src, t, i + c);
-        d->ops->to_device(d, k->job->vec + k->job->dst_row + k->row + i, tile, n * sizeof *tile);
+    float            tile[256];
+    struct place_run run[3];
+    uint32_t         n_run, end = k->row + k->n;
+    for (uint32_t row = k->row; row < end;) {
+        uint32_t n = end - row < 256 ? end - row : 256;
+        row += place_runs(k->job, row, n, run, &n_run);
+        for (uint32_t i = 0; i < n_run; i++) {
+            for (uint32_t c = 0; c < run[i].n; c++)
+                tile[c] = bind_float(src, t, run[i].src - k->row + (size_t)c * run[i].step);
+            d->ops->to_device(d, k->job->vec + k->job->dst_row + run[i].dst, tile, run[i].n * sizeof *tile);
+        }
+    }
+}
+
+/* Rows of a matrix that lie in src. */
+static void piece_matrix(struct device *d, const struct read_piece *k, const unsigned char *src, size_t row_bytes,
+                         enum dtype t)
+{
+    struct place_run run[3];
+    uint32_t         n_run, end = k->row + k->n;
+    src += k->job->src_col * dtype_bytes(t);
+    for (uint32_t row = k->row; row < end;) {
+        row += place_runs(k->job, row, end - row, run, &n_run);
+        for (uint32_t i = 0; i < n_run; i++)
+            d->ops->weight_set(d, k->job->w, k->job->dst_row + run[i].dst, run[i].n,
+                               src + (run[i].src - k->row) * row_bytes, run[i].step * row_bytes, t);
     }
 }
 
@@ -165,8 +186,7 @@ static enum status rows_read(struct readers *r, const struct read_piece *k, unsi
         piece_vector(r->p->dev, k, stage, t);
         pthread_mutex_unlock(&r->vector_lock);
     } else {
-        r->p->dev->ops->weight_set(r->p->dev, j->w, j->dst_row + k->row, k->n, stage + j->src_col * dtype_bytes(t),
-                                   (size_t)row_bytes, t);
+        piece_matrix(r->p->dev, k, stage, (size_t)row_bytes, t);
     }
     return ST_OK;
 }

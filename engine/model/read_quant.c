@@ -214,8 +214,19 @@ static void slab_set_codes(struct quant_read *r, struct device *d, uint32_t row,
         for (uint32_t k = 0; k < r->k; k++) r->line[k] = code[r->from[k]];
         memcpy(code, r->line, r->k);
     }
-    struct dev_codes c = { r->code, r->k, r->scale, r->quant.q.zero ? r->zero : NULL, r->n_group };
-    d->ops->quant_set(d, r->job->w, r->job->dst_row + row, n, &c);
+    struct place_run run[3];
+    for (uint32_t at = row, n_run; at < row + n;) {
+        at += place_runs(r->job, at, row + n - at, run, &n_run);
+        for (uint32_t i = 0; i < n_run; i++) {
+            size_t           from = run[i].src - row, group = from * r->n_group;
+            struct dev_codes c = { .code = r->code + from * r->k,
+                                   .code_stride = (size_t)run[i].step * r->k,
+                                   .scale = r->scale + group,
+                                   .zero = r->quant.q.zero ? r->zero + group : NULL,
+                                   .scale_stride = (size_t)run[i].step * r->n_group };
+            d->ops->quant_set(d, r->job->w, r->job->dst_row + run[i].dst, run[i].n, &c);
+        }
+    }
 }
 
 static float code_number(const struct quant_read *r, uint8_t code, uint8_t zero)
@@ -227,12 +238,15 @@ static float code_number(const struct quant_read *r, uint8_t code, uint8_t zero)
 
 static void slab_set_floats(struct quant_read *r, struct device *d, uint32_t row, uint32_t n)
 {
+    struct place_run run[3];
+    uint32_t         n_run;
     for (uint32_t i = 0; i < n; i++) {
         const uint8_t *code = r->code + (size_t)i * r->k, *zero = r->zero + (size_t)i * r->n_group;
         const float   *scale = r->scale + (size_t)i * r->n_group;
         for (uint32_t k = 0; k < r->k; k++)
             r->number[k] = code_number(r, code[k], zero[r->group_of[k]]) * scale[r->group_of[k]];
-        d->ops->weight_set(d, r->job->w, r->job->dst_row + row + i, 1, r->number, r->k * sizeof *r->number, DT_F32);
+        place_runs(r->job, row + i, 1, run, &n_run);
+        d->ops->weight_set(d, r->job->w, r->job->dst_row + run[0].dst, 1, r->number, r->k * sizeof *r->number, DT_F32);
     }
 }
 

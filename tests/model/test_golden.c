@@ -7,7 +7,8 @@ static const char *const names[] = { "llama3",          "llama2",         "llama
                                      "mistral-partial", "qwen3-partial",  "mistral",      "qwen2",
                                      "qwen3",           "mixtral",        "qwen3-moe",    "qwen3-moe-raw",
                                      "seed-oss",        "seed-oss-out",   "qwen3-vl",     "qwen3-vl-tied",
-                                     "smollm3",         "smollm3-window", "ministral3",   "ministral3-window" };
+                                     "smollm3",         "smollm3-window", "ministral3",   "ministral3-window",
+                                     "ernie4-5",        "ernie4-5-tied" };
 
 /* max |a - b| over all recorded rows, relative to the largest recorded logit */
 static double logits_error(const struct gold *g, struct gold_run *r)
@@ -96,10 +97,8 @@ static void checkpoints_of_codes_give_the_logits_of_transformers(void **state)
     static const struct {
         const char *name;
         double      floats, best; /* bounds: where arithmetic is of floats, and on the best instruction set */
-    } codes[] = { { "ct-pack", 1e-4, 5e-2 },
-                  { "ct-pack-sym", 1e-4, 5e-2 },
-                  { "ct-pack8", 1e-4, 5e-2 },
-                  { "gptq-order", 1e-4, 5e-2 },
+    } codes[] = { { "ct-pack", 1e-4, 5e-2 },    { "ct-pack-sym", 1e-4, 5e-2 }, { "ct-pack8", 1e-4, 5e-2 },
+                  { "gptq-order", 1e-4, 5e-2 }, { "ernie-pack", 1e-4, 5e-2 },  { "ernie-w8", 1e-4, 5e-2 },
                   { "ct-w8a8", 5e-2, 5e-2 } };
     for (size_t i = 0; i < ARRAY_N(codes); i++) {
         struct gold g;

@@ -23,7 +23,7 @@ from safetensors.torch import load_file, save_file
 from transformers import (
     LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM,
     Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM,
-    Ministral3Config, Ministral3ForCausalLM, Qwen3VLConfig, Qwen3VLForConditionalGeneration, SeedOssConfig, SeedOssForCausalLM,
+    Ernie4_5Config, Ernie4_5ForCausalLM, Ministral3Config, Ministral3ForCausalLM, Qwen3VLConfig, Qwen3VLForConditionalGeneration, SeedOssConfig, SeedOssForCausalLM,
     SmolLM3Config, SmolLM3ForCausalLM,
 )
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
@@ -41,7 +41,7 @@ SMALL = dict(hidden_size=32, intermediate_size=48)
 # Keys of config.json as published checkpoints have them, where the configuration that made the logits writes other ones ("drop": none).
 PATCHES = {"llama-untied": dict(tie_word_embeddings=True), "seed-oss": dict(attention_bias="drop"),
            "smollm3": dict(no_rope_layers="drop", layer_types="drop", tie_word_embeddings="drop"),
-           "smollm3-window": dict(layer_types="drop")}
+           "smollm3-window": dict(layer_types="drop"), "ernie4-5-tied": dict(tie_word_embeddings="drop")}
 
 
 def qwen3_vl_config(tie_word_embeddings, **text):
@@ -96,6 +96,9 @@ MODELS = {
     "ministral3-window": (Ministral3Config, Ministral3ForCausalLM, dict(SMALL, sliding_window=24, tie_word_embeddings=True, max_position_embeddings=256,
                           rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=64,
                           llama_4_scaling_beta=0.1)), torch.bfloat16, False, 1),
+    # q and k rotate in pairs of neighbours
+    "ernie4-5": (Ernie4_5Config, Ernie4_5ForCausalLM, dict(use_bias=True, tie_word_embeddings=False), torch.bfloat16, False, 1),
+    "ernie4-5-tied": (Ernie4_5Config, Ernie4_5ForCausalLM, dict(SMALL, tie_word_embeddings=True), torch.bfloat16, True, 1),
     # a wrapper: its vision tower lies in the file too
     "qwen3-vl": (qwen3_vl_config, Qwen3VLForConditionalGeneration, dict(tie_word_embeddings=False, rope_parameters=dict(rope_type="default",
                  rope_theta=5000000.0, mrope_section=[3, 3, 2], mrope_interleaved=True)), torch.bfloat16, False, 1),
@@ -250,6 +253,11 @@ CODES = {
                 dict(num_bits=8, type="int", strategy="token", dynamic=True, symmetric=True), ["lm_head"]),
 }
 
+# The family of such a checkpoint; others are Llama's. Rows of codes change places where pairs of neighbours rotate.
+CODES["ernie-pack"] = CODES["ct-pack"]
+CODES["ernie-w8"] = CODES["ct-pack8"]
+CODE_MODELS = {"ernie-pack": (Ernie4_5Config, Ernie4_5ForCausalLM), "ernie-w8": (Ernie4_5Config, Ernie4_5ForCausalLM)}
+
 
 def left_out(name, patterns):
     return any(re.match(p[3:], name) if p.startswith("re:") else name == p or name.endswith("." + p) for p in patterns)
@@ -291,9 +299,10 @@ def make_codes(root, name):
     scheme = QuantizationScheme(targets=["Linear"], weights=QuantizationArgs(**weights),
                                 input_activations=QuantizationArgs(**activations) if activations else None)
     path = os.path.join(root, name)
-    kw = dict(BASE, **dict(hidden_size=64, intermediate_size=96, vocab_size=256))
+    config_cls, model_cls = CODE_MODELS.get(name, (LlamaConfig, LlamaForCausalLM))
+    kw = dict(BASE, **dict(hidden_size=64, intermediate_size=96, vocab_size=256, tie_word_embeddings=False))
     for seed in range(1, 400):
-        model = LlamaForCausalLM._from_config(LlamaConfig(**kw), attn_implementation="eager").to(torch.float32).eval()
+        model = model_cls._from_config(config_cls(**kw), attn_implementation="eager").to(torch.float32).eval()
         fill(model, seed, torch.bfloat16)
         save(model, path, torch.bfloat16, False, 1)
         file = os.path.join(path, "model.safetensors")
@@ -307,7 +316,7 @@ def make_codes(root, name):
             json.dump(c, f, indent=1, sort_keys=True)
             f.write("\n")
         if weights["symmetric"]:
-            loaded = LlamaForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
+            loaded = model_cls.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
         else:
             loaded = model
             loaded.load_state_dict(floats(load_file(file), scheme, compressor))

@@ -110,6 +110,15 @@ static void absent_keys_mean_what_each_family_of_transformers_means(void **state
     assert_false(s.o_bias || s.mlp_bias || s.tied);
     assert_int_equal(s.bos_id, 0);
     model_spec_free(&s);
+
+    load("Ernie4_5ForCausalLM", "{\"num_key_value_heads\": \"-\", \"rope_interleave\": true}", &s);
+    assert_int_equal(s.head_dim, 128);
+    assert_int_equal(s.n_kv_head, 2);
+    assert_int_equal(s.context, 131072);
+    assert_true(s.tied);
+    assert_true(s.rope_theta == 5e5);
+    assert_true(s.rms_eps == 1e-5f);
+    model_spec_free(&s);
 }
 
 static void each_family_has_its_own_keys_of_biases(void **state)
@@ -124,6 +133,8 @@ static void each_family_has_its_own_keys_of_biases(void **state)
         { "Qwen2ForCausalLM", "{\"attention_bias\": false}", true, false, false },
         { "SeedOssForCausalLM", "{\"attention_bias\": false, \"attention_out_bias\": true}", false, true, false },
         { "SeedOssForCausalLM", "{\"mlp_bias\": true}", true, false, true },
+        { "Ernie4_5ForCausalLM", "{}", false, false, false },
+        { "Ernie4_5ForCausalLM", "{\"use_bias\": true}", true, true, true },
     };
     for (size_t i = 0; i < ARRAY_N(cases); i++) {
         struct model_spec s;

@@ -112,7 +112,7 @@ struct config {
     /* commands */
     const char     *config_file;
     struct str_list told; /* a line each: what has no effect here, and other things to know of the options */
-    bool            help, version, healthcheck, list_devices;
+    bool            help, version, healthcheck, list_devices, list_families;
 
     struct arena arena;
     bool         given_kv_bytes, given_kv_gib, port_from_env_ignored;

@@ -6,6 +6,7 @@
 #include "base/stacks.h"
 #include "server/app.h"
 #include "server/cmd/devices.h"
+#include "server/cmd/families.h"
 #include "server/cmd/doctor.h"
 #include "server/cmd/healthcheck.h"
 #include "server/cmd/kv_cmd.h"
@@ -82,6 +83,8 @@ int main(int argc, char **argv)
         puts("spillway " SPILLWAY_VERSION);
     } else if (a.cfg.list_devices) {
         code = devices_main();
+    } else if (a.cfg.list_families) {
+        code = families_main();
     } else if (a.cfg.healthcheck) {
         code = healthcheck_main(&a.cfg, err, sizeof err);
         if (code) app_say_error(code, err);

@@ -163,6 +163,7 @@ static const struct opt options[] = {
     { BOOL("help", help, "false", "this text") },
     { BOOL("version", version, "false", "the version") },
     { BOOL("healthcheck", healthcheck, "false", "ask the server on --port for /health; exit 0 or 1") },
+    { BOOL("list-families", list_families, "false", "which models can be served, by architecture and model_type") },
     { BOOL("list-devices", list_devices, "false", "what could compute here") },
 };
 /* clang-format on */

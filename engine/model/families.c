@@ -96,28 +96,30 @@ static const struct model_bias_keys bias_seed_oss = {
 
 /* A new family: one row here, its names in names.c, a golden checkpoint in tools/golden/make_golden.py. */
 static const struct model_family families[] = {
-    { "LlamaForCausalLM", "llama", NORM_RMS, MIX_GQA, FFN_GLU, .bias_keys = true, .def = &def_llama,
-      .names = &names_llama },
-    { "MistralForCausalLM", "mistral", NORM_RMS, MIX_GQA, FFN_GLU, .window = true, .def = &def_mistral,
-      .names = &names_llama },
+    { "LlamaForCausalLM", "llama", NORM_RMS, MIX_GQA, FFN_GLU, .bias_keys = true, .served = "Llama 2/3.x",
+      .def = &def_llama, .names = &names_llama },
+    { "MistralForCausalLM", "mistral", NORM_RMS, MIX_GQA, FFN_GLU, .window = true, .served = "Mistral",
+      .def = &def_mistral, .names = &names_llama },
     { "Qwen2ForCausalLM", "qwen2", NORM_RMS, MIX_GQA, FFN_GLU, .qkv_bias = true, .window = true, .window_gate = true,
-      .window_layers = true, .def = &def_qwen2, .names = &names_llama },
+      .window_layers = true, .served = "Qwen2/2.5", .def = &def_qwen2, .names = &names_llama },
     { "Qwen3ForCausalLM", "qwen3", NORM_RMS, MIX_GQA, FFN_GLU, .qk_norm = true, .bias_keys = true, .window = true,
-      .window_gate = true, .window_layers = true, .def = &def_qwen3, .names = &names_llama },
+      .window_gate = true, .window_layers = true, .served = "Qwen3", .def = &def_qwen3, .names = &names_llama },
     { "MixtralForCausalLM", "mixtral", NORM_RMS, MIX_GQA, FFN_MOE, .window = true, .norm_topk = true,
-      .def = &def_mixtral, .names = &names_mixtral },
+      .served = "Mixtral", .def = &def_mixtral, .names = &names_mixtral },
     { "Qwen3MoeForCausalLM", "qwen3_moe", NORM_RMS, MIX_GQA, FFN_MOE, .qk_norm = true, .bias_keys = true,
-      .window = true, .window_gate = true, .def = &def_qwen3_moe, .names = &names_qwen_moe },
-    { "SeedOssForCausalLM", "seed_oss", NORM_RMS, MIX_GQA, FFN_GLU, .bias = &bias_seed_oss, .def = &def_seed_oss,
-      .names = &names_llama },
+      .window = true, .window_gate = true, .served = "Qwen3-MoE", .def = &def_qwen3_moe, .names = &names_qwen_moe },
+    { "SeedOssForCausalLM", "seed_oss", NORM_RMS, MIX_GQA, FFN_GLU, .bias = &bias_seed_oss, .served = "Seed-OSS",
+      .def = &def_seed_oss, .names = &names_llama },
     { "Qwen3VLForConditionalGeneration", "qwen3_vl_text", NORM_RMS, MIX_GQA, FFN_GLU, .qk_norm = true,
-      .bias = &bias_attention, .wrapper = true, .mrope = true, .def = &def_qwen3_vl, .names = &names_llama },
+      .bias = &bias_attention, .wrapper = true, .mrope = true, .served = "the text part of Qwen3-VL",
+      .def = &def_qwen3_vl, .names = &names_llama },
     { "SmolLM3ForCausalLM", "smollm3", NORM_RMS, MIX_GQA, FFN_GLU, .bias_keys = true, .window = true,
-      .window_gate = true, .window_nope = true, .nope = true, .def = &def_smollm3, .names = &names_llama },
+      .window_gate = true, .window_nope = true, .nope = true, .served = "SmolLM3", .def = &def_smollm3,
+      .names = &names_llama },
     { "Ministral3ForCausalLM", "ministral3", NORM_RMS, MIX_GQA, FFN_GLU, .window = true, .q_scale = true,
-      .def = &def_ministral3, .names = &names_llama },
+      .served = "Ministral 3", .def = &def_ministral3, .names = &names_llama },
     { "Ernie4_5ForCausalLM", "ernie4_5", NORM_RMS, MIX_GQA, FFN_GLU, .bias = &bias_use, .rope_pairs = true,
-      .def = &def_ernie4_5, .names = &names_llama },
+      .served = "ERNIE 4.5", .def = &def_ernie4_5, .names = &names_llama },
 };
 enum { N_FAMILY = sizeof families / sizeof *families };
 
@@ -129,6 +131,8 @@ const struct model_family *model_family_find(const char *arch, const char *model
         if (!strcmp(families[i].model_type, model_type)) return &families[i];
     return NULL;
 }
+
+const struct model_family *model_family_at(uint32_t i) { return i < N_FAMILY ? &families[i] : NULL; }
 
 const char *model_family_list(char *text, size_t text_bytes)
 {

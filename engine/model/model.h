@@ -56,7 +56,8 @@ struct model_family {
     bool            rope_pairs;    /* q and k rotate in pairs (0, 1), (2, 3) ...: their rows change places at load */
     bool            wrapper;       /* arch is a larger model, of which this row serves text_config */
     bool            mrope;         /* positions of several axes (mrope_section), which are equal in text */
-    const struct model_bias_keys *bias; /* honours these keys of biases instead of bias_keys */
+    const struct model_bias_keys *bias;   /* honours these keys of biases instead of bias_keys */
+    const char                   *served; /* the models' name, as people know it */
     const struct model_defaults  *def;
     const struct model_names     *names;
 };
@@ -118,6 +119,8 @@ void        model_spec_free(struct model_spec *spec);
 
 /* families.c: the row of an architecture, else of a model_type. Either may be NULL. NULL: not supported. */
 const struct model_family *model_family_find(const char *arch, const char *model_type);
+/* Row i of the table; NULL: there are no more. */
+const struct model_family *model_family_at(uint32_t i);
 /* "LlamaForCausalLM, ...": all supported architectures. Returns text. */
 const char *model_family_list(char *text, size_t text_bytes);
 

@@ -599,6 +599,20 @@ def a_start_that_fails_says_why_in_its_last_line(s):
 
 
 @test
+def the_families_of_the_readme_are_those_that_are_listed(s):
+    from harness import BINARY
+
+    r = subprocess.run([BINARY, "--list-families"], capture_output=True, text=True, timeout=60)
+    assert r.returncode == 0 and r.stderr == "", r
+    rows = [line.split(None, 2) for line in r.stdout.splitlines()]
+    assert ["LlamaForCausalLM", "llama", "Llama 2/3.x"] in rows, rows
+    with open(os.path.join(os.path.dirname(__file__), "../../README.md"), encoding="utf-8") as f:
+        readme = " ".join(f.read().split())
+    want = "Families: " + ", ".join(served for _, _, served in rows) + "."
+    assert want in readme, want
+
+
+@test
 def an_error_is_logged_with_its_reason_and_without_the_prompt(s):
     from harness import Server
 

@@ -480,6 +480,20 @@ static void the_error_for_an_unknown_architecture_lists_the_supported_ones(void 
     model_spec_free(&s);
 }
 
+static void every_row_is_found_by_its_names_and_says_what_it_serves(void **state)
+{
+    (void)state;
+    const struct model_family *f;
+    uint32_t                   n = 0;
+    for (; (f = model_family_at(n)); n++) {
+        assert_ptr_equal(model_family_find(f->arch, NULL), f);
+        assert_ptr_equal(model_family_find(NULL, f->model_type), f);
+        if (!f->served || !*f->served) fail_msg("%s does not say what it serves", f->arch);
+    }
+    assert_true(n > 10);
+    assert_null(model_family_at(UINT32_MAX));
+}
+
 static void the_text_part_of_a_wrapper_is_read(void **state)
 {
     (void)state;
@@ -664,6 +678,7 @@ int main(void)
         cmocka_unit_test(sizes_that_cannot_be_are_refused_by_name),
         cmocka_unit_test(an_unsupported_value_in_config_json_is_refused_by_name),
         cmocka_unit_test(the_error_for_an_unknown_architecture_lists_the_supported_ones),
+        cmocka_unit_test(every_row_is_found_by_its_names_and_says_what_it_serves),
         cmocka_unit_test(the_text_part_of_a_wrapper_is_read),
         cmocka_unit_test(a_row_may_be_the_text_part_of_one_wrapper),
         cmocka_unit_test(the_flag_of_a_wrapper_goes_before_that_of_its_text_part),

@@ -8,8 +8,9 @@
 struct bind_row {
     uint64_t                key;
     const struct st_tensor *tensor;
+    uint32_t                first_row; /* of the slot in the tensor */
 };
-enum { NAMES_SHOWN = 4, MISSING_COUNTED_MAX = 1000, BIAS_BYTES_MAX = 64 << 20 };
+enum { SLOTS_OF_TENSOR_MAX = 3, NAMES_SHOWN = 4, MISSING_COUNTED_MAX = 1000, BIAS_BYTES_MAX = 64 << 20 };
 
 static_assert(SLOT_COUNT <= 32 && PART_COUNT <= 8, "both go into the low byte of a key");
 static uint64_t bind_key(enum slot slot, uint32_t layer, uint32_t expert, enum part part)
@@ -23,12 +24,23 @@ static int bind_row_cmp(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+static const struct bind_row *bind_row_of(const struct bind *b, uint64_t key)
+{
+    struct bind_row wanted = { .key = key };
+    return b->n_row ? bsearch(&wanted, b->row, b->n_row, sizeof *b->row, bind_row_cmp) : NULL;
+}
+
 const struct st_tensor *bind_get_part(const struct bind *b, enum slot slot, uint32_t layer, uint32_t expert,
                                       enum part part)
 {
-    struct bind_row  key = { .key = bind_key(slot, layer, expert, part) };
-    struct bind_row *r = b->n_row ? bsearch(&key, b->row, b->n_row, sizeof *b->row, bind_row_cmp) : NULL;
+    const struct bind_row *r = bind_row_of(b, bind_key(slot, layer, expert, part));
     return r ? r->tensor : NULL;
+}
+
+uint32_t bind_first_row(const struct bind *b, enum slot slot, uint32_t layer, uint32_t expert)
+{
+    const struct bind_row *r = bind_row_of(b, bind_key(slot, layer, expert, PART_WEIGHT));
+    return r ? r->first_row : 0;
 }
 
 enum dtype bind_dtype(enum st_dtype t)
@@ -140,6 +152,34 @@ static bool bind_no_bias(const struct model_spec *spec, const struct st_set *set
            is_zeros(set, t);
 }
 
+/* The shape of a tensor that holds `more` slots after the first, from the shape of the first. */
+static void bind_stack(const struct model_spec *spec, enum slot slot, uint32_t layer, uint32_t more, uint64_t shape[2])
+{
+    for (uint32_t i = 1; i <= more; i++) {
+        uint64_t    one[2];
+        uint32_t    rank;
+        const char *keys;
+        bind_want(spec, (enum slot)(slot + i), layer, one, &rank, &keys);
+        shape[0] += one[0];
+    }
+}
+
+/* A row for each slot that the tensor holds. */
+static void bind_add(const struct model_spec *spec, struct bind *b, const struct st_tensor *t, enum slot slot,
+                     uint32_t layer, uint32_t expert, uint32_t more)
+{
+    uint64_t first = 0;
+    for (uint32_t i = 0; i <= more; i++) {
+        uint64_t    shape[2];
+        uint32_t    rank;
+        const char *keys;
+        enum slot   one = (enum slot)(slot + i);
+        bind_want(spec, one, layer, shape, &rank, &keys);
+        b->row[b->n_row++] = (struct bind_row){ bind_key(one, layer, expert, PART_WEIGHT), t, (uint32_t)first };
+        first += shape[0];
+    }
+}
+
 /* Each tensor to its slot; type and shape of those that are wanted. */
 static enum status bind_match(const struct model_spec *spec, struct bind *b, char *err, size_t err_bytes)
 {
@@ -167,13 +207,21 @@ static enum status bind_match(const struct model_spec *spec, struct bind *b, cha
             if (slot != SLOT_HEAD && !bind_no_bias(spec, b->set, t, name)) name_list_add(&unknown, t->name);
             continue;
         }
+        uint32_t more = names_more(spec->family->names, slot);
+        if (more && spec->quant.method) {
+            snprintf(err, err_bytes,
+                     "%s: tensor %.120s holds several matrices, which is not supported beside quantization_config",
+                     file, t->name);
+            return ST_CONFIG;
+        }
+        bind_stack(spec, slot, layer, more, shape);
         if (part != PART_WEIGHT || bind_is_codes(spec, slot, layer)) {
             if (bind_part_check(spec, bind_is_codes(spec, slot, layer) ? part : PART_COUNT, t, shape[0], shape[1], why,
                                 sizeof why)) {
                 snprintf(err, err_bytes, "%s: tensor %.120s %.200s", file, t->name, why);
                 return ST_CONFIG;
             }
-            b->row[b->n_row++] = (struct bind_row){ bind_key(slot, layer, expert, part), t };
+            b->row[b->n_row++] = (struct bind_row){ bind_key(slot, layer, expert, part), t, 0 };
             continue;
         }
         if (bind_dtype(t->dtype) == DT_COUNT || t->dtype == ST_DT_F8E4M3) {
@@ -188,7 +236,7 @@ static enum status bind_match(const struct model_spec *spec, struct bind *b, cha
                      st_shape_text(t, have, sizeof have), st_shape_text(&wish, want, sizeof want), keys);
             return ST_CONFIG;
         }
-        b->row[b->n_row++] = (struct bind_row){ bind_key(slot, layer, expert, PART_WEIGHT), t };
+        bind_add(spec, b, t, slot, layer, expert, more);
     }
     if (unknown.count) {
         snprintf(err, err_bytes, "%s: %u tensors that %s does not have: %s",
@@ -243,7 +291,7 @@ enum status bind_open(const struct model_spec *spec, const struct source *src, s
     }
     enum status st = st_open(src, &b.set, err, err_bytes);
     if (st) return st;
-    if (!(b.row = calloc((size_t)b.set->n_tensor + 1, sizeof *b.row))) {
+    if (!(b.row = calloc((size_t)b.set->n_tensor * SLOTS_OF_TENSOR_MAX + 1, sizeof *b.row))) {
         snprintf(err, err_bytes, "model: no memory for %u tensors", b.set->n_tensor);
         st = ST_NOMEM;
     } else if (!(st = bind_match(spec, &b, err, err_bytes))) {

@@ -24,6 +24,8 @@ void        bind_close(struct bind *b);
 /* NULL: the checkpoint has no such tensor (never for a tensor that the spec needs) */
 const struct st_tensor *bind_get_part(const struct bind *b, enum slot slot, uint32_t layer, uint32_t expert,
                                       enum part part);
+/* The row of its tensor at which a slot begins: a tensor may hold several (struct model_names). */
+uint32_t bind_first_row(const struct bind *b, enum slot slot, uint32_t layer, uint32_t expert);
 /* bind_quant.c: bit mask of the slots that can be codes. */
 uint32_t bind_linear_slots(void);
 /* True if the spec's checkpoint stores this slot as codes. */

@@ -88,6 +88,10 @@ static const struct model_defaults def_ernie4_5 = { .n_kv_head = 2,
                                                     .eos_id = 2,
                                                     .tied = true };
 
+static const struct model_defaults def_phi3 = {
+    .context = 4096, .rms_eps = 1e-5f, .rope_theta = 1e4, .bos_id = 1, .eos_id = 32000
+};
+
 static const struct model_bias_keys bias_use = { .qkv = "use_bias", .o = "use_bias", .mlp = "use_bias" };
 static const struct model_bias_keys bias_attention = { .qkv = "attention_bias", .o = "attention_bias" };
 static const struct model_bias_keys bias_seed_oss = {
@@ -120,6 +124,8 @@ static const struct model_family families[] = {
       .served = "Ministral 3", .def = &def_ministral3, .names = &names_llama },
     { "Ernie4_5ForCausalLM", "ernie4_5", NORM_RMS, MIX_GQA, FFN_GLU, .bias = &bias_use, .rope_pairs = true,
       .served = "ERNIE 4.5", .def = &def_ernie4_5, .names = &names_llama },
+    { "Phi3ForCausalLM", "phi3", NORM_RMS, MIX_GQA, FFN_GLU, .window = true, .rope_part = true,
+      .served = "Phi-3/4 without longrope", .def = &def_phi3, .names = &names_phi3 },
 };
 enum { N_FAMILY = sizeof families / sizeof *families };
 

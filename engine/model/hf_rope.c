@@ -56,6 +56,10 @@ static void hf_rope_scaling(struct hf *c, const json_t *rp, const char *type)
         hf_fail(c, "rope_type is \"%.40s\", supported are default, linear, llama3, yarn and dynamic", type);
         return;
     }
+    if (s->family->rope_part && types[i].scaling != ROPE_SCALE_DEFAULT) {
+        hf_fail(c, "rope_type is \"%.40s\", supported of %s is default", type, s->family->arch);
+        return;
+    }
     s->rope_scaling = types[i].scaling;
     if (s->rope_scaling == ROPE_SCALE_DEFAULT) return;
     if (s->rope_scaling == ROPE_SCALE_DYNAMIC) {
@@ -114,6 +118,13 @@ static void hf_rope_part(struct hf *c, const json_t *rp)
     struct model_spec *s = c->spec;
     double part = hf_num_of(c, hf_rope_value(c, rp, "partial_rotary_factor", NULL), "partial_rotary_factor", 0, 1, 1);
     s->rot = s->head_dim;
+    if (s->family->rope_part) {
+        s->rot = (uint32_t)(s->head_dim * part);
+        if (s->rot < 2 || s->rot % 2)
+            hf_fail(c, "partial_rotary_factor %g makes %u of %u dimensions rotate, must be an even number above 0",
+                    part, s->rot, s->head_dim);
+        return;
+    }
     if (c->st || (uint32_t)(s->head_dim * part) == s->head_dim) return;
     if (s->rope_scaling == ROPE_SCALE_DEFAULT) {
         LOG_INFO(

@@ -53,6 +53,7 @@ struct model_family {
     bool            nope;          /* honours no_rope_layers and no_rope_layer_interval: layers that do not rotate */
     bool            window_nope;   /* the window, without layer_types, is of the layers that do not rotate */
     bool            q_scale;       /* honours llama_4_scaling_beta: queries grow with their position */
+    bool            rope_part;     /* honours partial_rotary_factor; no other rope_type than default */
     bool            rope_pairs;    /* q and k rotate in pairs (0, 1), (2, 3) ...: their rows change places at load */
     bool            wrapper;       /* arch is a larger model, of which this row serves text_config */
     bool            mrope;         /* positions of several axes (mrope_section), which are equal in text */

@@ -37,10 +37,23 @@ static const struct name_row rows_qwen_moe[] = {
     { SLOT_X_UP, "model.layers.{l}.mlp.experts.{e}.up_proj.weight" },
     { SLOT_X_DOWN, "model.layers.{l}.mlp.experts.{e}.down_proj.weight" },
 };
+static const struct name_row rows_phi3[] = {
+    { SLOT_EMBED, "model.embed_tokens.weight" },
+    { SLOT_NORM, "model.norm.weight" },
+    { SLOT_HEAD, "lm_head.weight" },
+    { SLOT_MIX_NORM, "model.layers.{l}.input_layernorm.weight" },
+    { SLOT_Q, "model.layers.{l}.self_attn.qkv_proj.weight" },
+    { SLOT_O, "model.layers.{l}.self_attn.o_proj.weight" },
+    { SLOT_FFN_NORM, "model.layers.{l}.post_attention_layernorm.weight" },
+    { SLOT_GATE, "model.layers.{l}.mlp.gate_up_proj.weight" },
+    { SLOT_DOWN, "model.layers.{l}.mlp.down_proj.weight" },
+};
 #define ROWS(r) .row = (r), .n_row = sizeof(r) / sizeof *(r)
 const struct model_names names_llama = { ROWS(rows_llama) };
 const struct model_names names_mixtral = { ROWS(rows_mixtral), .base = &names_llama };
 const struct model_names names_qwen_moe = { ROWS(rows_qwen_moe), .base = &names_llama };
+
+const struct model_names names_phi3 = { ROWS(rows_phi3), .more = { [SLOT_Q] = 2, [SLOT_GATE] = 1 } };
 
 /* A number as checkpoints write it: no sign, no leading zero, at most 6 digits. NULL: not one. */
 static const char *name_number(const char *s, uint32_t *out)
@@ -80,12 +93,21 @@ bool names_match(const struct model_names *names, const char *tensor, enum slot 
     return false;
 }
 
+uint32_t names_more(const struct model_names *names, enum slot slot)
+{
+    for (; names; names = names->base)
+        for (uint32_t i = 0; i < names->n_row; i++)
+            if (names->row[i].slot == slot) return names->more[slot];
+    return 0;
+}
+
 const char *names_of(const struct model_names *names, enum slot slot, uint32_t layer, uint32_t expert, char *text,
                      uint64_t text_bytes)
 {
     for (; names; names = names->base)
         for (uint32_t i = 0; i < names->n_row; i++) {
-            if (names->row[i].slot != slot) continue;
+            enum slot first = names->row[i].slot;
+            if (slot < first || slot > first + names->more[first]) continue;
             uint64_t n = 0;
             for (const char *p = names->row[i].pattern; *p && n < text_bytes; p++)
                 if (*p == '{') {

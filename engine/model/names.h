@@ -47,12 +47,15 @@ struct model_names {
     const struct model_names *base; /* scheme whose rows this one shares; NULL: none */
     const struct name_row    *row;
     uint32_t                  n_row;
+    unsigned char             more[SLOT_COUNT]; /* the tensor of slot s holds the rows of more[s] slots after it, too */
 };
-extern const struct model_names names_llama, names_mixtral, names_qwen_moe;
+extern const struct model_names names_llama, names_mixtral, names_qwen_moe, names_phi3;
 
 /* The slot, layer and expert of a tensor (0 if the slot has none). false: no pattern matches. */
 bool names_match(const struct model_names *names, const char *tensor, enum slot *slot_out, uint32_t *layer_out,
                  uint32_t *expert_out);
+/* How many slots more than this one its tensor holds; 0 unless it is the first of several. */
+uint32_t names_more(const struct model_names *names, enum slot slot);
 /* The reverse mapping. Returns text; NULL: the scheme has no such slot. */
 const char *names_of(const struct model_names *names, enum slot slot, uint32_t layer, uint32_t expert, char *text,
                      uint64_t text_bytes);

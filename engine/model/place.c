@@ -107,6 +107,7 @@ static void place_job(struct place *p, enum slot slot, uint32_t layer, uint32_t 
     }
     /* bind_open has seen to it that what the spec wants is there */
     job.tensor = bind_get_part(p->bind, slot, layer, expert, job.order ? PART_INDEX : PART_WEIGHT);
+    if (job.w) job.src_row += bind_first_row(p->bind, slot, layer, expert);
     job.slot = slot;
     job.layer = layer;
     job.expert = expert;

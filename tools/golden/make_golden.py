@@ -23,7 +23,7 @@ from safetensors.torch import load_file, save_file
 from transformers import (
     LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM,
     Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM,
-    Ernie4_5Config, Ernie4_5ForCausalLM, Ministral3Config, Ministral3ForCausalLM, Qwen3VLConfig, Qwen3VLForConditionalGeneration, SeedOssConfig, SeedOssForCausalLM,
+    Ernie4_5Config, Ernie4_5ForCausalLM, Ministral3Config, Ministral3ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen3VLConfig, Qwen3VLForConditionalGeneration, SeedOssConfig, SeedOssForCausalLM,
     SmolLM3Config, SmolLM3ForCausalLM,
 )
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
@@ -99,6 +99,11 @@ MODELS = {
     # q and k rotate in pairs of neighbours
     "ernie4-5": (Ernie4_5Config, Ernie4_5ForCausalLM, dict(use_bias=True, tie_word_embeddings=False), torch.bfloat16, False, 1),
     "ernie4-5-tied": (Ernie4_5Config, Ernie4_5ForCausalLM, dict(SMALL, tie_word_embeddings=True), torch.bfloat16, True, 1),
+    # q, k and v in one tensor, gate and up in another; a part of each head rotates; a window
+    "phi3": (Phi3Config, Phi3ForCausalLM, dict(hidden_size=64, head_dim="drop", pad_token_id=0, rope_parameters=dict(rope_type="default", rope_theta=250000.0,
+             partial_rotary_factor=1.0)), torch.bfloat16, False, 1),
+    "phi3-partial": (Phi3Config, Phi3ForCausalLM, dict(SMALL, head_dim="drop", hidden_size=64, pad_token_id=0, sliding_window=16,
+                     rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.75)), torch.bfloat16, True, 2),
     # a wrapper: its vision tower lies in the file too
     "qwen3-vl": (qwen3_vl_config, Qwen3VLForConditionalGeneration, dict(tie_word_embeddings=False, rope_parameters=dict(rope_type="default",
                  rope_theta=5000000.0, mrope_section=[3, 3, 2], mrope_interleaved=True)), torch.bfloat16, False, 1),

@@ -317,6 +317,31 @@ static void queries_grow_where_the_family_says_so(void **state)
             "llama_4_scaling_beta of the RoPE parameters is 0.1");
 }
 
+static void a_part_of_each_head_rotates_where_the_family_says_so(void **state)
+{
+    (void)state;
+    struct model_spec s;
+    load("Phi3ForCausalLM", "{\"partial_rotary_factor\": 0.75, \"rope_scaling\": null}", &s);
+    assert_int_equal(s.rot, 12);
+    assert_int_equal(s.context, 4096);
+    assert_int_equal(s.window, 0);
+    model_spec_free(&s);
+    load("Phi3ForCausalLM", "{}", &s);
+    assert_int_equal(s.rot, 16);
+    model_spec_free(&s);
+    refused("Phi3ForCausalLM", "{\"partial_rotary_factor\": 0.2}",
+            "partial_rotary_factor 0.2 makes 3 of 16 dimensions");
+    refused("Phi3ForCausalLM", "{\"partial_rotary_factor\": 0}", "partial_rotary_factor 0 makes 0 of 16 dimensions");
+    /* su and yarn mean longrope there */
+    static const char *const types[] = { "longrope", "su", "yarn", "linear", "dynamic" };
+    for (size_t i = 0; i < ARRAY_N(types); i++) {
+        char over[200], says[60];
+        snprintf(over, sizeof over, "{\"rope_scaling\": {\"type\": \"%s\", \"factor\": 4}}", types[i]);
+        snprintf(says, sizeof says, "rope_type is \"%s\", supported ", types[i]);
+        refused("Phi3ForCausalLM", over, says);
+    }
+}
+
 static void moe_layers_follow_the_rule_of_the_family(void **state)
 {
     (void)state;
@@ -674,6 +699,7 @@ int main(void)
         cmocka_unit_test(sliding_layers_follow_the_rule_of_the_family),
         cmocka_unit_test(layers_without_rotation_are_those_of_the_list_or_of_the_interval),
         cmocka_unit_test(queries_grow_where_the_family_says_so),
+        cmocka_unit_test(a_part_of_each_head_rotates_where_the_family_says_so),
         cmocka_unit_test(moe_layers_follow_the_rule_of_the_family),
         cmocka_unit_test(sizes_that_cannot_be_are_refused_by_name),
         cmocka_unit_test(an_unsupported_value_in_config_json_is_refused_by_name),

@@ -1,7 +1,7 @@
 #include "engine/model/names.h"
 #include "test.h"
 
-static const struct model_names *const schemes[] = { &names_llama, &names_mixtral, &names_qwen_moe };
+static const struct model_names *const schemes[] = { &names_llama, &names_mixtral, &names_qwen_moe, &names_phi3 };
 
 static void every_name_comes_back_as_its_slot(void **state)
 {

@@ -265,6 +265,9 @@ struct dev_ops {
     /* x += delta, then out = rmsnorm(x) */
     void (*add_rmsnorm)(struct device *d, void *out, void *x, const void *delta, const float *w, uint32_t n,
                         uint32_t dim, float eps);
+    void (*scale)(struct device *d, void *x, size_t n, float by); /* act [n] *= by, in place */
+    /* F32 [n], in place: x *= by, and then, if cap is not 0, x = cap * tanh(x / cap): a cap that no logit exceeds */
+    void (*cap)(struct device *d, float *x, size_t n, float by, float cap);
     /* out[m, w->n] = x[m, w->k] * w^T + bias; fp32 accumulate; out act; bias F32 [w->n] or NULL */
     void (*linear)(struct device *d, void *out, const void *x, const struct dev_weight *w, const float *bias,
                    uint32_t m);

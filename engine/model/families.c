@@ -126,6 +126,8 @@ static const struct model_family families[] = {
       .served = "ERNIE 4.5", .def = &def_ernie4_5, .names = &names_llama },
     { "Phi3ForCausalLM", "phi3", NORM_RMS, MIX_GQA, FFN_GLU, .window = true, .rope_part = true,
       .served = "Phi-3/4 without longrope", .def = &def_phi3, .names = &names_phi3 },
+    { "GraniteForCausalLM", "granite", NORM_RMS, MIX_GQA, FFN_GLU, .bias_keys = true, .scales = true,
+      .served = "Granite 3", .def = &def_llama, .names = &names_llama },
 };
 enum { N_FAMILY = sizeof families / sizeof *families };
 

@@ -1,7 +1,7 @@
 /* forward: one step of one rank. Residual stream x, its norm h, and what each part adds, delta:
  *   h = norm(x);  per layer: delta = mix(h), x += delta, h = norm(x), delta = ffn(h), x += delta, h = norm(x)
- * so every addition is one pass with the norm that follows it. From the last layer's attention on, only for rows whose
- * logits are wanted. */
+ * Every addition is one pass with the norm that follows it. From the last layer's attention on, only for rows whose
+ * logits are wanted. Families may put more around a part (model_weigh). */
 #include "base/check.h"
 #include "engine/model/model_impl.h"
 #include <stdio.h>
@@ -73,6 +73,13 @@ static void model_head(struct model *m, const struct dev_step *s, uint32_t at, u
     } else {
         op->logits(m->dev, m->logits, m->h, m->head.data ? &m->head : &m->embed, n);
     }
+    if (m->dev->rank == 0 && m->logit_scale != 1) op->cap(m->dev, m->logits, (size_t)n * m->vocab, m->logit_scale, 0);
+}
+
+/* What a part made [n, hidden], as it is added to the stream. */
+static void model_weigh(struct model *m, uint32_t n)
+{
+    if (m->residual_scale != 1) m->dev->ops->scale(m->dev, m->delta, (size_t)n * m->hidden, m->residual_scale);
 }
 
 /* The last layer. Once its keys and values are made, rows without wanted logits need no further work. A prompt has many
@@ -89,11 +96,23 @@ static bool model_last(struct model *m, const struct dev_step *s)
     at_part(m, "attention", m->n_layer - 1);
     y->mix(m, &s->b, m->n_layer - 1, kept ? &keep : NULL);
     if (!n) return kept;
+    model_weigh(m, n);
     if (kept) op->gather(m->dev, x = m->top_x, m->x, s->logit_row, n, m->hidden);
     op->add_rmsnorm(m->dev, m->h, x, m->delta, y->ffn_norm, n, m->hidden, m->eps);
     at_part(m, "feed forward", m->n_layer - 1);
     y->ffn(m, n, m->n_layer - 1);
+    model_weigh(m, n);
     return kept;
+}
+
+/* The stream at its begin, and the input of the first part. */
+static void model_begin(struct model *m, const struct dev_step *s)
+{
+    const struct dev_ops *op = m->dev->ops;
+    uint32_t              n = s->b.n_row;
+    op->embed(m->dev, m->x, s->b.id, &m->embed, n);
+    if (m->embed_scale != 1) op->scale(m->dev, m->x, (size_t)n * m->hidden, m->embed_scale);
+    op->rmsnorm(m->dev, m->h, m->x, m->layer[0].mix_norm, n, m->hidden, m->eps);
 }
 
 static void model_ops(struct model *m, const struct dev_step *s)
@@ -101,14 +120,15 @@ static void model_ops(struct model *m, const struct dev_step *s)
     const struct dev_ops *op = m->dev->ops;
     uint32_t              n = s->b.n_row;
     at_part(m, "embedding", 0);
-    op->embed(m->dev, m->x, s->b.id, &m->embed, n);
-    op->rmsnorm(m->dev, m->h, m->x, m->layer[0].mix_norm, n, m->hidden, m->eps);
+    model_begin(m, s);
     for (uint32_t l = 0; l + 1 < m->n_layer; l++) {
         at_part(m, "attention", l);
         m->layer[l].mix(m, &s->b, l, NULL);
+        model_weigh(m, n);
         op->add_rmsnorm(m->dev, m->h, m->x, m->delta, m->layer[l].ffn_norm, n, m->hidden, m->eps);
         at_part(m, "feed forward", l);
         m->layer[l].ffn(m, n, l);
+        model_weigh(m, n);
         op->add_rmsnorm(m->dev, m->h, m->x, m->delta, m->layer[l + 1].mix_norm, n, m->hidden, m->eps);
     }
     bool kept = model_last(m, s);

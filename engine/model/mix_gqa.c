@@ -1,7 +1,6 @@
 /* mix_gqa: attention with grouped KV heads, optional biases, optional RMSNorm per head, optional sliding window.
  * Tensor parallel: q, k and v by heads, o by the same heads' columns; one sum over the ranks at the end. */
 #include "engine/model/parts.h"
-#include <math.h>
 
 /* The number of tokens that a row of layer l sees, itself included; 0: all tokens up to it. */
 static uint32_t gqa_window(const struct model_spec *s, uint32_t l)
@@ -74,7 +73,7 @@ void mix_gqa(struct model *m, const struct dev_batch *b, uint32_t l, const struc
                                    .n_kv_head = m->n_kv_head,
                                    .head_dim = m->head_dim,
                                    .layer = l,
-                                   .scale = 1 / sqrtf((float)m->head_dim),
+                                   .scale = m->attn_scale,
                                    .window = y->gqa.window };
     const void           *in = model_in_order(m, m->h, y->gqa.qkv_order, b->n_row, m->hidden);
     op->linear(m->dev, m->wide, in, &y->gqa.qkv, y->gqa.qkv_bias, b->n_row);

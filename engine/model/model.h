@@ -57,6 +57,7 @@ struct model_family {
     bool            rope_pairs;    /* q and k rotate in pairs (0, 1), (2, 3) ...: their rows change places at load */
     bool            wrapper;       /* arch is a larger model, of which this row serves text_config */
     bool            mrope;         /* positions of several axes (mrope_section), which are equal in text */
+    bool scales; /* honours embedding_multiplier, attention_multiplier, residual_multiplier, logits_scaling */
     const struct model_bias_keys *bias;   /* honours these keys of biases instead of bias_keys */
     const char                   *served; /* the models' name, as people know it */
     const struct model_defaults  *def;
@@ -90,19 +91,22 @@ struct model_spec {
     enum model_rope_scaling rope_scaling;
     double rope_factor, rope_low_freq, rope_high_freq, rope_beta_fast, rope_beta_slow, rope_attn_factor, rope_mscale,
         rope_mscale_all_dim;
-    uint32_t                  rope_orig_context;
-    double                    q_beta; /* llama_4_scaling_beta; 0: none (struct op_qkv) */
-    uint32_t                  q_period;
-    bool                      rope_truncate;  /* yarn: round the correction range */
-    uint32_t                  rot;            /* dimensions that rotate           */
-    uint32_t                  window;         /* 0: none                          */
-    unsigned char            *layer_windowed; /* [n_layer] 1: sliding window; NULL: all layers if window > 0 */
-    unsigned char            *layer_nope;     /* [n_layer] 1: q and k do not rotate; NULL: all do */
-    bool                      tied, qkv_bias, o_bias, mlp_bias;
-    uint32_t                  n_expert, top_k_expert, moe_inter;
-    unsigned char            *layer_moe; /* [n_layer] 1: MoE ffn; NULL: by the family */
-    bool                      norm_topk;
-    enum op_act               act; /* activation of the feed-forward's gate */
+    uint32_t       rope_orig_context;
+    double         q_beta; /* llama_4_scaling_beta; 0: none (struct op_qkv) */
+    uint32_t       q_period;
+    bool           rope_truncate;  /* yarn: round the correction range */
+    uint32_t       rot;            /* dimensions that rotate           */
+    uint32_t       window;         /* 0: none                          */
+    unsigned char *layer_windowed; /* [n_layer] 1: sliding window; NULL: all layers if window > 0 */
+    unsigned char *layer_nope;     /* [n_layer] 1: q and k do not rotate; NULL: all do */
+    bool           tied, qkv_bias, o_bias, mlp_bias;
+    uint32_t       n_expert, top_k_expert, moe_inter;
+    unsigned char *layer_moe; /* [n_layer] 1: MoE ffn; NULL: by the family */
+    bool           norm_topk;
+    enum op_act    act; /* activation of the feed-forward's gate */
+    float          embed_scale, residual_scale,
+        logit_scale;                      /* factors of the embedding, of what a part adds, of the logits; else 1 */
+    float                     attn_scale; /* factor of the scores of attention */
     struct model_quant        quant;
     struct model_layer_codes *layer_codes; /* [n_layer]; NULL: quant holds for all linear matrices */
     enum dtype                dtype;       /* of the checkpoint (torch_dtype or dtype; else the type of the tensors) */

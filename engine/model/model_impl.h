@@ -44,7 +44,8 @@ struct model {
     enum op_act   act;
     float         eps, rope_scale, q_beta;
     uint32_t      q_period;
-    float        *inv_freq; /* [rot / 2] */
+    float         embed_scale, attn_scale, residual_scale, logit_scale; /* as in struct model_spec */
+    float        *inv_freq;                                             /* [rot / 2] */
     struct layer *layer;
     struct dev_weight    embed;      /* [vocab, hidden], whole on every rank */
     struct dev_weight    head;       /* [vocab or vocab / n_rank, hidden]; data NULL: tied, use embed */

@@ -23,6 +23,10 @@ static void model_sizes(struct model *m, const struct model_spec *s, const struc
                          .norm_topk = s->norm_topk,
                          .act = s->act,
                          .eps = s->rms_eps,
+                         .embed_scale = s->embed_scale,
+                         .attn_scale = s->attn_scale,
+                         .residual_scale = s->residual_scale,
+                         .logit_scale = s->logit_scale,
                          .head_split = dev->n_rank > 1 && s->vocab % dev->n_rank == 0,
                          .rows_max = cfg->batch_rows_max,
                          .logit_rows_max = cfg->logit_rows_max };

@@ -66,6 +66,8 @@ void cpu_qkv(struct device *d, const struct op_qkv *o, const struct dev_batch *b
 void cpu_attention(struct device *d, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv);
 void cpu_columns(struct device *d, void *out, const void *x, const uint32_t *column, uint32_t n, uint32_t k);
 void cpu_glu(struct device *d, void *out, const void *gate_up, uint32_t n, uint32_t inter, enum op_act act);
+void cpu_scale(struct device *d, void *x, size_t n, float by);
+void cpu_cap(struct device *d, float *x, size_t n, float by, float cap);
 void cpu_moe(struct device *d, const struct op_moe *o);
 void cpu_sample(struct device *d, const struct op_sample *o);
 void cpu_logprob(struct device *d, const struct op_logprob *o);

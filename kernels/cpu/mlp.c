@@ -1,7 +1,7 @@
-/* mlp: the gate of a feed-forward, and inputs in another order. */
+/* mlp: the gate of a feed-forward, multipliers and soft caps, and inputs in another order. */
 #include "kernels/cpu/cpu.h"
 
-enum { GLU_ROWS = 4 };
+enum { GLU_ROWS = 4, SCALE_PIECE = 4096 /* numbers */ };
 
 struct glu_job {
     const struct simd *v;
@@ -27,6 +27,33 @@ void cpu_glu(struct device *d, void *out, const void *gate_up, uint32_t n, uint3
     struct glu_job j = { cpu_of(d)->v, out, gate_up, n, inter, act };
     team_run(cpu_of(d)->team, (n + GLU_ROWS - 1) / GLU_ROWS, (uint64_t)n * inter * 3, glu_piece, &j);
 }
+
+struct scale_job {
+    const struct simd *v;
+    float             *x;
+    size_t             n;
+    float              by, cap; /* cap 0: none */
+};
+
+static void scale_piece(void *arg, uint32_t piece, uint32_t thread)
+{
+    (void)thread;
+    const struct scale_job *j = arg;
+    size_t                  at = (size_t)piece * SCALE_PIECE;
+    uint32_t                n = (uint32_t)(j->n - at < SCALE_PIECE ? j->n - at : SCALE_PIECE);
+    if (j->cap != 0)
+        j->v->cap(j->x + at, j->by, j->cap, n);
+    else
+        j->v->norm(j->x + at, j->x + at, NULL, j->by, n);
+}
+
+void cpu_cap(struct device *d, float *x, size_t n, float by, float cap)
+{
+    struct scale_job j = { cpu_of(d)->v, x, n, by, cap };
+    team_run(cpu_of(d)->team, (uint32_t)((n + SCALE_PIECE - 1) / SCALE_PIECE), n / (cap != 0 ? 1 : 4), scale_piece, &j);
+}
+
+void cpu_scale(struct device *d, void *x, size_t n, float by) { cpu_cap(d, x, n, by, 0); }
 
 struct columns_job {
     float          *out;

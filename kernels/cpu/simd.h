@@ -38,6 +38,7 @@ struct simd {
     void (*norm)(float *out, const float *x, const float *w, float scale,
                  uint32_t n); /* x * scale * w; w NULL: x * scale */
     void (*add)(float *x, const float *delta, uint32_t n);
+    void (*cap)(float *x, float by, float cap, uint32_t n); /* x = cap * tanh(by * x / cap) */
     void (*act_mul[OP_ACTS])(float *out, const float *gate, const float *up, uint32_t n); /* act(gate) * up */
     void (*rope)(float *x, const float *cos, const float *sin, uint32_t half);            /* pairs (i, i + half) */
     void (*store)(void *dst, enum dtype t, const float *src, uint32_t n);

@@ -218,6 +218,17 @@ INLINE v16 v_erf_plus_1(v16 x)
     return v_pick(v_above(v_set1(-3.9999f), x), v_zero(), v_add(v_set1(1.0f), v_div(v_mul(y, p), q)));
 }
 
+/* tanh(u) = 1 - 2 / (1 + e^2u): off by a rounding of 1 at most, everywhere; NaN stays */
+static void row_cap(float *x, float by, float cap, uint32_t n)
+{
+    v16 times = v_set1(2.0f * by / cap), most = v_set1(cap), twice = v_set1(2.0f * cap);
+    FOR_VECTORS(n)
+    {
+        v16 e = v_exp(v_mul(load_part(x + i, len), times));
+        store_part(x + i, v_sub(most, v_div(twice, v_add(v_set1(1.0f), e))), len);
+    }
+}
+
 INLINE v16 v_silu(v16 x) { return v_gate(x, x); }
 INLINE v16 v_gelu(v16 x) { return v_mul(v_mul(v_set1(0.5f), x), v_erf_plus_1(v_mul(x, v_set1(0.707106781f)))); }
 INLINE v16 v_gelu_tanh(v16 x) /* (1 + tanh(u)) / 2 = 1 / (1 + e^-2u), u = sqrt(2 / pi) (x + 0.044715 x^3) */
@@ -449,6 +460,7 @@ const struct simd SIMD_TABLE = {
     .sum_squares = row_sum_squares,
     .norm = row_norm,
     .add = row_add,
+    .cap = row_cap,
     .act_mul = { [OP_SILU] = row_silu_mul,
                  [OP_GELU] = row_gelu_mul,
                  [OP_GELU_TANH] = row_gelu_tanh_mul,

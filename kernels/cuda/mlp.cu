@@ -1,4 +1,4 @@
-/* mlp: what is done to rows one element at a time: embed, gather, gates, bias; patches.   truth: kernels/ref/mlp.c,
+/* mlp: what is done to rows one element at a time: embed, gather, multipliers, gates, bias; patches.   truth: kernels/ref/mlp.c,
  * gemm.c, host.c A block does MLP_THREADS units of one row (grid: rows, pieces of a row). A unit is 16 bytes of output
  * where rows and addresses allow it, else one element. */
 #include "base/check.h"
@@ -54,6 +54,67 @@ extern "C" void cuda_gather(struct device *dev, void *out, const void *x, const 
     if (!n || !dim) return;
     rows(d, out, x, row, n, UINT32_MAX, dim);
     cuda_launched(d, "gather");
+}
+
+/* ---------------------------------------------------------------- multipliers and soft caps */
+
+template <class T, bool VECTOR> __global__ void __launch_bounds__(MLP_THREADS) k_scale(T *x, size_t n, float by)
+{
+    size_t i = ((size_t)blockIdx.x * MLP_THREADS + threadIdx.x) * (VECTOR ? VEC : 1);
+    pdl_wait();
+    if (i >= n) return;
+    if (VECTOR) {
+        float f[VEC];
+        uint4 a = *(const uint4 *)(x + i);
+        pdl_launch();
+        act_load8<T>(f, a);
+#pragma unroll
+        for (int j = 0; j < VEC; j++) f[j] = __fmul_rn(f[j], by);
+        *(uint4 *)(x + i) = act_store8<T>(f);
+    } else {
+        float f = act_load(x[i]);
+        pdl_launch();
+        x[i] = act_store<T>(__fmul_rn(f, by));
+    }
+}
+
+static uint32_t scale_blocks(size_t n_unit) { return (uint32_t)((n_unit + MLP_THREADS - 1) / MLP_THREADS); }
+
+template <class T> static void scale(struct cuda_dev *d, void *x, size_t n, float by)
+{
+    if (vec_fits(n, x, x, x))
+        LAUNCH((k_scale<T, true>), scale_blocks(n / VEC), MLP_THREADS, 0, d, (T *)x, n, by);
+    else
+        LAUNCH((k_scale<T, false>), scale_blocks(n), MLP_THREADS, 0, d, (T *)x, n, by);
+}
+
+extern "C" void cuda_scale(struct device *dev, void *x, size_t n, float by)
+{
+    struct cuda_dev *d = cuda_of(dev);
+    if (!n) return;
+    if (dev->act == DT_F16)
+        scale<__half>(d, x, n, by);
+    else
+        scale<__nv_bfloat16>(d, x, n, by);
+    cuda_launched(d, "scale");
+}
+
+__global__ void __launch_bounds__(MLP_THREADS) k_cap(float *x, size_t n, float by, float cap)
+{
+    size_t i = (size_t)blockIdx.x * MLP_THREADS + threadIdx.x;
+    pdl_wait();
+    if (i >= n) return;
+    float f = __fmul_rn(x[i], by);
+    pdl_launch();
+    x[i] = cap != 0.0f ? __fmul_rn(cap, tanhf(f / cap)) : f;
+}
+
+extern "C" void cuda_cap(struct device *dev, float *x, size_t n, float by, float cap)
+{
+    struct cuda_dev *d = cuda_of(dev);
+    if (!n) return;
+    LAUNCH(k_cap, scale_blocks(n), MLP_THREADS, 0, d, x, n, by, cap);
+    cuda_launched(d, "cap");
 }
 
 /* ---------------------------------------------------------------- gates */

@@ -16,6 +16,8 @@ float ref_gate(enum op_act act, float gate)
     return (float)(x / (1.0 + exp(-x)));
 }
 
+double ref_soft_cap(double x, float cap) { return cap != 0 ? (double)cap * tanh(x / (double)cap) : x; }
+
 /* gate_up [n, 2 * inter] -> out [n, inter] */
 void ref_glu(struct device *d, void *out, const void *gate_up, uint32_t n, uint32_t inter, enum op_act act)
 {
@@ -24,4 +26,16 @@ void ref_glu(struct device *d, void *out, const void *gate_up, uint32_t n, uint3
         const float *gate = (const float *)gate_up + (size_t)i * 2 * inter, *up = gate + inter;
         for (uint32_t j = 0; j < inter; j++) ((float *)out)[(size_t)i * inter + j] = ref_gate(act, gate[j]) * up[j];
     }
+}
+
+void ref_scale(struct device *d, void *x, size_t n, float by)
+{
+    (void)d;
+    for (size_t i = 0; i < n; i++) ((float *)x)[i] *= by;
+}
+
+void ref_cap(struct device *d, float *x, size_t n, float by, float cap)
+{
+    (void)d;
+    for (size_t i = 0; i < n; i++) x[i] = (float)ref_soft_cap((double)x[i] * (double)by, cap);
 }

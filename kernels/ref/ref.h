@@ -15,6 +15,8 @@ void ref_add_rmsnorm(struct device *d, void *out, void *x, const void *delta, co
 void ref_qkv(struct device *d, const struct op_qkv *o, const struct dev_batch *b, const struct dev_kv *kv);
 void ref_attention(struct device *d, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv);
 void ref_glu(struct device *d, void *out, const void *gate_up, uint32_t n, uint32_t inter, enum op_act act);
+void ref_scale(struct device *d, void *x, size_t n, float by);
+void ref_cap(struct device *d, float *x, size_t n, float by, float cap);
 void ref_moe(struct device *d, const struct op_moe *o);
 void ref_sample(struct device *d, const struct op_sample *o);
 void ref_logprob(struct device *d, const struct op_logprob *o);
@@ -31,6 +33,8 @@ void ref_quant_set(struct device *d, struct dev_weight *w, uint32_t row0, uint32
 
 /* The activation of one gate of a feed-forward. */
 float ref_gate(enum op_act act, float gate);
+/* cap * tanh(x / cap); x itself where cap is 0 */
+double ref_soft_cap(double x, float cap);
 float ref_weight(const struct dev_weight *w, uint32_t n, uint32_t k); /* codes with their scales and zeros */
 /* x [w->k], or where the format says so, rounded to 8 bits: then it lies in `rounded`. Returns one of the two. */
 const float *ref_act(const float *x, const struct dev_weight *w, float *rounded);

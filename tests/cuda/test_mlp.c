@@ -52,6 +52,41 @@ static void gather_takes_rows_and_zeros(void **state)
     }
 }
 
+static void multipliers_and_soft_caps_agree_with_ref(void **state)
+{
+    (void)state;
+    static const uint32_t size[] = { 1, 7, 64, 3000, 4096 };
+    for (size_t t = 0; t < 2; t++)
+        for (size_t s = 0; s < sizeof size / sizeof *size; s++) {
+            uint32_t       n = size[s];
+            struct device *d = ct_open(acts[t], 0), *ref = ct_open_ref();
+            float         *x = op_random(n, 1, 40), *want = malloc(n * sizeof *want), *got = malloc(n * sizeof *got);
+            ct_round(x, n, d->act);
+            if (n > 1) x[1] = -1e4f;
+            ct_round(x, n, d->act);
+            memcpy(want, x, n * sizeof *x);
+            ref->ops->scale(ref, want, n, 0.3f);
+            ct_round(want, n, d->act);
+            void *dx = ct_act(d, x, n);
+            d->ops->scale(d, dx, n, 0.3f);
+            ct_act_get(d, got, dx, n);
+            op_assert_same(got, want, n, "scale");
+            for (int with = 0; with < 2; with++) {
+                float cap = with ? 30 : 0, *df = ct_bytes(d, x, n * sizeof *x);
+                memcpy(want, x, n * sizeof *x);
+                ref->ops->cap(ref, want, n, 0.5f, cap);
+                d->ops->cap(d, df, n, 0.5f, cap);
+                d->ops->to_host(d, got, df, n * sizeof *got);
+                for (uint32_t i = 0; i < n; i++) assert_true(fabsf(got[i] - want[i]) <= (with ? 1e-5f : 0.0f));
+            }
+            free(x);
+            free(want);
+            free(got);
+            dev_close(d);
+            dev_close(ref);
+        }
+}
+
 static void gates_agree_with_ref_and_rows_stand_alone(void **state)
 {
     (void)state;
@@ -148,6 +183,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(embed_copies_rows_and_reads_nothing_for_an_id_it_has_not),
         cmocka_unit_test(gather_takes_rows_and_zeros),
+        cmocka_unit_test(multipliers_and_soft_caps_agree_with_ref),
         cmocka_unit_test(gates_agree_with_ref_and_rows_stand_alone),
         cmocka_unit_test(bias_is_added_with_one_rounding),
         cmocka_unit_test(patches_bring_ids_and_padding_is_skipped),

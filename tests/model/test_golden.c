@@ -8,7 +8,8 @@ static const char *const names[] = { "llama3",          "llama2",         "llama
                                      "qwen3",           "mixtral",        "qwen3-moe",    "qwen3-moe-raw",
                                      "seed-oss",        "seed-oss-out",   "qwen3-vl",     "qwen3-vl-tied",
                                      "smollm3",         "smollm3-window", "ministral3",   "ministral3-window",
-                                     "ernie4-5",        "ernie4-5-tied",  "phi3",         "phi3-partial" };
+                                     "ernie4-5",        "ernie4-5-tied",  "phi3",         "phi3-partial",
+                                     "granite" };
 
 /* max |a - b| over all recorded rows, relative to the largest recorded logit */
 static double logits_error(const struct gold *g, struct gold_run *r)

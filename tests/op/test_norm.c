@@ -113,6 +113,62 @@ static void gates_agree_with_ref_and_rows_stand_alone(void **state)
     op_close(d, n_dev);
 }
 
+/* Multipliers are one rounded product; a soft cap is the ref's within a rounding of the cap, also far beyond it. */
+static void multipliers_and_soft_caps_agree_with_ref(void **state)
+{
+    (void)state;
+    enum { N = 9001 };
+    struct device *d[OP_DEVICES_MAX], *ref = op_open(DEV_REF, NULL, 0);
+    uint32_t       n_dev = op_cpu_devices(d);
+    float         *x = op_random(N, 1, 40), *want = malloc(N * sizeof *want), *got = malloc(N * sizeof *got),
+          *first = malloc(N * sizeof *first), alone;
+    bool have_first = false;
+    x[0] = 1e4f;
+    x[1] = -1e4f;
+    x[2] = 0;
+    x[3] = 1e30f;
+    x[4] = -1e30f;
+    memcpy(want, x, N * sizeof *x);
+    ref->ops->scale(ref, want, N, 0.3f);
+    for (uint32_t i = 0; i < n_dev; i++) {
+        memcpy(got, x, N * sizeof *x);
+        d[i]->ops->scale(d[i], got, N, 0.3f);
+        op_assert_same(got, want, N, d[i]->ops->name);
+        memcpy(got, x, N * sizeof *x);
+        d[i]->ops->cap(d[i], got, N, 0.3f, 0);
+        op_assert_same(got, want, N, d[i]->ops->name);
+    }
+    memcpy(want, x, N * sizeof *x);
+    ref->ops->cap(ref, want, N, 0.5f, 30);
+    for (uint32_t i = 0; i < n_dev; i++) {
+        memcpy(got, x, N * sizeof *x);
+        d[i]->ops->cap(d[i], got, N, 0.5f, 30);
+        assert_true(got[0] == 30 && got[1] == -30 && got[2] == 0 && got[3] == 30 && got[4] == -30);
+        for (uint32_t k = 0; k < N; k++)
+            if (!(fabsf(got[k] - want[k]) < 1e-5f))
+                fail_msg("%s: number %u of %g is %g, not %g", d[i]->ops->name, k, (double)x[k], (double)got[k],
+                         (double)want[k]);
+        for (uint32_t k = 0; k < 40; k++) { /* alone as among others */
+            alone = x[k];
+            d[i]->ops->cap(d[i], &alone, 1, 0.5f, 30);
+            op_assert_same(&alone, got + k, 1, d[i]->ops->name);
+        }
+        alone = NAN;
+        d[i]->ops->cap(d[i], &alone, 1, 1, 30);
+        assert_true(isnan(alone));
+        if (!op_is_vector(d[i])) continue;
+        if (!have_first) memcpy(first, got, N * sizeof *got);
+        have_first = true;
+        op_assert_same(got, first, N, "one variant against another");
+    }
+    free(x);
+    free(want);
+    free(got);
+    free(first);
+    dev_close(ref);
+    op_close(d, n_dev);
+}
+
 static void columns_are_taken_in_any_order(void **state)
 {
     (void)state;
@@ -139,6 +195,7 @@ int main(void)
         cmocka_unit_test(norms_agree_with_ref),
         cmocka_unit_test(a_row_has_the_same_bits_in_every_place),
         cmocka_unit_test(gates_agree_with_ref_and_rows_stand_alone),
+        cmocka_unit_test(multipliers_and_soft_caps_agree_with_ref),
         cmocka_unit_test(columns_are_taken_in_any_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

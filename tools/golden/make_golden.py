@@ -21,7 +21,7 @@ from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
 from compressed_tensors.quantization.utils import calculate_qparams
 from safetensors.torch import load_file, save_file
 from transformers import (
-    LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM,
+    GraniteConfig, GraniteForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM,
     Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM,
     Ernie4_5Config, Ernie4_5ForCausalLM, Ministral3Config, Ministral3ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen3VLConfig, Qwen3VLForConditionalGeneration, SeedOssConfig, SeedOssForCausalLM,
     SmolLM3Config, SmolLM3ForCausalLM,
@@ -78,6 +78,8 @@ MODELS = {
     "qwen3": (Qwen3Config, Qwen3ForCausalLM, dict(head_dim=32, tie_word_embeddings=True, max_position_embeddings=256,
               rope_parameters=dict(YARN, rope_theta=1000000.0, beta_fast=16.0, attention_factor=1.25, truncate=False)), torch.bfloat16, False, 1),
     "mixtral": (MixtralConfig, MixtralForCausalLM, dict(num_local_experts=4, num_experts_per_tok=2, intermediate_size=48), torch.bfloat16, False, 1),
+    "granite": (GraniteConfig, GraniteForCausalLM, dict(embedding_multiplier=3.0, attention_multiplier=0.125, residual_multiplier=0.375,
+                logits_scaling=2.5, attention_bias=True), torch.bfloat16, True, 1),
     "qwen3-moe": (Qwen3MoeConfig, Qwen3MoeForCausalLM, dict(num_experts=8, num_experts_per_tok=2, moe_intermediate_size=32, norm_topk_prob=True,
                   decoder_sparse_step=2), torch.bfloat16, False, 1),
     "qwen3-moe-raw": (Qwen3MoeConfig, Qwen3MoeForCausalLM, dict(num_experts=8, num_experts_per_tok=3, moe_intermediate_size=32, norm_topk_prob=False,

@@ -109,8 +109,14 @@ struct op_qkv {       /* qk-norm (optional), RoPE, KV append: one pass over the 
     float        rope_scale; /* multiplies cos and sin (yarn attention factor), else 1                          */
     uint32_t     n_head, n_kv_head, head_dim, rot; /* rot <= head_dim: partial rotary                            */
     uint32_t     layer;  /* of the KV pool                                                                    */
-    float        q_beta; /* after the rotation, q *= 1 + q_beta * ln(1 + floor(pos / q_period)); 0: not          */
+    float        q_beta; /* at last, q *= 1 + q_beta * ln(1 + floor(pos / q_period)); 0: not          */
     uint32_t     q_period;
+    bool         norm_late; /* the norms follow RoPE instead of preceding it                                */
+    /* NULL: each head has a norm of its own. Else one norm spans all q heads and one all k heads, of all ranks together:
+     * sums of squares as op `squares` makes them, [n_row][n_square][2]; q_norm and k_norm are then as long as this rank's
+     * heads, [n_head * head_dim] and [n_kv_head * head_dim], and norm_late is not allowed. */
+    const float *square;
+    uint32_t     n_square; /* ranks */
 };
 struct op_attn {     /* paged GQA attention, causal, ragged: prefill chunks and decode rows in one call    */
     void       *out; /* act [n_row, n_head * head_dim]                                                    */
@@ -262,7 +268,7 @@ struct dev_ops {
     void (*embed)(struct device *d, void *out, const uint32_t *id, const struct dev_weight *w,
                   uint32_t n); /* out act [n, w->k] */
     void (*rmsnorm)(struct device *d, void *out, const void *x, const float *w, uint32_t n, uint32_t dim, float eps);
-    /* x += delta, then out = rmsnorm(x) */
+    /* x += delta, then out = rmsnorm(x); w NULL: out = x */
     void (*add_rmsnorm)(struct device *d, void *out, void *x, const void *delta, const float *w, uint32_t n,
                         uint32_t dim, float eps);
     void (*scale)(struct device *d, void *x, size_t n, float by); /* act [n] *= by, in place */
@@ -273,6 +279,8 @@ struct dev_ops {
                    uint32_t m);
     void (*logits)(struct device *d, float *out, const void *x, const struct dev_weight *w,
                    uint32_t m); /* linear with F32 out, no bias */
+    /* out F32 [n, 2]: the sum of the squares of a row's q heads, and of its k heads; qkv as in op_qkv */
+    void (*squares)(struct device *d, float *out, const struct op_qkv *o, uint32_t n);
     void (*qkv)(struct device *d, const struct op_qkv *o, const struct dev_batch *b, const struct dev_kv *kv);
     void (*attention)(struct device *d, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv);
     /* [n, 2 * inter] -> [n, inter]: act(gate) * up */

@@ -69,7 +69,9 @@ bool bind_want(const struct model_spec *s, enum slot slot, uint32_t layer, uint6
     case SLOT_NORM: VECTOR(true, s->hidden, "hidden_size");
     case SLOT_HEAD: MATRIX(!s->tied, s->vocab, s->hidden, "vocab_size x hidden_size, tie_word_embeddings false");
     case SLOT_MIX_NORM:
-    case SLOT_FFN_NORM: VECTOR(true, s->hidden, "hidden_size");
+    case SLOT_FFN_NORM: VECTOR(!s->family->no_pre_norm, s->hidden, "hidden_size");
+    case SLOT_MIX_POST:
+    case SLOT_FFN_POST: VECTOR(s->family->post_norm, s->hidden, "hidden_size");
     case SLOT_Q: MATRIX(true, q, s->hidden, "num_attention_heads * head_dim x hidden_size");
     case SLOT_K:
     case SLOT_V: MATRIX(true, kv, s->hidden, "num_key_value_heads * head_dim x hidden_size");
@@ -79,7 +81,9 @@ bool bind_want(const struct model_spec *s, enum slot slot, uint32_t layer, uint6
     case SLOT_V_BIAS: VECTOR(s->qkv_bias, kv, "num_key_value_heads * head_dim, attention_bias");
     case SLOT_O_BIAS: VECTOR(s->o_bias, s->hidden, "hidden_size, attention_bias");
     case SLOT_Q_NORM:
-    case SLOT_K_NORM: VECTOR(s->family->qk_norm, s->head_dim, "head_dim");
+        VECTOR(s->family->qk_norm, s->family->qk_norm_whole ? q : s->head_dim, "num_attention_heads, head_dim");
+    case SLOT_K_NORM:
+        VECTOR(s->family->qk_norm, s->family->qk_norm_whole ? kv : s->head_dim, "num_key_value_heads, head_dim");
     case SLOT_GATE:
     case SLOT_UP: MATRIX(!moe, s->inter, s->hidden, "intermediate_size x hidden_size");
     case SLOT_DOWN: MATRIX(!moe, s->hidden, s->inter, "hidden_size x intermediate_size");

@@ -14,7 +14,8 @@ static uint64_t dummy_seed(const struct place_job *j)
 
 static bool is_norm(enum slot s)
 {
-    return s == SLOT_NORM || s == SLOT_MIX_NORM || s == SLOT_FFN_NORM || s == SLOT_Q_NORM || s == SLOT_K_NORM;
+    return s == SLOT_NORM || s == SLOT_MIX_NORM || s == SLOT_FFN_NORM || s == SLOT_MIX_POST || s == SLOT_FFN_POST ||
+           s == SLOT_Q_NORM || s == SLOT_K_NORM;
 }
 
 static void dummy_vector(struct device *d, const struct place_job *j)

@@ -92,6 +92,13 @@ static const struct model_defaults def_phi3 = {
     .context = 4096, .rms_eps = 1e-5f, .rope_theta = 1e4, .bos_id = 1, .eos_id = 32000
 };
 
+static const struct model_defaults def_olmo2 = {
+    .context = 2048, .rms_eps = 1e-5f, .rope_theta = 1e4, .bos_id = UINT32_MAX, .eos_id = 50279
+};
+static const struct model_defaults def_hunyuan = {
+    .context = 2048, .rms_eps = 1e-5f, .rope_theta = 1e4, .bos_id = 1, .eos_id = 2
+};
+
 static const struct model_bias_keys bias_use = { .qkv = "use_bias", .o = "use_bias", .mlp = "use_bias" };
 static const struct model_bias_keys bias_attention = { .qkv = "attention_bias", .o = "attention_bias" };
 static const struct model_bias_keys bias_seed_oss = {
@@ -128,6 +135,12 @@ static const struct model_family families[] = {
       .served = "Phi-3/4 without longrope", .def = &def_phi3, .names = &names_phi3 },
     { "GraniteForCausalLM", "granite", NORM_RMS, MIX_GQA, FFN_GLU, .bias_keys = true, .scales = true,
       .served = "Granite 3", .def = &def_llama, .names = &names_llama },
+    { "Olmo2ForCausalLM", "olmo2", NORM_RMS, MIX_GQA, FFN_GLU, .qk_norm = true, .qk_norm_whole = true,
+      .no_pre_norm = true, .post_norm = true, .bias_keys = true, .served = "OLMo 2", .def = &def_olmo2,
+      .names = &names_olmo },
+    { "HunYuanDenseV1ForCausalLM", "hunyuan_v1_dense", NORM_RMS, MIX_GQA, FFN_GLU, .qk_norm = true,
+      .qk_norm_late = true, .rope_alpha = true, .bias_keys = true, .served = "Hunyuan (dense)", .def = &def_hunyuan,
+      .names = &names_hunyuan },
 };
 enum { N_FAMILY = sizeof families / sizeof *families };
 

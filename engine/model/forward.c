@@ -76,9 +76,10 @@ static void model_head(struct model *m, const struct dev_step *s, uint32_t at, u
     if (m->dev->rank == 0 && m->logit_scale != 1) op->cap(m->dev, m->logits, (size_t)n * m->vocab, m->logit_scale, 0);
 }
 
-/* What a part made [n, hidden], as it is added to the stream. */
-static void model_weigh(struct model *m, uint32_t n)
+/* What a part made [n, hidden], as it is added to the stream. post: weights of a norm, or NULL. */
+static void model_weigh(struct model *m, const float *post, uint32_t n)
 {
+    if (post) m->dev->ops->rmsnorm(m->dev, m->delta, m->delta, post, n, m->hidden, m->eps);
     if (m->residual_scale != 1) m->dev->ops->scale(m->dev, m->delta, (size_t)n * m->hidden, m->residual_scale);
 }
 
@@ -96,23 +97,32 @@ static bool model_last(struct model *m, const struct dev_step *s)
     at_part(m, "attention", m->n_layer - 1);
     y->mix(m, &s->b, m->n_layer - 1, kept ? &keep : NULL);
     if (!n) return kept;
-    model_weigh(m, n);
+    model_weigh(m, y->mix_post, n);
     if (kept) op->gather(m->dev, x = m->top_x, m->x, s->logit_row, n, m->hidden);
     op->add_rmsnorm(m->dev, m->h, x, m->delta, y->ffn_norm, n, m->hidden, m->eps);
     at_part(m, "feed forward", m->n_layer - 1);
     y->ffn(m, n, m->n_layer - 1);
-    model_weigh(m, n);
+    model_weigh(m, y->ffn_post, n);
     return kept;
+}
+
+/* The rows of the step's tokens -> out [n_row, hidden]. */
+static void model_embed(struct model *m, const struct dev_step *s, void *out)
+{
+    const struct dev_ops *op = m->dev->ops;
+    op->embed(m->dev, out, s->b.id, &m->embed, s->b.n_row);
+    if (m->embed_scale != 1) op->scale(m->dev, out, (size_t)s->b.n_row * m->hidden, m->embed_scale);
 }
 
 /* The stream at its begin, and the input of the first part. */
 static void model_begin(struct model *m, const struct dev_step *s)
 {
-    const struct dev_ops *op = m->dev->ops;
-    uint32_t              n = s->b.n_row;
-    op->embed(m->dev, m->x, s->b.id, &m->embed, n);
-    if (m->embed_scale != 1) op->scale(m->dev, m->x, (size_t)n * m->hidden, m->embed_scale);
-    op->rmsnorm(m->dev, m->h, m->x, m->layer[0].mix_norm, n, m->hidden, m->eps);
+    const float *norm = m->layer[0].mix_norm;
+    model_embed(m, s, m->x);
+    if (norm)
+        m->dev->ops->rmsnorm(m->dev, m->h, m->x, norm, s->b.n_row, m->hidden, m->eps);
+    else
+        model_embed(m, s, m->h);
 }
 
 static void model_ops(struct model *m, const struct dev_step *s)
@@ -124,11 +134,11 @@ static void model_ops(struct model *m, const struct dev_step *s)
     for (uint32_t l = 0; l + 1 < m->n_layer; l++) {
         at_part(m, "attention", l);
         m->layer[l].mix(m, &s->b, l, NULL);
-        model_weigh(m, n);
+        model_weigh(m, m->layer[l].mix_post, n);
         op->add_rmsnorm(m->dev, m->h, m->x, m->delta, m->layer[l].ffn_norm, n, m->hidden, m->eps);
         at_part(m, "feed forward", l);
         m->layer[l].ffn(m, n, l);
-        model_weigh(m, n);
+        model_weigh(m, m->layer[l].ffn_post, n);
         op->add_rmsnorm(m->dev, m->h, m->x, m->delta, m->layer[l + 1].mix_norm, n, m->hidden, m->eps);
     }
     bool kept = model_last(m, s);

@@ -39,6 +39,14 @@ static const json_t *hf_rope_value(const struct hf *c, const json_t *rp, const c
     return v || !alias ? v : hf_value(c->text, alias);
 }
 
+/* Under "dynamic", some checkpoints mean another base: a fixed alpha stretches it, and no length changes it. 0: none. */
+static void hf_rope_alpha(struct hf *c, const json_t *rp)
+{
+    struct model_spec *s = c->spec;
+    double             alpha = hf_num(c, rp, "alpha", 0, 1e9, 0);
+    if (alpha != 0 && s->head_dim > 2) s->rope_theta *= pow(alpha, s->head_dim / (s->head_dim - 2.0));
+}
+
 static void hf_rope_scaling(struct hf *c, const json_t *rp, const char *type)
 {
     static const struct {
@@ -67,6 +75,7 @@ static void hf_rope_scaling(struct hf *c, const json_t *rp, const char *type)
          * every length has frequencies of its own, which keys in the cache cannot follow: the context ends there. */
         if (!hf_value(rp, "factor")) hf_fail(c, "factor of rope type dynamic is missing");
         s->rope_factor = hf_num(c, rp, "factor", 1e-3, 1e6, 1);
+        if (s->family->rope_alpha) hf_rope_alpha(c, rp);
         return;
     }
 

@@ -41,13 +41,25 @@ void mix_gqa_place(struct place *p, struct layer *layer, uint32_t l)
         place_elements(p, layer->gqa.o_bias, 0, SLOT_O_BIAS, l, 0, s->hidden);
     }
     if (s->family->qk_norm) {
-        place_vector(p, &layer->gqa.q_norm, hd);
-        place_elements(p, layer->gqa.q_norm, 0, SLOT_Q_NORM, l, 0, hd);
-        place_vector(p, &layer->gqa.k_norm, hd);
-        place_elements(p, layer->gqa.k_norm, 0, SLOT_K_NORM, l, 0, hd);
+        bool whole = s->family->qk_norm_whole; /* this rank's heads of it */
+        place_vector(p, &layer->gqa.q_norm, whole ? q : hd);
+        place_elements(p, layer->gqa.q_norm, 0, SLOT_Q_NORM, l, whole ? q0 : 0, whole ? q : hd);
+        place_vector(p, &layer->gqa.k_norm, whole ? kv : hd);
+        place_elements(p, layer->gqa.k_norm, 0, SLOT_K_NORM, l, whole ? kv0 : 0, whole ? kv : hd);
     }
     layer->gqa.window = gqa_window(s, l);
     layer->gqa.nope = s->layer_nope && s->layer_nope[l];
+}
+
+/* The sums for norms over whole projections, of all ranks. With more ranks than KV heads each head is counted as often as
+ * it is there, in the sum and in the width that it is divided by. */
+static void gqa_squares(struct model *m, struct op_qkv *qkv, uint32_t n_row)
+{
+    const struct dev_ops *op = m->dev->ops;
+    op->squares(m->dev, m->square, qkv, n_row);
+    if (m->square_all) op->allgather(m->dev, m->square_all, m->square, n_row, 2);
+    qkv->square = m->square_all ? m->square_all : m->square;
+    qkv->n_square = m->dev->n_rank;
 }
 
 void mix_gqa(struct model *m, const struct dev_batch *b, uint32_t l, const struct kept_rows *keep)
@@ -66,7 +78,8 @@ void mix_gqa(struct model *m, const struct dev_batch *b, uint32_t l, const struc
                                   .rot = m->rot,
                                   .layer = l,
                                   .q_beta = m->q_beta,
-                                  .q_period = m->q_period };
+                                  .q_period = m->q_period,
+                                  .norm_late = m->qk_norm_late };
     struct op_attn        attn = { .out = m->narrow,
                                    .qkv = m->wide,
                                    .n_head = m->n_head,
@@ -77,6 +90,7 @@ void mix_gqa(struct model *m, const struct dev_batch *b, uint32_t l, const struc
                                    .window = y->gqa.window };
     const void           *in = model_in_order(m, m->h, y->gqa.qkv_order, b->n_row, m->hidden);
     op->linear(m->dev, m->wide, in, &y->gqa.qkv, y->gqa.qkv_bias, b->n_row);
+    if (m->square) gqa_squares(m, &qkv, b->n_row);
     op->qkv(m->dev, &qkv, b, &m->kv);
     if (keep && !keep->n) return;
     op->attention(m->dev, &attn, b, &m->kv);

@@ -57,7 +57,12 @@ struct model_family {
     bool            rope_pairs;    /* q and k rotate in pairs (0, 1), (2, 3) ...: their rows change places at load */
     bool            wrapper;       /* arch is a larger model, of which this row serves text_config */
     bool            mrope;         /* positions of several axes (mrope_section), which are equal in text */
-    bool scales; /* honours embedding_multiplier, attention_multiplier, residual_multiplier, logits_scaling */
+    bool            qk_norm_whole; /* qk_norm spans all heads instead of each                                       */
+    bool qk_norm_late; /* qk_norm follows RoPE instead of preceding it                                         */
+    bool rope_alpha;   /* honours alpha of rope_type dynamic, which stretches the base */
+    bool no_pre_norm;  /* parts take the stream itself, not a norm of it                                     */
+    bool post_norm;    /* what a part made is normed before it is added                                      */
+    bool scales;       /* honours embedding_multiplier, attention_multiplier, residual_multiplier, logits_scaling */
     const struct model_bias_keys *bias;   /* honours these keys of biases instead of bias_keys */
     const char                   *served; /* the models' name, as people know it */
     const struct model_defaults  *def;

@@ -15,12 +15,13 @@ struct layer {
      * but delta is [keep->n, hidden], for the rows of keep alone; keep->n 0 leaves delta unchanged */
     void (*mix)(struct model *m, const struct dev_batch *b, uint32_t l, const struct kept_rows *keep);
     void (*ffn)(struct model *m, uint32_t n_row, uint32_t l);
-    float *mix_norm, *ffn_norm; /* [hidden] */
+    float *mix_norm, *ffn_norm; /* [hidden]; NULL: the part takes the stream itself */
+    float *mix_post, *ffn_post; /* [hidden] of what the part made; NULL: none */
     struct {
         struct dev_weight qkv; /* [(n_head + 2 n_kv_head) head_dim, hidden]: q, k, v rows of this rank */
         struct dev_weight o;   /* [hidden, n_head head_dim]: columns of this rank */
         float            *qkv_bias, *o_bias, *q_norm,
-            *k_norm;                   /* or NULL; o_bias on rank 0 only, so that the sum contains it once */
+            *k_norm; /* or NULL; [head_dim], or of whole projections; o_bias on rank 0 only, so that the sum contains it once */
         uint32_t *qkv_order, *o_order; /* [k] the input at each place of the matrix; NULL: in their own order */
         uint32_t  window;
         bool      nope; /* q and k do not rotate */
@@ -40,7 +41,7 @@ struct model {
     struct device *dev;
     /* of this rank */
     uint32_t      n_layer, hidden, n_head, n_kv_head, head_dim, inter, moe_inter, vocab, n_expert, top_k_expert, rot;
-    bool          norm_topk;
+    bool          norm_topk, qk_norm_late;
     enum op_act   act;
     float         eps, rope_scale, q_beta;
     uint32_t      q_period;
@@ -58,6 +59,7 @@ struct model {
      * attention, then of the gate */
     void                 *x, *h, *delta, *wide, *narrow, *router, *top_x, *top_delta;
     void                 *sorted;               /* inputs in a matrix's order; NULL if no matrix has an order */
+    float                *square, *square_all;  /* F32 [rows_max, 2], [rows_max, n_rank, 2]: op squares; or NULL */
     float                *logits, *logits_part; /* F32 [logit_rows_max, vocab], [logit_rows_max, vocab / n_rank] */
     unsigned char         ident[IDENT_BYTES];
     _Atomic(const char *) at_part; /* for model_where: static text */

@@ -48,9 +48,19 @@ static const struct name_row rows_phi3[] = {
     { SLOT_GATE, "model.layers.{l}.mlp.gate_up_proj.weight" },
     { SLOT_DOWN, "model.layers.{l}.mlp.down_proj.weight" },
 };
+static const struct name_row rows_olmo[] = {
+    { SLOT_MIX_POST, "model.layers.{l}.post_attention_layernorm.weight" },
+    { SLOT_FFN_POST, "model.layers.{l}.post_feedforward_layernorm.weight" },
+};
+static const struct name_row rows_hunyuan[] = {
+    { SLOT_Q_NORM, "model.layers.{l}.self_attn.query_layernorm.weight" },
+    { SLOT_K_NORM, "model.layers.{l}.self_attn.key_layernorm.weight" },
+};
 #define ROWS(r) .row = (r), .n_row = sizeof(r) / sizeof *(r)
 const struct model_names names_llama = { ROWS(rows_llama) };
 const struct model_names names_mixtral = { ROWS(rows_mixtral), .base = &names_llama };
+const struct model_names names_olmo = { ROWS(rows_olmo), .base = &names_llama };
+const struct model_names names_hunyuan = { ROWS(rows_hunyuan), .base = &names_llama };
 const struct model_names names_qwen_moe = { ROWS(rows_qwen_moe), .base = &names_llama };
 
 const struct model_names names_phi3 = { ROWS(rows_phi3), .more = { [SLOT_Q] = 2, [SLOT_GATE] = 1 } };

@@ -12,6 +12,7 @@ enum slot {
     SLOT_HEAD,
     /* per layer */
     SLOT_MIX_NORM, /* before attention */
+    SLOT_MIX_POST, /* of what attention made, before it is added */
     SLOT_Q,
     SLOT_K,
     SLOT_V,
@@ -23,6 +24,7 @@ enum slot {
     SLOT_Q_NORM,
     SLOT_K_NORM,
     SLOT_FFN_NORM,
+    SLOT_FFN_POST,
     SLOT_GATE,
     SLOT_UP,
     SLOT_DOWN,
@@ -49,7 +51,7 @@ struct model_names {
     uint32_t                  n_row;
     unsigned char             more[SLOT_COUNT]; /* the tensor of slot s holds the rows of more[s] slots after it, too */
 };
-extern const struct model_names names_llama, names_mixtral, names_qwen_moe, names_phi3;
+extern const struct model_names names_llama, names_mixtral, names_qwen_moe, names_phi3, names_olmo, names_hunyuan;
 
 /* The slot, layer and expert of a tensor (0 if the slot has none). false: no pattern matches. */
 bool names_match(const struct model_names *names, const char *tensor, enum slot *slot_out, uint32_t *layer_out,

@@ -21,6 +21,7 @@ static void model_sizes(struct model *m, const struct model_spec *s, const struc
                          .q_beta = (float)s->q_beta,
                          .q_period = s->q_period,
                          .norm_topk = s->norm_topk,
+                         .qk_norm_late = s->family->qk_norm_late,
                          .act = s->act,
                          .eps = s->rms_eps,
                          .embed_scale = s->embed_scale,
@@ -76,6 +77,25 @@ void plan_begin(struct place *p_out, struct model *m, const struct model_spec *s
     set_kv(m, spec, cfg);
 }
 
+/* The norms around the parts of a layer. */
+static void plan_norms(struct place *p, struct layer *y, uint32_t l)
+{
+    const struct model_family *f = p->spec->family;
+    const struct {
+        enum slot slot;
+        float   **at;
+        bool      is;
+    } norms[] = { { SLOT_MIX_NORM, &y->mix_norm, !f->no_pre_norm },
+                  { SLOT_FFN_NORM, &y->ffn_norm, !f->no_pre_norm },
+                  { SLOT_MIX_POST, &y->mix_post, f->post_norm },
+                  { SLOT_FFN_POST, &y->ffn_post, f->post_norm } };
+    for (size_t i = 0; i < sizeof norms / sizeof *norms; i++) {
+        if (!norms[i].is) continue;
+        place_vector(p, norms[i].at, p->spec->hidden);
+        place_elements(p, *norms[i].at, 0, norms[i].slot, l, 0, p->spec->hidden);
+    }
+}
+
 /* The head is a matrix of its own unless it is tied and whole: then the embedding is read for both. */
 void plan_weights(struct place *p)
 {
@@ -97,10 +117,7 @@ void plan_weights(struct place *p)
         const struct ffn_part *ffn = parts_ffn(s, l);
         y->mix = mix->run;
         y->ffn = ffn->run;
-        place_vector(p, &y->mix_norm, s->hidden);
-        place_elements(p, y->mix_norm, 0, SLOT_MIX_NORM, l, 0, s->hidden);
-        place_vector(p, &y->ffn_norm, s->hidden);
-        place_elements(p, y->ffn_norm, 0, SLOT_FFN_NORM, l, 0, s->hidden);
+        plan_norms(p, y, l);
         mix->place(p, y, l);
         ffn->place(p, y, l);
     }
@@ -135,6 +152,9 @@ static void plan_reduced(struct place *p)
     place_reduced(p, &m->delta, (uint64_t)m->rows_max * m->hidden * dtype_bytes(p->dev->act));
     if (m->head_split) place_reduced(p, &part, (uint64_t)m->logit_rows_max * (m->vocab / p->n_rank) * sizeof(float));
     m->logits_part = part;
+    part = NULL;
+    if (p->spec->family->qk_norm_whole) place_reduced(p, &part, (uint64_t)m->rows_max * 2 * sizeof(float));
+    m->square = part;
 }
 
 static bool has_sorted(const struct model_spec *s)
@@ -149,7 +169,7 @@ void plan_work(struct place *p)
     struct model *m = p->m;
     uint64_t      act = dtype_bytes(p->dev->act), rows = m->rows_max, top = m->logit_rows_max,
              q = (uint64_t)m->n_head * m->head_dim;
-    void *logits = NULL;
+    void *logits = NULL, *square = NULL;
     plan_reduced(p);
     place_bytes(p, &m->x, rows * m->hidden * act);
     place_bytes(p, &m->h, max_u64(rows, top) * m->hidden * act);
@@ -160,6 +180,9 @@ void plan_work(struct place *p)
     place_bytes(p, &m->router, rows * m->n_expert * act);
     place_bytes(p, &m->top_x, top * m->hidden * act);
     place_bytes(p, &m->top_delta, top * m->hidden * act);
+    if (m->dev->n_rank > 1 && p->spec->family->qk_norm_whole)
+        place_bytes(p, &square, rows * m->dev->n_rank * 2 * sizeof(float));
+    m->square_all = square;
     place_bytes(p, &logits, top * m->vocab * sizeof(float));
     m->logits = logits;
 }

@@ -73,6 +73,7 @@ static const struct dev_ops cpu_ops = {
     .cap = cpu_cap,
     .linear = cpu_linear,
     .logits = cpu_logits,
+    .squares = cpu_squares,
     .qkv = cpu_qkv,
     .attention = cpu_attention,
     .glu = cpu_glu,

@@ -1,6 +1,7 @@
 /* norm: RMSNorm by rows, alone or behind the residual add. */
 #include "kernels/cpu/cpu.h"
 #include <math.h>
+#include <string.h>
 
 enum { NORM_ROWS = 8 }; /* of a piece */
 
@@ -26,7 +27,11 @@ static void norm_piece(void *arg, uint32_t piece, uint32_t thread)
     for (uint32_t r = piece * NORM_ROWS; r < end; r++) {
         float *x = j->x + (size_t)r * j->dim;
         if (j->delta) j->v->add(x, j->delta + (size_t)r * j->dim, j->dim);
-        cpu_norm_row(j->v, j->out + (size_t)r * j->dim, x, j->w, j->dim, j->eps);
+        float *out = j->out + (size_t)r * j->dim;
+        if (j->w)
+            cpu_norm_row(j->v, out, x, j->w, j->dim, j->eps);
+        else
+            memcpy(out, x, j->dim * sizeof *out);
     }
 }
 

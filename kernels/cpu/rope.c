@@ -66,6 +66,23 @@ struct qkv_job {
     const struct rope_set  *rope; /* NULL: none */
 };
 
+/* The norm of a q or k head of a row, alone or as a part of its whole projection. h: of its kind. */
+static void norm_head(const struct qkv_job *j, float *x, uint32_t row, bool is_k, uint32_t h)
+{
+    const struct op_qkv *o = j->o;
+    const float         *w = is_k ? o->k_norm : o->q_norm;
+    uint32_t             hd = o->head_dim;
+    if (!w) return;
+    if (!o->square) {
+        cpu_norm_row(j->v, x, x, w, hd, o->eps);
+        return;
+    }
+    const float *square = o->square + (size_t)row * o->n_square * 2 + is_k;
+    float        sum = 0, width = (float)(o->n_square * (is_k ? o->n_kv_head : o->n_head) * hd);
+    for (uint32_t i = 0; i < o->n_square; i++) sum += square[(size_t)i * 2]; /* in order of the ranks */
+    j->v->norm(x, x, w + (size_t)h * hd, 1.0f / sqrtf(sum / width + o->eps), hd);
+}
+
 static void qkv_row(const struct qkv_job *j, uint32_t r)
 {
     const struct op_qkv *o = j->o;
@@ -87,9 +104,11 @@ static void qkv_row(const struct qkv_job *j, uint32_t r)
     }
     float q_scale = o->q_beta != 0 ? qkv_q_scale(o, pos) : 1;
     for (uint32_t h = 0; h < n_turn; h++) {
-        const float *norm = h < o->n_head ? o->q_norm : o->k_norm;
-        if (norm) cpu_norm_row(j->v, x + h * hd, x + h * hd, norm, hd, o->eps);
+        bool     is_k = h >= o->n_head;
+        uint32_t of_kind = is_k ? h - o->n_head : h;
+        if (!o->norm_late) norm_head(j, x + h * hd, r, is_k, of_kind);
         if (table) j->v->rope(x + h * hd, table, table + j->rope->half, j->rope->half);
+        if (o->norm_late) norm_head(j, x + h * hd, r, is_k, of_kind);
         for (uint32_t i = 0; h < o->n_head && o->q_beta != 0 && i < hd; i++) x[h * hd + i] *= q_scale;
     }
     for (uint32_t h = 0; h < o->n_kv_head; h++) {
@@ -107,12 +126,40 @@ static void qkv_piece(void *arg, uint32_t piece, uint32_t thread)
     for (uint32_t r = piece * ROPE_ROWS; r < end; r++) qkv_row(j, r);
 }
 
+struct squares_job {
+    const struct simd   *v;
+    const struct op_qkv *o;
+    float               *out;
+    uint32_t             n;
+};
+
+static void squares_piece(void *arg, uint32_t piece, uint32_t thread)
+{
+    (void)thread;
+    const struct squares_job *j = arg;
+    uint32_t                  q = j->o->n_head * j->o->head_dim, k = j->o->n_kv_head * j->o->head_dim;
+    uint32_t                  end = (piece + 1) * ROPE_ROWS < j->n ? (piece + 1) * ROPE_ROWS : j->n;
+    for (uint32_t r = piece * ROPE_ROWS; r < end; r++) {
+        const float *x = (const float *)j->o->qkv + (size_t)r * (q + 2 * k);
+        j->out[2 * r] = j->v->sum_squares(x, q);
+        j->out[2 * r + 1] = j->v->sum_squares(x + q, k);
+    }
+}
+
+void cpu_squares(struct device *d, float *out, const struct op_qkv *o, uint32_t n)
+{
+    struct squares_job j = { cpu_of(d)->v, o, out, n };
+    uint64_t           cost = (uint64_t)n * (o->n_head + o->n_kv_head) * o->head_dim / 8;
+    team_run(cpu_of(d)->team, (n + ROPE_ROWS - 1) / ROPE_ROWS, cost, squares_piece, &j);
+}
+
 void cpu_qkv(struct device *d, const struct op_qkv *o, const struct dev_batch *b, const struct dev_kv *kv)
 {
     struct cpu_dev *c = cpu_of(d);
     struct qkv_job  j = { .v = c->v, .o = o, .b = b, .kv = kv };
     CHECK(elem_is_float(kv->dtype));
     CHECK(kv_holds_heads(kv, o->layer, o->n_kv_head, o->head_dim) && o->rot <= o->head_dim);
+    CHECK(!(o->norm_late && o->square));
     if (o->inv_freq) {
         struct rope_set *s = rope_find(c->rope, o);
         for (uint32_t r = 0; r < b->n_row; r++) {

@@ -358,6 +358,7 @@ static const struct dev_ops cuda_ops = {
     .cap = cuda_cap,
     .linear = cuda_linear,
     .logits = cuda_logits,
+    .squares = cuda_squares,
     .qkv = cuda_qkv,
     .attention = cuda_attention,
     .glu = cuda_glu,

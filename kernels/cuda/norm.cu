@@ -134,6 +134,43 @@ static void norm(struct cuda_dev *d, void *out, void *x, const void *delta, cons
         LAUNCH((k_norm_odd<T, ADD>), n, threads, 0, d, (T *)out, (T *)x, (const T *)delta, w, dim, eps);
 }
 
+/* x += delta; out = x: where no norm follows */
+template <class T, bool VECTOR>
+__global__ void __launch_bounds__(NORM_THREADS) k_norm_none(T *out, T *x, const T *delta, size_t n)
+{
+    size_t i = ((size_t)blockIdx.x * NORM_THREADS + threadIdx.x) * (VECTOR ? VEC : 1);
+    pdl_wait();
+    if (i >= n) return;
+    if (VECTOR) {
+        float f[VEC], g[VEC];
+        uint4 a = *(const uint4 *)(x + i), b = *(const uint4 *)(delta + i);
+        pdl_launch();
+        act_load8<T>(f, a);
+        act_load8<T>(g, b);
+#pragma unroll
+        for (int j = 0; j < VEC; j++) f[j] = __fadd_rn(f[j], g[j]);
+        a = act_store8<T>(f);
+        *(uint4 *)(x + i) = a;
+        *(uint4 *)(out + i) = a;
+    } else {
+        T sum = act_store<T>(__fadd_rn(act_load(x[i]), act_load(delta[i])));
+        pdl_launch();
+        x[i] = sum;
+        out[i] = sum;
+    }
+}
+
+template <class T> static void norm_none(struct cuda_dev *d, void *out, void *x, const void *delta, size_t n)
+{
+    uint32_t units = NORM_THREADS * VEC;
+    if (vec_fits(n, out, x, delta))
+        LAUNCH((k_norm_none<T, true>), (uint32_t)((n + units - 1) / units), NORM_THREADS, 0, d, (T *)out, (T *)x,
+               (const T *)delta, n);
+    else
+        LAUNCH((k_norm_none<T, false>), (uint32_t)((n + NORM_THREADS - 1) / NORM_THREADS), NORM_THREADS, 0, d, (T *)out,
+               (T *)x, (const T *)delta, n);
+}
+
 extern "C" void cuda_rmsnorm(struct device *dev, void *out, const void *x, const float *w, uint32_t n, uint32_t dim,
                              float eps)
 {
@@ -151,7 +188,11 @@ extern "C" void cuda_add_rmsnorm(struct device *dev, void *out, void *x, const v
 {
     struct cuda_dev *d = cuda_of(dev);
     if (!n || !dim) return;
-    if (dev->act == DT_F16)
+    if (!w && dev->act == DT_F16)
+        norm_none<__half>(d, out, x, delta, (size_t)n * dim);
+    else if (!w)
+        norm_none<__nv_bfloat16>(d, out, x, delta, (size_t)n * dim);
+    else if (dev->act == DT_F16)
         norm<__half, true>(d, out, x, delta, w, n, dim, eps);
     else
         norm<__nv_bfloat16, true>(d, out, x, delta, w, n, dim, eps);

@@ -22,6 +22,9 @@ struct qkv_args {
     size_t          block_stride, v_offset;            /* elements */
     uint32_t        block_tokens, q_period;
     const uint32_t *pos, *row_seq, *page_start, *page;
+    const float    *square; /* as in op_qkv */
+    uint32_t        n_square;
+    bool            norm_late;
 };
 
 /* sin and cos of x >= 0: reduction by pi / 2 in three parts (Cody & Waite), then polynomials (minimax over +-pi / 4,
@@ -79,6 +82,26 @@ static __device__ __forceinline__ void qkv_turn(float &x, float &y, float c, flo
     x = x1;
 }
 
+/* The norm's factor of a row of q or k. own: where the head has a norm of its own, its mean of squares. */
+static __device__ __forceinline__ float qkv_norm_scale(const struct qkv_args &a, uint32_t row, bool is_q, float own)
+{
+    if (a.square) {
+        const float *square = a.square + (size_t)row * a.n_square * 2 + !is_q;
+        float        sum = 0.0f;
+        for (uint32_t i = 0; i < a.n_square; i++) sum = __fadd_rn(sum, square[2 * i]); /* in order of the ranks */
+        own = sum / (float)(a.n_square * (is_q ? a.n_head : a.n_kv_head) * a.head_dim);
+    }
+    return 1.0f / sqrtf(__fadd_rn(own, a.eps));
+}
+
+/* Where the weights of a head's norm begin; NULL: none. */
+static __device__ __forceinline__ const float *qkv_norm(const struct qkv_args &a, uint32_t head, bool is_q, bool is_v)
+{
+    const float *norm = is_q ? a.q_norm : a.k_norm;
+    if (is_v || !norm) return NULL;
+    return a.square ? norm + (size_t)(is_q ? head : head - a.n_head) * a.head_dim : norm;
+}
+
 /* Heads whose pairs come eight at a time, 16-byte aligned. LANES: of a head, each with at most one group of eight
  * pairs. */
 template <class T, int LANES> __global__ void __launch_bounds__(QKV_THREADS) k_qkv(const struct qkv_args a)
@@ -113,8 +136,11 @@ template <class T, int LANES> __global__ void __launch_bounds__(QKV_THREADS) k_q
     float f[QKV_EACH], g[QKV_EACH];
     act_load8<T>(f, u);
     act_load8<T>(g, v);
-    const float *norm = is_q ? a.q_norm : a.k_norm;
-    if (is_v) norm = NULL;
+    const float *norm = qkv_norm(a, head, is_q, is_v);
+    if (a.norm_late && !is_v && is_turned) {
+#pragma unroll
+        for (int k = 0; k < QKV_EACH; k++) qkv_turn(f[k], g[k], cosine[i + k], sine[i + k]);
+    }
     float sum = 0.0f;
 #pragma unroll
     for (int k = 0; k < QKV_EACH; k++) sum = __fmaf_rn(f[k], f[k], __fmaf_rn(g[k], g[k], sum));
@@ -122,14 +148,14 @@ template <class T, int LANES> __global__ void __launch_bounds__(QKV_THREADS) k_q
     for (int m = LANES / 2; m; m >>= 1) sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, m));
     if (!in) return;
     if (norm) {
-        float scale = 1.0f / sqrtf(__fadd_rn(sum / (float)a.head_dim, a.eps));
+        float scale = qkv_norm_scale(a, row, is_q, sum / (float)a.head_dim);
 #pragma unroll
         for (int k = 0; k < QKV_EACH; k++) {
             f[k] = __fmul_rn(__fmul_rn(f[k], scale), norm[i + k]);
             g[k] = __fmul_rn(__fmul_rn(g[k], scale), norm[j + k]);
         }
     }
-    if (!is_v && is_turned) {
+    if (!is_v && is_turned && !a.norm_late) {
 #pragma unroll
         for (int k = 0; k < QKV_EACH; k++) qkv_turn(f[k], g[k], cosine[i + k], sine[i + k]);
     }
@@ -172,12 +198,15 @@ template <class T> __global__ void __launch_bounds__(QKV_THREADS) k_qkv_odd(cons
     if (head >= n_head) return;
     bool         is_v = head >= a.n_head + a.n_kv_head, is_q = head < a.n_head;
     T           *x = (T *)a.qkv + ((size_t)row * n_head + head) * a.head_dim;
-    const float *norm = is_q ? a.q_norm : a.k_norm;
-    if (is_v) norm = NULL;
-    float scale = 1.0f, sum = 0.0f;
-    if (norm) {
-        for (uint32_t i = lane; i < a.head_dim; i += WARP) sum = __fmaf_rn(act_load(x[i]), act_load(x[i]), sum);
-        scale = 1.0f / sqrtf(__fadd_rn(warp_sum(sum) / (float)a.head_dim, a.eps));
+    const float *norm = qkv_norm(a, head, is_q, is_v);
+    float        scale = 1.0f, sum = 0.0f;
+    if (norm) { /* turning a pair changes its length by the factor of cosine and sine alone */
+        float longer = a.norm_late ? a.rope_scale : 1.0f;
+        for (uint32_t i = lane; i < a.head_dim; i += WARP) {
+            float f = i < 2 * a.half ? __fmul_rn(act_load(x[i]), longer) : act_load(x[i]);
+            sum = __fmaf_rn(f, f, sum);
+        }
+        scale = qkv_norm_scale(a, row, is_q, warp_sum(sum) / (float)a.head_dim);
     }
     __nv_bfloat16 *to = is_q ? NULL : qkv_slot(a, seq, pos);
     if (to)
@@ -187,11 +216,12 @@ template <class T> __global__ void __launch_bounds__(QKV_THREADS) k_qkv_odd(cons
         uint32_t p = i < a.half ? i : i + a.half, q = p + a.half;
         bool     pair = i < a.half;
         float    f = act_load(x[p]), g = pair ? act_load(x[q]) : 0.0f;
+        if (a.norm_late && pair && !is_v) qkv_turn(f, g, cosine[i], sine[i]);
         if (norm) {
             f = __fmul_rn(__fmul_rn(f, scale), norm[p]);
             g = pair ? __fmul_rn(__fmul_rn(g, scale), norm[q]) : 0.0f;
         }
-        if (pair && !is_v) qkv_turn(f, g, cosine[i], sine[i]);
+        if (!a.norm_late && pair && !is_v) qkv_turn(f, g, cosine[i], sine[i]);
         if (is_q) {
             f = __fmul_rn(f, q_scale);
             g = __fmul_rn(g, q_scale);
@@ -226,11 +256,38 @@ template <class T> static void qkv_launch(struct cuda_dev *d, const struct qkv_a
         LAUNCH((k_qkv<T, 32>), grid, QKV_THREADS, 0, d, a);
 }
 
+/* Sums of squares of q (blockIdx.y 0) and of k (1), a warp each. */
+template <class T>
+__global__ void __launch_bounds__(WARP) k_qkv_squares(float *out, const T *qkv, uint32_t q, uint32_t k)
+{
+    size_t   row = blockIdx.x;
+    uint32_t n = blockIdx.y ? k : q;
+    const T *x = qkv + row * (q + 2 * k) + (blockIdx.y ? q : 0);
+    float    sum = 0.0f;
+    pdl_wait();
+    for (uint32_t i = threadIdx.x; i < n; i += WARP) sum = __fmaf_rn(act_load(x[i]), act_load(x[i]), sum);
+    pdl_launch();
+    sum = warp_sum(sum);
+    if (threadIdx.x == 0) out[row * 2 + blockIdx.y] = sum;
+}
+
+extern "C" void cuda_squares(struct device *dev, float *out, const struct op_qkv *o, uint32_t n)
+{
+    struct cuda_dev *d = cuda_of(dev);
+    uint32_t         q = o->n_head * o->head_dim, k = o->n_kv_head * o->head_dim;
+    if (!n) return;
+    if (dev->act == DT_F16)
+        LAUNCH(k_qkv_squares<__half>, dim3(n, 2), WARP, 0, d, out, (const __half *)o->qkv, q, k);
+    else
+        LAUNCH(k_qkv_squares<__nv_bfloat16>, dim3(n, 2), WARP, 0, d, out, (const __nv_bfloat16 *)o->qkv, q, k);
+    cuda_launched(d, "squares");
+}
+
 extern "C" void cuda_qkv(struct device *dev, const struct op_qkv *o, const struct dev_batch *b, const struct dev_kv *kv)
 {
     struct cuda_dev *d = cuda_of(dev);
     CHECK(kv_holds_heads(kv, o->layer, o->n_kv_head, o->head_dim) && kv->dtype == DT_BF16);
-    CHECK(o->rot <= o->head_dim && o->rot / 2 <= QKV_HALF_MAX);
+    CHECK(o->rot <= o->head_dim && o->rot / 2 <= QKV_HALF_MAX && !(o->norm_late && o->square));
     if (!b->n_row) return;
     struct qkv_args a;
     memset(&a, 0, sizeof a);
@@ -242,6 +299,7 @@ extern "C" void cuda_qkv(struct device *dev, const struct op_qkv *o, const struc
     a.block_stride = kv->block_bytes / sizeof *a.pool;
     a.pool = (__nv_bfloat16 *)((char *)kv->base + kv->layer[o->layer].offset);
     a.block_tokens = kv->block_tokens;
+    a.square = o->square, a.n_square = o->n_square, a.norm_late = o->norm_late;
     a.pos = b->pos, a.row_seq = b->row_seq, a.page_start = b->page_start, a.page = b->page;
     if (dev->act == DT_F16)
         qkv_launch<__half>(d, a, b->n_row);

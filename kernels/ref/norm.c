@@ -1,5 +1,6 @@
 #include "kernels/ref/ref.h"
 #include <math.h>
+#include <string.h>
 
 /* out = x / sqrt(mean(x^2) + eps) * w */
 void ref_rmsnorm(struct device *d, void *out, const void *x, const float *w, uint32_t n, uint32_t dim, float eps)
@@ -21,5 +22,8 @@ void ref_add_rmsnorm(struct device *d, void *out, void *x, const void *delta, co
     float       *a = x;
     const float *b = delta;
     for (size_t i = 0; i < (size_t)n * dim; i++) a[i] += b[i];
-    ref_rmsnorm(d, out, x, w, n, dim, eps);
+    if (w)
+        ref_rmsnorm(d, out, x, w, n, dim, eps);
+    else
+        memcpy(out, x, (size_t)n * dim * sizeof *a);
 }

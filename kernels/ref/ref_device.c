@@ -49,6 +49,7 @@ static const struct dev_ops ref_ops = {
     .cap = ref_cap,
     .linear = ref_linear,
     .logits = ref_logits,
+    .squares = ref_squares,
     .qkv = ref_qkv,
     .attention = ref_attention,
     .glu = ref_glu,

@@ -40,6 +40,12 @@ static void norms_agree_with_ref_in_every_dimension(void **state)
             assert_rounded(got, want, all, d->act, "add_rmsnorm");
             ct_act_get(d, got, dx, all);
             op_assert_same(got, sum, all, "the residual");
+            dx = ct_act(d, x, all);
+            d->ops->add_rmsnorm(d, out, dx, dd, NULL, N, dim[s], 1e-5f);
+            ct_act_get(d, got, dx, all);
+            op_assert_same(got, sum, all, "the residual without a norm");
+            ct_act_get(d, got, out, all);
+            op_assert_same(got, sum, all, "no norm");
             free(x);
             free(delta);
             free(w);

@@ -6,14 +6,31 @@ struct shape {
     uint32_t   n_head, n_kv_head, dim, rot, block_tokens;
     bool       norm;
     enum dtype act;
+    bool       late, whole; /* norms behind RoPE; over whole projections */
 };
 static const struct shape shapes[] = {
-    { 4, 2, 128, 128, 16, true, DT_BF16 }, { 4, 1, 128, 128, 32, false, DT_F16 }, { 6, 2, 64, 64, 16, true, DT_BF16 },
-    { 2, 2, 80, 80, 8, false, DT_BF16 },   { 2, 2, 80, 32, 16, true, DT_F16 },    { 3, 1, 96, 96, 24, true, DT_BF16 },
-    { 2, 1, 256, 256, 64, true, DT_BF16 }, { 2, 1, 256, 64, 16, false, DT_F16 },  { 5, 5, 20, 20, 3, true, DT_BF16 },
-    { 3, 1, 7, 6, 16, true, DT_F16 },      { 3, 1, 7, 3, 1, false, DT_BF16 },     { 4, 2, 16, 16, 16, true, DT_F16 },
-    { 4, 4, 64, 0, 16, true, DT_BF16 },    { 2, 1, 48, 24, 16, false, DT_BF16 },  { 40, 8, 128, 64, 16, true, DT_BF16 },
+    { 4, 2, 128, 128, 16, true, DT_BF16 },
+    { 4, 1, 128, 128, 32, false, DT_F16 },
+    { 6, 2, 64, 64, 16, true, DT_BF16 },
+    { 2, 2, 80, 80, 8, false, DT_BF16 },
+    { 2, 2, 80, 32, 16, true, DT_F16 },
+    { 3, 1, 96, 96, 24, true, DT_BF16 },
+    { 2, 1, 256, 256, 64, true, DT_BF16 },
+    { 2, 1, 256, 64, 16, false, DT_F16 },
+    { 5, 5, 20, 20, 3, true, DT_BF16 },
+    { 3, 1, 7, 6, 16, true, DT_F16 },
+    { 3, 1, 7, 3, 1, false, DT_BF16 },
+    { 4, 2, 16, 16, 16, true, DT_F16 },
+    { 4, 4, 64, 0, 16, true, DT_BF16 },
+    { 2, 1, 48, 24, 16, false, DT_BF16 },
+    { 40, 8, 128, 64, 16, true, DT_BF16 },
     { 1, 1, 512, 512, 16, true, DT_F16 },
+    { 4, 2, 128, 128, 16, true, DT_BF16, .late = true },
+    { 5, 5, 20, 20, 3, true, DT_F16, .late = true },
+    { 2, 2, 80, 32, 16, true, DT_BF16, .late = true },
+    { 3, 1, 7, 3, 16, true, DT_BF16, .late = true },
+    { 6, 2, 64, 64, 16, true, DT_BF16, .whole = true },
+    { 3, 1, 7, 6, 16, true, DT_F16, .whole = true },
 };
 enum { ROWS = 7, SEQS = 3, LAYERS = 3, LAYER = 1, PAGES = 64, BLOCKS = 37 };
 
@@ -42,8 +59,8 @@ static struct world make(struct shape s)
 {
     struct world w = { .s = s, .width = (size_t)(s.n_head + 2 * s.n_kv_head) * s.dim };
     w.x = op_random(ROWS * w.width, 1, 2);
-    w.q_norm = op_random(s.dim, 2, 1);
-    w.k_norm = op_random(s.dim, 3, 1);
+    w.q_norm = op_random((size_t)s.n_head * s.dim, 2, 1);
+    w.k_norm = op_random((size_t)s.n_head * s.dim, 3, 1);
     ct_round(w.x, ROWS * w.width, s.act);
     for (uint32_t i = 0; i < s.rot / 2; i++) w.inv_freq[i] = 1.0f / powf(10000.0f, 2.0f * (float)i / (float)s.rot);
     w.kv = (struct dev_kv){ .dtype = DT_BF16, .n_block = BLOCKS, .n_layer = LAYERS, .block_tokens = s.block_tokens };
@@ -72,8 +89,8 @@ static void run(struct world *w, const struct step *s, uint32_t row0, uint32_t n
                            .page = at->page };
     kv.base = ct_alloc(d, w->pool);
     struct op_qkv q = { ct_act(d, w->x + row0 * w->width, n * w->width),
-                        w->s.norm ? ct_bytes(d, w->q_norm, w->s.dim * sizeof(float)) : NULL,
-                        w->s.norm ? ct_bytes(d, w->k_norm, w->s.dim * sizeof(float)) : NULL,
+                        w->s.norm ? ct_bytes(d, w->q_norm, w->s.n_head * w->s.dim * sizeof(float)) : NULL,
+                        w->s.norm ? ct_bytes(d, w->k_norm, w->s.n_head * w->s.dim * sizeof(float)) : NULL,
                         1e-6f,
                         w->s.rot ? ct_bytes(d, w->inv_freq, sizeof w->inv_freq) : NULL,
                         1.25f,
@@ -81,9 +98,16 @@ static void run(struct world *w, const struct step *s, uint32_t row0, uint32_t n
                         w->s.n_kv_head,
                         w->s.dim,
                         w->s.rot,
-                        LAYER,
-                        w->s.norm ? 0.3f : 0,
-                        7 };
+                        .layer = LAYER,
+                        .q_beta = w->s.norm ? 0.3f : 0,
+                        .q_period = 7,
+                        .norm_late = w->s.late };
+    if (w->s.whole) {
+        float *square = ct_alloc(d, n * 2 * sizeof *square);
+        d->ops->squares(d, square, &q, n);
+        q.square = square;
+        q.n_square = 1;
+    }
     d->ops->qkv(d, &q, &b, &kv);
     ct_get(d, x_out, q.qkv, n * w->width * 2);
     ct_get(d, pool_out, kv.base, w->pool);
@@ -133,9 +157,14 @@ static void every_shape_agrees_with_ref_and_nothing_else_is_written(void **state
                                    w.s.n_kv_head,
                                    w.s.dim,
                                    w.s.rot,
-                                   LAYER,
-                                w.s.norm ? 0.3f : 0,
-                                   7 };
+                                   .layer = LAYER,
+                                   .q_beta = w.s.norm ? 0.3f : 0,
+                                   .q_period = 7,
+                                   .norm_late = w.s.late };
+            float            square[2 * ROWS];
+            ref->ops->squares(ref, square, &q, ROWS);
+            q.square = w.s.whole ? square : NULL;
+            q.n_square = 1;
             ref->ops->qkv(ref, &q, &b, &kv);
             memset((char *)want_pool + w.kv.block_bytes, 0xff, w.kv.block_bytes);
             for (size_t r = 0; r < ROWS; r++)
@@ -224,9 +253,7 @@ static void far_positions_are_turned_as_exactly_as_near_ones(void **state)
                            1,
                            DIM,
                            DIM,
-                           0,
-                           0,
-                           0 };
+                           .layer = 0 };
     d->ops->qkv(d, &q, &b, &kv);
     ct_act_get(d, y, q.qkv, (size_t)N * 3 * DIM);
     for (uint32_t i = 0; i < N; i++)

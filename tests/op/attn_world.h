@@ -88,9 +88,9 @@ static inline void step(struct device *d, struct world *w, struct dev_kv *kv, co
                            w->s.n_kv_head,
                            w->s.dim,
                            w->s.rot,
-                           LAYER,
-                        w->s.norm ? 0.3f : 0,
-                           7 };
+                           .layer = LAYER,
+                           .q_beta = w->s.norm ? 0.3f : 0,
+                           .q_period = 7 };
     struct op_attn a = { y, x, w->s.n_head, w->s.n_kv_head, w->s.dim, LAYER, 1 / sqrtf((float)w->s.dim), w->s.window };
     d->ops->qkv(d, &q, &b, kv);
     d->ops->attention(d, &a, &b, kv);

@@ -195,10 +195,12 @@ static void angles_do_not_depend_on_the_cached_prefix(void **state)
                                .page_start = page_start,
                                .page = page };
         float           *x = op_random(2 * w.width, 50 + i, 1), *y = op_random(2 * w.width, 50 + i, 1);
-        struct op_qkv    q = {
-               x, NULL, NULL, 0, w.inv_freq, 1.0f + (float)(i % 3), s.n_head, s.n_kv_head, s.dim, s.rot - 2 * (i % 2),
-               0, 0,    0
-        };
+        struct op_qkv    q = { x,          NULL,
+                               NULL,       0,
+                               w.inv_freq, 1.0f + (float)(i % 3),
+                               s.n_head,   s.n_kv_head,
+                               s.dim,      s.rot - 2 * (i % 2),
+                               .layer = 0 };
         pos[0] = i * 7919 % 100000;
         pos[1] = (pos[0] + (1u << (i % 20))) % 100000;
         d->ops->qkv(d, &q, &b, &kv);
@@ -214,6 +216,67 @@ static void angles_do_not_depend_on_the_cached_prefix(void **state)
     dev_close(ref);
 }
 
+/* Norms behind RoPE, and norms over whole projections whose sums are those of two ranks. */
+static void norms_of_q_and_k_agree_with_ref_wherever_they_are(void **state)
+{
+    (void)state;
+    static const struct {
+        struct shape s;
+        bool         late, whole;
+    } cases[] = { { { 4, 2, 64, 64, 16, 0, DT_F32, true }, true, false },
+                  { { 3, 1, 20, 12, 16, 0, DT_F32, true }, true, false },
+                  { { 4, 2, 64, 64, 16, 0, DT_F32, true }, false, true },
+                  { { 3, 1, 22, 12, 16, 0, DT_BF16, true }, false, true } };
+    enum { N = 5 };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        struct shape   s = cases[c].s;
+        struct device *d[OP_DEVICES_MAX], *ref = op_open(DEV_REF, NULL, 1);
+        uint32_t       n_dev = op_cpu_devices(d), width = (s.n_head + 2 * s.n_kv_head) * s.dim;
+        struct world   w = make(s, 0);
+        uint32_t pos[N] = { 0, 1, 2, 3, 4 }, row_seq[N] = { 0 }, row_start[2] = { 0, N }, page_start[2] = { 0, 1 },
+                 page[1] = { 0 };
+        float *q_norm = op_random((size_t)s.n_head * s.dim, 5, 1), *k_norm = op_random((size_t)s.n_head * s.dim, 6, 1),
+              *want = NULL, square[N][2][2], other[N][2];
+        for (uint32_t i = 0; i <= n_dev; i++) { /* ref first */
+            struct device   *at = i ? d[i - 1] : ref;
+            struct dev_kv    kv = make_kv(at, s);
+            float           *x = op_random((size_t)N * width, 50, 1);
+            struct dev_batch b = { .n_row = N,
+                                   .n_seq = 1,
+                                   .pos = pos,
+                                   .row_seq = row_seq,
+                                   .row_start = row_start,
+                                   .page_start = page_start,
+                                   .page = page };
+            struct op_qkv    q = { x,        q_norm,      k_norm, 1e-6f, w.inv_freq, 1.25f,
+                                   s.n_head, s.n_kv_head, s.dim,  s.rot, 0,          .norm_late = cases[c].late };
+            at->ops->squares(at, other[0], &q, N);
+            for (uint32_t r = 0; r < N; r++)
+                for (int k = 0; k < 2; k++) {
+                    square[r][0][k] = other[r][k];
+                    square[r][1][k] = 100 + (float)r + (float)k; /* of the other rank */
+                }
+            if (cases[c].whole) {
+                q.square = square[0][0];
+                q.n_square = 2;
+            }
+            at->ops->qkv(at, &q, &b, &kv);
+            if (i) {
+                op_assert_near(x, want, (size_t)N * width, 2e-6, at->ops->name);
+                free(x);
+            } else {
+                want = x;
+            }
+        }
+        free(want);
+        free(q_norm);
+        free(k_norm);
+        unmake(&w);
+        dev_close(ref);
+        op_close(d, n_dev);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -221,6 +284,7 @@ int main(void)
         cmocka_unit_test(a_layer_writes_its_own_bytes_of_a_block_and_no_others),
         cmocka_unit_test(a_row_has_the_same_bits_in_every_chunk_batch_and_page_size),
         cmocka_unit_test(a_row_does_not_depend_on_tokens_that_it_may_not_see),
+        cmocka_unit_test(norms_of_q_and_k_agree_with_ref_wherever_they_are),
         cmocka_unit_test(angles_do_not_depend_on_the_cached_prefix),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -21,6 +21,10 @@ static void norms_agree_with_ref(void **state)
             d[i]->ops->add_rmsnorm(d[i], got, got_x, delta, w, n, dim[s], 1e-5f);
             op_assert_near(got, want, all, 2e-6, d[i]->ops->name);
             op_assert_same(got_x, want_x, all, "the residual");
+            memcpy(got_x, x, all * sizeof *x);
+            d[i]->ops->add_rmsnorm(d[i], got, got_x, delta, NULL, n, dim[s], 1e-5f);
+            op_assert_same(got_x, want_x, all, "the residual without a norm");
+            op_assert_same(got, want_x, all, "no norm");
         }
         free(x);
         free(delta);

@@ -21,10 +21,10 @@ from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
 from compressed_tensors.quantization.utils import calculate_qparams
 from safetensors.torch import load_file, save_file
 from transformers import (
-    GraniteConfig, GraniteForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM,
-    Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM,
-    Ernie4_5Config, Ernie4_5ForCausalLM, Ministral3Config, Ministral3ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen3VLConfig, Qwen3VLForConditionalGeneration, SeedOssConfig, SeedOssForCausalLM,
-    SmolLM3Config, SmolLM3ForCausalLM,
+    Ernie4_5Config, Ernie4_5ForCausalLM, GraniteConfig, GraniteForCausalLM, HunYuanDenseV1Config, HunYuanDenseV1ForCausalLM, LlamaConfig,
+    LlamaForCausalLM, Ministral3Config, Ministral3ForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Olmo2Config,
+    Olmo2ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM,
+    Qwen3VLConfig, Qwen3VLForConditionalGeneration, SeedOssConfig, SeedOssForCausalLM, SmolLM3Config, SmolLM3ForCausalLM,
 )
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
@@ -80,6 +80,9 @@ MODELS = {
     "mixtral": (MixtralConfig, MixtralForCausalLM, dict(num_local_experts=4, num_experts_per_tok=2, intermediate_size=48), torch.bfloat16, False, 1),
     "granite": (GraniteConfig, GraniteForCausalLM, dict(embedding_multiplier=3.0, attention_multiplier=0.125, residual_multiplier=0.375,
                 logits_scaling=2.5, attention_bias=True), torch.bfloat16, True, 1),
+    "olmo2": (Olmo2Config, Olmo2ForCausalLM, dict(head_dim="drop", hidden_size=64), torch.bfloat16, False, 1),
+    "hunyuan": (HunYuanDenseV1Config, HunYuanDenseV1ForCausalLM, dict(attention_bias=True,
+                rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, factor=1.0, alpha=50.0)), torch.bfloat16, False, 1),
     "qwen3-moe": (Qwen3MoeConfig, Qwen3MoeForCausalLM, dict(num_experts=8, num_experts_per_tok=2, moe_intermediate_size=32, norm_topk_prob=True,
                   decoder_sparse_step=2), torch.bfloat16, False, 1),
     "qwen3-moe-raw": (Qwen3MoeConfig, Qwen3MoeForCausalLM, dict(num_experts=8, num_experts_per_tok=3, moe_intermediate_size=32, norm_topk_prob=False,

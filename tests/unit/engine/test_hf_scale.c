@@ -1,6 +1,7 @@
 #include "base/log.h"
 #include "unit/engine/hf_load.h"
 #include <fcntl.h>
+#include <math.h>
 
 static void the_factors_of_granite_are_read_and_default_to_one(void **state)
 {
@@ -37,11 +38,28 @@ static void factors_that_cannot_be_are_refused_by_name(void **state)
         }
 }
 
+static void alpha_of_hunyuan_stretches_the_base(void **state)
+{
+    (void)state;
+    static const char *const over =
+        "{\"rope_theta\": 10000, \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 1.0, \"alpha\": 1000}}";
+    struct model_spec s;
+    load("HunYuanDenseV1ForCausalLM", over, &s); /* head_dim 16 */
+    assert_true(fabs(s.rope_theta / (1e4 * pow(1000, 16.0 / 14)) - 1) < 1e-12);
+    model_spec_free(&s);
+    load("LlamaForCausalLM", over, &s); /* has no such key */
+    assert_true(s.rope_theta == 1e4);
+    model_spec_free(&s);
+    refused("HunYuanDenseV1ForCausalLM", "{\"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 1.0, \"alpha\": -1}}",
+            "alpha is -1");
+}
+
 int main(void)
 {
     log_init(LOG_LEVEL_ERROR, open("/dev/null", O_WRONLY | O_CLOEXEC), false);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_factors_of_granite_are_read_and_default_to_one),
+        cmocka_unit_test(alpha_of_hunyuan_stretches_the_base),
         cmocka_unit_test(factors_that_cannot_be_are_refused_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

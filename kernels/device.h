@@ -124,6 +124,7 @@ struct op_attn {     /* paged GQA attention, causal, ragged: prefill chunks and 
     uint32_t    n_head, n_kv_head, head_dim, layer;
     float       scale;  /* usually 1 / sqrt(head_dim)                                                        */
     uint32_t    window; /* sliding window: a row at p sees keys p - window + 1 .. p; 0: all                   */
+    float       cap;    /* scores x become cap * tanh(x / cap), after the scale; 0: they do not        */
 };
 struct op_moe { /* softmax over all experts, top-k, optional renormalise, SwiGLU experts, weighted sum */
     void                    *out; /* act [n_row, hidden]                                                       */

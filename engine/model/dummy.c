@@ -12,19 +12,13 @@ static uint64_t dummy_seed(const struct place_job *j)
     return ((uint64_t)j->layer << 32 | (uint64_t)j->expert << 8 | (uint64_t)j->slot) + 1;
 }
 
-static bool is_norm(enum slot s)
-{
-    return s == SLOT_NORM || s == SLOT_MIX_NORM || s == SLOT_FFN_NORM || s == SLOT_MIX_POST || s == SLOT_FFN_POST ||
-           s == SLOT_Q_NORM || s == SLOT_K_NORM;
-}
-
 static void dummy_vector(struct device *d, const struct place_job *j)
 {
     float tile[256];
     for (uint32_t i = 0; i < j->n_row; i += 256) {
         uint32_t n = j->n_row - i < 256 ? j->n_row - i : 256;
         for (uint32_t c = 0; c < n; c++)
-            tile[c] = is_norm(j->slot)
+            tile[c] = names_is_norm(j->slot)
                           ? 1.0f
                           : (rng_unit(rng_philox(dummy_seed(j), 0, j->src_row + i + c).x[0]) - 0.5f) * DUMMY_STD;
         d->ops->to_device(d, j->vec + j->dst_row + i, tile, n * sizeof *tile);

@@ -99,12 +99,52 @@ static const struct model_defaults def_hunyuan = {
     .context = 2048, .rms_eps = 1e-5f, .rope_theta = 1e4, .bos_id = 1, .eos_id = 2
 };
 
+static const struct model_defaults def_olmo3 = { .context = 2048,
+                                                 .window = 4096,
+                                                 .window_pattern = 4,
+                                                 .rms_eps = 1e-5f,
+                                                 .rope_theta = 5e5,
+                                                 .bos_id = UINT32_MAX,
+                                                 .eos_id = 50279 };
+static const struct model_defaults def_exaone4 = { .n_kv_head = 32,
+                                                   .context = 2048,
+                                                   .window = 4096,
+                                                   .window_pattern = 4,
+                                                   .rms_eps = 1e-5f,
+                                                   .rope_theta = 1e4,
+                                                   .bos_id = 0,
+                                                   .eos_id = 2 };
+static const struct model_defaults def_gemma2 = { .n_kv_head = 4,
+                                                  .head_dim = 256,
+                                                  .context = 8192,
+                                                  .window = 4096,
+                                                  .window_pattern = 2,
+                                                  .rms_eps = 1e-6f,
+                                                  .rope_theta = 1e4,
+                                                  .bos_id = 2,
+                                                  .eos_id = 1,
+                                                  .tied = true,
+                                                  .attn_cap = 50,
+                                                  .logit_cap = 30,
+                                                  .query_scalar = 256 };
+static const struct model_defaults def_gemma3 = { .n_kv_head = 4,
+                                                  .head_dim = 256,
+                                                  .context = 131072,
+                                                  .window = 4096,
+                                                  .window_pattern = 6,
+                                                  .rms_eps = 1e-6f,
+                                                  .rope_theta = 1e6,
+                                                  .rope_local_theta = 1e4,
+                                                  .bos_id = 2,
+                                                  .eos_id = 1,
+                                                  .tied = true,
+                                                  .query_scalar = 256 };
+
 static const struct model_bias_keys bias_use = { .qkv = "use_bias", .o = "use_bias", .mlp = "use_bias" };
 static const struct model_bias_keys bias_attention = { .qkv = "attention_bias", .o = "attention_bias" };
 static const struct model_bias_keys bias_seed_oss = {
     .qkv = "attention_bias", .qkv_default = true, .o = "attention_out_bias", .mlp = "mlp_bias"
 };
-
 /* A new family: one row here, its names in names.c, a golden checkpoint in tools/golden/make_golden.py. */
 static const struct model_family families[] = {
     { "LlamaForCausalLM", "llama", NORM_RMS, MIX_GQA, FFN_GLU, .bias_keys = true, .served = "Llama 2/3.x",
@@ -141,6 +181,17 @@ static const struct model_family families[] = {
     { "HunYuanDenseV1ForCausalLM", "hunyuan_v1_dense", NORM_RMS, MIX_GQA, FFN_GLU, .qk_norm = true,
       .qk_norm_late = true, .rope_alpha = true, .bias_keys = true, .served = "Hunyuan (dense)", .def = &def_hunyuan,
       .names = &names_hunyuan },
+    { "Gemma2ForCausalLM", "gemma2", NORM_RMS, MIX_GQA, FFN_GLU, .post_norm = true, .norm_plus_1 = true, .gemma = true,
+      .bias_keys = true, .window = true, .served = "Gemma 2", .def = &def_gemma2, .names = &names_gemma },
+    { "Gemma3ForCausalLM", "gemma3_text", NORM_RMS, MIX_GQA, FFN_GLU, .qk_norm = true, .post_norm = true,
+      .norm_plus_1 = true, .gemma = true, .bias_keys = true, .window = true, .window_key = true, .rope_local = true,
+      .served = "Gemma 3 (text)", .def = &def_gemma3, .names = &names_gemma },
+    { "Olmo3ForCausalLM", "olmo3", NORM_RMS, MIX_GQA, FFN_GLU, .qk_norm = true, .qk_norm_whole = true,
+      .no_pre_norm = true, .post_norm = true, .bias_keys = true, .window = true, .rope_local = true, .served = "OLMo 3",
+      .def = &def_olmo3, .names = &names_olmo },
+    { "Exaone4ForCausalLM", "exaone4", NORM_RMS, MIX_GQA, FFN_GLU, .qk_norm = true, .no_pre_norm = true,
+      .post_norm = true, .window = true, .window_key = true, .nope_full = true, .served = "EXAONE 4",
+      .def = &def_exaone4, .names = &names_olmo },
 };
 enum { N_FAMILY = sizeof families / sizeof *families };
 

@@ -73,7 +73,8 @@ static void model_head(struct model *m, const struct dev_step *s, uint32_t at, u
     } else {
         op->logits(m->dev, m->logits, m->h, m->head.data ? &m->head : &m->embed, n);
     }
-    if (m->dev->rank == 0 && m->logit_scale != 1) op->cap(m->dev, m->logits, (size_t)n * m->vocab, m->logit_scale, 0);
+    if (m->dev->rank == 0 && (m->logit_scale != 1 || m->logit_cap != 0))
+        op->cap(m->dev, m->logits, (size_t)n * m->vocab, m->logit_scale, m->logit_cap);
 }
 
 /* What a part made [n, hidden], as it is added to the stream. post: weights of a norm, or NULL. */

@@ -41,4 +41,6 @@ enum status hf_read(struct hf *c, const struct source *src, json_t **root_out);
 
 void hf_quant(struct hf *c); /* hf_quant.c: how weights are stored */
 void hf_rope(struct hf *c);  /* hf_rope.c: rotary embedding */
+/* The factor of an embedding, as the checkpoint's type has it; once that type is known. */
+void hf_embed_round(struct model_spec *spec);
 void hf_scale(struct hf *c); /* hf_scale.c: factors of embedding, scores, residuals and logits */

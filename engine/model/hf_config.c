@@ -198,7 +198,10 @@ static void hf_window(struct hf *c)
     } else if (s->window) {
         uint32_t first =
             f->window_layers ? hf_size(c, "max_window_layers", 0, LAYERS_MAX, f->def->max_window_layers) : 0;
-        for (uint32_t l = first; l < s->n_layer; l++) s->layer_windowed[l] = !f->window_nope || s->layer_nope[l];
+        uint32_t every = f->def->window_pattern;
+        if (f->window_key) every = hf_size(c, "sliding_window_pattern", 1, LAYERS_MAX, every);
+        for (uint32_t l = first; l < s->n_layer; l++)
+            s->layer_windowed[l] = f->window_nope ? s->layer_nope[l] : !every || (l + 1) % every;
     }
 }
 
@@ -232,9 +235,11 @@ static void hf_act(struct hf *c)
                  { "quick_gelu", OP_QUICK_GELU },
                  { "relu", OP_RELU },
                  { "relu2", OP_RELU2 } };
-    const json_t *v = hf_value(c->text, "hidden_act");
+    bool          gemma = c->spec->family->gemma; /* an old hidden_act means nothing there */
+    const json_t *v = gemma ? NULL : hf_value(c->text, "hidden_act");
     if (!v) v = hf_value(c->text, "hidden_activation");
-    if (!v) return; /* silu */
+    c->spec->act = gemma ? OP_GELU_TANH : OP_SILU;
+    if (!v) return;
     for (size_t i = 0; i < sizeof acts / sizeof *acts; i++)
         if (json_is_string(v) && !strcmp(json_string_value(v), acts[i].name)) {
             c->spec->act = acts[i].act;
@@ -377,6 +382,7 @@ enum status model_spec_load(const struct source *src, struct model_spec *spec_ou
     }
     if (!c.st) ident_config(top, spec.config);
     if (!c.st) c.st = peek_spec(&spec, src, err, err_bytes);
+    if (!c.st) hf_embed_round(&spec);
     if (c.st == ST_NOMEM) snprintf(err, err_bytes, "%s: no memory", c.file);
     json_decref(gen);
     json_decref(top);

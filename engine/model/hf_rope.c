@@ -32,6 +32,28 @@ static const json_t *hf_rope_object(struct hf *c)
     return one ? one : rp;
 }
 
+/* The parameters of layers without a window, where layers with one have their own: rope_scaling (v4), or what
+ * rope_parameters (v5) names full_attention. Sets rope_local_theta. */
+static const json_t *hf_rope_full(struct hf *c)
+{
+    struct model_spec *s = c->spec;
+    const json_t *full = hf_value(c->text, "rope_scaling"), *all = hf_value(c->text, "rope_parameters"), *local = NULL;
+    if (full && !json_is_object(full)) hf_fail(c, "rope_scaling is %s, must be an object", hf_show(full).text);
+    if (all && json_object_size(all) && !hf_value(all, "full_attention") && !hf_value(all, "sliding_attention"))
+        hf_fail(c, "rope_parameters is %s, must hold full_attention and sliding_attention", hf_show(all).text);
+    local = hf_value(all, "sliding_attention");
+    if (!full) full = hf_value(all, "full_attention");
+    const json_t *type = hf_value(local, "rope_type");
+    if (type && (!json_is_string(type) || strcmp(json_string_value(type), "default") != 0))
+        hf_fail(c, "rope_type of sliding_attention is %s, supported is default", hf_show(type).text);
+    if (c->st) return NULL;
+    const json_t *theta = hf_value(local, "rope_theta");
+    if (!theta) theta = hf_value(c->text, "rope_local_base_freq");
+    s->rope_local_theta =
+        hf_num_of(c, theta, "rope_theta of sliding_attention", 1.001, 1e30, s->family->def->rope_local_theta);
+    return full;
+}
+
 static const json_t *hf_rope_value(const struct hf *c, const json_t *rp, const char *key, const char *alias)
 {
     const json_t *v = hf_value(rp, key);
@@ -100,12 +122,13 @@ static void hf_rope_scaling(struct hf *c, const json_t *rp, const char *type)
                     s->rope_low_freq);
         return;
     }
-    /* max_position_embeddings of a linear or yarn model is the length before stretching; of llama3 the one after */
+    /* max_position_embeddings of a linear or yarn model is the length before stretching; of llama3, and of families with
+     * a base of their own for local layers, the one after */
     double context = (s->rope_scaling == ROPE_SCALE_YARN ? s->rope_orig_context : s->context) * s->rope_factor;
     if (context < 1 || context > 1 << 30)
         hf_fail(c, "rope factor %g makes a context of %g tokens", s->rope_factor, context);
     if (c->st || s->rope_scaling == ROPE_SCALE_LINEAR) {
-        if (!c->st) s->context = (uint32_t)context;
+        if (!c->st && !s->family->rope_local) s->context = (uint32_t)context;
         return;
     }
     s->context = (uint32_t)context;
@@ -181,6 +204,7 @@ static void hf_rope_of(struct hf *c, const json_t *rp)
     s->rope_theta = hf_num_of(c, hf_rope_value(c, rp, "rope_theta", "rotary_emb_base"), "rope_theta", 1, 1e30,
                               s->family->def->rope_theta);
     if (s->rope_theta == 1) hf_fail(c, "rope_theta is 1, must be more");
+    if (s->family->rope_local && s->rope_local_theta == 0) s->rope_local_theta = s->rope_theta;
     const json_t *type = hf_value(rp, "rope_type");
     if (!type) type = hf_value(rp, "type");
     if (type && !json_is_string(type)) hf_fail(c, "rope_type is %s, must be a name", hf_show(type).text);
@@ -193,7 +217,7 @@ static void hf_rope_of(struct hf *c, const json_t *rp)
 void hf_rope(struct hf *c)
 {
     const char   *absent = c->spec->family->def->rope;
-    const json_t *rp = hf_rope_object(c);
+    const json_t *rp = c->spec->family->rope_local ? hf_rope_full(c) : hf_rope_object(c);
     json_t       *own = rp || !absent ? NULL : json_parse(absent, strlen(absent), 0, NULL);
     if (!rp && absent && !own)
         c->st = ST_NOMEM;

@@ -103,7 +103,9 @@ static void set_ident(const struct place *p, const float *inv_freq, const unsign
 static enum status model_fill(struct place *p, struct model *m, const struct model_load_cfg *cfg,
                               const struct source *src, const float *inv_freq, char *err, size_t err_bytes)
 {
-    p->dev->ops->to_device(p->dev, m->inv_freq, inv_freq, p->spec->rot / 2 * sizeof *inv_freq);
+    size_t bytes = p->spec->rot / 2 * sizeof *inv_freq;
+    p->dev->ops->to_device(p->dev, m->inv_freq, inv_freq, bytes);
+    if (m->inv_freq_local) p->dev->ops->to_device(p->dev, m->inv_freq_local, inv_freq + p->spec->rot / 2, bytes);
     if (!src->dummy) return model_read(p, cfg, err, err_bytes);
     model_dummy(p, cfg);
     return ST_OK;
@@ -125,7 +127,7 @@ enum status model_load(const struct model_spec *spec, const struct source *src, 
     unsigned char     root[IDENT_BYTES];
     struct ident_file files;
     uint64_t          share;
-    float            *inv_freq = calloc(spec->rot / 2, sizeof *inv_freq);
+    float            *inv_freq = calloc(spec->rot, sizeof *inv_freq); /* [2][rot / 2]: the second, of local layers */
     if (m) {
         plan_begin(&p, m, spec, cfg, dev);
         p.bind = &bind;
@@ -146,6 +148,7 @@ enum status model_load(const struct model_spec *spec, const struct source *src, 
     if (pack) packed_begin(&packed, &p, cfg, src);
     if ((st = model_take(&p, m, cfg, &span, err, err_bytes))) goto out;
     m->rope_scale = model_rope(spec, inv_freq);
+    if (spec->rope_local_theta != 0) model_rope_local(spec, inv_freq + spec->rot / 2);
     share = watch ? share_of(&p) : 0; /* reading sorts the jobs */
     if (watch && (st = ident_file_key(bind.set, share, &files))) {
         snprintf(err, err_bytes, "model: the checkpoint's files cannot be read: %s", status_name(st));

@@ -48,7 +48,10 @@ void mix_gqa_place(struct place *p, struct layer *layer, uint32_t l)
         place_elements(p, layer->gqa.k_norm, 0, SLOT_K_NORM, l, whole ? kv0 : 0, whole ? kv : hd);
     }
     layer->gqa.window = gqa_window(s, l);
-    layer->gqa.nope = s->layer_nope && s->layer_nope[l];
+    layer->gqa.local = layer->gqa.window && p->m->inv_freq_local;
+    layer->gqa.inv_freq = layer->gqa.local ? p->m->inv_freq_local : p->m->inv_freq;
+    bool nope = s->family->nope_full && s->window && !layer->gqa.window;
+    if (nope || (s->layer_nope && s->layer_nope[l])) layer->gqa.inv_freq = NULL;
 }
 
 /* The sums for norms over whole projections, of all ranks. With more ranks than KV heads each head is counted as often as
@@ -70,8 +73,8 @@ void mix_gqa(struct model *m, const struct dev_batch *b, uint32_t l, const struc
                                   .q_norm = y->gqa.q_norm,
                                   .k_norm = y->gqa.k_norm,
                                   .eps = m->eps,
-                                  .inv_freq = y->gqa.nope ? NULL : m->inv_freq,
-                                  .rope_scale = m->rope_scale,
+                                  .inv_freq = y->gqa.inv_freq,
+                                  .rope_scale = y->gqa.local ? 1 : m->rope_scale,
                                   .n_head = m->n_head,
                                   .n_kv_head = m->n_kv_head,
                                   .head_dim = m->head_dim,
@@ -87,7 +90,8 @@ void mix_gqa(struct model *m, const struct dev_batch *b, uint32_t l, const struc
                                    .head_dim = m->head_dim,
                                    .layer = l,
                                    .scale = m->attn_scale,
-                                   .window = y->gqa.window };
+                                   .window = y->gqa.window,
+                                   .cap = m->attn_cap };
     const void           *in = model_in_order(m, m->h, y->gqa.qkv_order, b->n_row, m->hidden);
     op->linear(m->dev, m->wide, in, &y->gqa.qkv, y->gqa.qkv_bias, b->n_row);
     if (m->square) gqa_squares(m, &qkv, b->n_row);

@@ -27,8 +27,12 @@ struct model_defaults {
     double      rope_theta;
     uint32_t    bos_id, eos_id; /* UINT32_MAX: none */
     bool        norm_topk;
-    bool        tied; /* tie_word_embeddings */
-    const char *rope; /* rope_parameters, JSON; NULL: none */
+    bool        tied;             /* tie_word_embeddings */
+    const char *rope;             /* rope_parameters, JSON; NULL: none */
+    uint32_t    window_pattern;   /* without layer_types: every n-th layer sees all tokens; 0: none does */
+    double      rope_local_theta; /* of layers with a window; 0: rope_theta */
+    float       attn_cap, logit_cap,
+        query_scalar; /* attn_logit_softcapping, final_logit_softcapping; query_pre_attn_scalar */
 };
 
 /* The keys of config.json that say where biases are. NULL: no key, no such bias. */
@@ -59,10 +63,16 @@ struct model_family {
     bool            mrope;         /* positions of several axes (mrope_section), which are equal in text */
     bool            qk_norm_whole; /* qk_norm spans all heads instead of each                                       */
     bool qk_norm_late; /* qk_norm follows RoPE instead of preceding it                                         */
-    bool rope_alpha;   /* honours alpha of rope_type dynamic, which stretches the base */
-    bool no_pre_norm;  /* parts take the stream itself, not a norm of it                                     */
-    bool post_norm;    /* what a part made is normed before it is added                                      */
-    bool scales;       /* honours embedding_multiplier, attention_multiplier, residual_multiplier, logits_scaling */
+    bool norm_plus_1;  /* norms multiply by 1 + weight */
+    bool
+         gemma; /* honours query_pre_attn_scalar and the soft caps; gates by hidden_activation alone; embedding times sqrt(hidden) */
+    bool window_key;  /* honours sliding_window_pattern */
+    bool rope_local;  /* layers with a window rotate by plain frequencies of a base of their own */
+    bool nope_full;   /* beside layers with a window, those without do not rotate */
+    bool rope_alpha;  /* honours alpha of rope_type dynamic, which stretches the base */
+    bool no_pre_norm; /* parts take the stream itself, not a norm of it                                     */
+    bool post_norm;   /* what a part made is normed before it is added                                      */
+    bool scales;      /* honours embedding_multiplier, attention_multiplier, residual_multiplier, logits_scaling */
     const struct model_bias_keys *bias;   /* honours these keys of biases instead of bias_keys */
     const char                   *served; /* the models' name, as people know it */
     const struct model_defaults  *def;
@@ -99,19 +109,21 @@ struct model_spec {
     uint32_t       rope_orig_context;
     double         q_beta; /* llama_4_scaling_beta; 0: none (struct op_qkv) */
     uint32_t       q_period;
-    bool           rope_truncate;  /* yarn: round the correction range */
-    uint32_t       rot;            /* dimensions that rotate           */
-    uint32_t       window;         /* 0: none                          */
-    unsigned char *layer_windowed; /* [n_layer] 1: sliding window; NULL: all layers if window > 0 */
-    unsigned char *layer_nope;     /* [n_layer] 1: q and k do not rotate; NULL: all do */
+    bool           rope_truncate;    /* yarn: round the correction range */
+    uint32_t       rot;              /* dimensions that rotate           */
+    uint32_t       window;           /* 0: none                          */
+    unsigned char *layer_windowed;   /* [n_layer] 1: sliding window; NULL: all layers if window > 0 */
+    unsigned char *layer_nope;       /* [n_layer] 1: q and k do not rotate; NULL: all do */
+    double         rope_local_theta; /* base of plain frequencies for layers with a window; 0: they are as the others */
     bool           tied, qkv_bias, o_bias, mlp_bias;
     uint32_t       n_expert, top_k_expert, moe_inter;
     unsigned char *layer_moe; /* [n_layer] 1: MoE ffn; NULL: by the family */
     bool           norm_topk;
     enum op_act    act; /* activation of the feed-forward's gate */
     float          embed_scale, residual_scale,
-        logit_scale;                      /* factors of the embedding, of what a part adds, of the logits; else 1 */
-    float                     attn_scale; /* factor of the scores of attention */
+        logit_scale; /* factors of the embedding, of what a part adds, of the logits; else 1 */
+    float                     attn_cap, logit_cap; /* soft caps of scores and of logits; 0: none */
+    float                     attn_scale;          /* factor of the scores of attention */
     struct model_quant        quant;
     struct model_layer_codes *layer_codes; /* [n_layer]; NULL: quant holds for all linear matrices */
     enum dtype                dtype;       /* of the checkpoint (torch_dtype or dtype; else the type of the tensors) */
@@ -136,6 +148,8 @@ const char *model_family_list(char *text, size_t text_bytes);
 
 /* rope.c: inv_freq_out [rot / 2]; returns the factor on cos and sin (1 unless yarn). */
 float model_rope(const struct model_spec *spec, float *inv_freq_out);
+/* The same for layers with a window, where rope_local_theta is not 0; their factor is 1. */
+void model_rope_local(const struct model_spec *spec, float *inv_freq_out);
 
 /* Checks every file, name, type and shape of the checkpoint against the spec, and that the model divides among n_rank
  * ranks. Reads headers only and needs no device. ST_CONFIG or ST_IO with one line in err. */

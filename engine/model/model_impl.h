@@ -24,7 +24,8 @@ struct layer {
             *k_norm; /* or NULL; [head_dim], or of whole projections; o_bias on rank 0 only, so that the sum contains it once */
         uint32_t *qkv_order, *o_order; /* [k] the input at each place of the matrix; NULL: in their own order */
         uint32_t  window;
-        bool      nope; /* q and k do not rotate */
+        float    *inv_freq; /* one of those of struct model; NULL: no rotation */
+        bool      local;    /* it is inv_freq_local */
     } gqa;
     struct {
         struct dev_weight gate_up, down; /* [2 inter, hidden]: gate rows, then up rows; [hidden, inter] */
@@ -46,7 +47,8 @@ struct model {
     float         eps, rope_scale, q_beta;
     uint32_t      q_period;
     float         embed_scale, attn_scale, residual_scale, logit_scale; /* as in struct model_spec */
-    float        *inv_freq;                                             /* [rot / 2] */
+    float        *inv_freq, *inv_freq_local; /* [rot / 2]; local: of layers with a window, NULL: as the others */
+    float         attn_cap, logit_cap;
     struct layer *layer;
     struct dev_weight    embed;      /* [vocab, hidden], whole on every rank */
     struct dev_weight    head;       /* [vocab or vocab / n_rank, hidden]; data NULL: tied, use embed */

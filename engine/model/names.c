@@ -52,6 +52,11 @@ static const struct name_row rows_olmo[] = {
     { SLOT_MIX_POST, "model.layers.{l}.post_attention_layernorm.weight" },
     { SLOT_FFN_POST, "model.layers.{l}.post_feedforward_layernorm.weight" },
 };
+static const struct name_row rows_gemma[] = {
+    { SLOT_MIX_POST, "model.layers.{l}.post_attention_layernorm.weight" },
+    { SLOT_FFN_NORM, "model.layers.{l}.pre_feedforward_layernorm.weight" },
+    { SLOT_FFN_POST, "model.layers.{l}.post_feedforward_layernorm.weight" },
+};
 static const struct name_row rows_hunyuan[] = {
     { SLOT_Q_NORM, "model.layers.{l}.self_attn.query_layernorm.weight" },
     { SLOT_K_NORM, "model.layers.{l}.self_attn.key_layernorm.weight" },
@@ -60,6 +65,7 @@ static const struct name_row rows_hunyuan[] = {
 const struct model_names names_llama = { ROWS(rows_llama) };
 const struct model_names names_mixtral = { ROWS(rows_mixtral), .base = &names_llama };
 const struct model_names names_olmo = { ROWS(rows_olmo), .base = &names_llama };
+const struct model_names names_gemma = { ROWS(rows_gemma), .base = &names_llama };
 const struct model_names names_hunyuan = { ROWS(rows_hunyuan), .base = &names_llama };
 const struct model_names names_qwen_moe = { ROWS(rows_qwen_moe), .base = &names_llama };
 

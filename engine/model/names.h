@@ -51,7 +51,8 @@ struct model_names {
     uint32_t                  n_row;
     unsigned char             more[SLOT_COUNT]; /* the tensor of slot s holds the rows of more[s] slots after it, too */
 };
-extern const struct model_names names_llama, names_mixtral, names_qwen_moe, names_phi3, names_olmo, names_hunyuan;
+extern const struct model_names names_llama, names_mixtral, names_qwen_moe, names_phi3, names_olmo, names_hunyuan,
+    names_gemma;
 
 /* The slot, layer and expert of a tensor (0 if the slot has none). false: no pattern matches. */
 bool names_match(const struct model_names *names, const char *tensor, enum slot *slot_out, uint32_t *layer_out,
@@ -63,5 +64,11 @@ const char *names_of(const struct model_names *names, enum slot slot, uint32_t l
                      uint64_t text_bytes);
 /* True for tensors that are not needed. wrapper: also the other parts of a larger model. */
 bool names_ignorable(const char *tensor, bool wrapper);
+/* True for the weights of norms. */
+static inline bool names_is_norm(enum slot s)
+{
+    return s == SLOT_NORM || s == SLOT_MIX_NORM || s == SLOT_MIX_POST || s == SLOT_FFN_NORM || s == SLOT_FFN_POST ||
+           s == SLOT_Q_NORM || s == SLOT_K_NORM;
+}
 /* Removes a wrapper's prefix: "language_model.model.x", "model.language_model.x" -> "model.x". Returns text or tensor. */
 const char *names_unwrap(const char *tensor, char *text, uint64_t text_bytes);

@@ -125,9 +125,16 @@ void place_rows(struct place *p, struct dev_weight *w, uint32_t dst_row, enum sl
               (struct place_job){ .w = w, .dst_row = dst_row, .src_row = src_row, .n_row = n_row, .src_col = src_col });
 }
 
+/* Norms that multiply by 1 + weight are kept as what they multiply by, in F32. */
+static float place_plus(const struct place *p, enum slot slot)
+{
+    return p->spec->family->norm_plus_1 && names_is_norm(slot) ? 1 : 0;
+}
+
 void place_elements(struct place *p, float *v, uint32_t dst, enum slot slot, uint32_t layer, uint32_t src, uint32_t n)
 {
-    place_job(p, slot, layer, 0, (struct place_job){ .vec = v, .dst_row = dst, .src_row = src, .n_row = n });
+    place_job(p, slot, layer, 0,
+              (struct place_job){ .vec = v, .dst_row = dst, .src_row = src, .n_row = n, .plus = place_plus(p, slot) });
 }
 
 void place_order(struct place *p, uint32_t **order_out, uint32_t k, enum slot slot, uint32_t layer)

@@ -20,6 +20,7 @@ struct place_job {
     uint32_t               *order; /* [n_row] or NULL: destination of a PART_INDEX, as one row */
     uint32_t                dst_row, src_row, n_row, src_col;
     uint32_t                head, rot; /* rows change places within each `head` rows (place_runs); head 0: none do */
+    float                   plus;      /* added to each element of a vector */
 };
 /* Rows of a job whose places in the device follow each other: src, src + step, ... to dst, dst + 1, ...; both count from
  * the job's first row. */

@@ -25,6 +25,8 @@ static void model_sizes(struct model *m, const struct model_spec *s, const struc
                          .act = s->act,
                          .eps = s->rms_eps,
                          .embed_scale = s->embed_scale,
+                         .attn_cap = s->attn_cap,
+                         .logit_cap = s->logit_cap,
                          .attn_scale = s->attn_scale,
                          .residual_scale = s->residual_scale,
                          .logit_scale = s->logit_scale,
@@ -111,6 +113,7 @@ void plan_weights(struct place *p)
     place_vector(p, &m->norm, s->hidden);
     place_elements(p, m->norm, 0, SLOT_NORM, 0, 0, s->hidden);
     place_vector(p, &m->inv_freq, s->rot / 2);
+    if (s->rope_local_theta != 0) place_vector(p, &m->inv_freq_local, s->rot / 2);
     for (uint32_t l = 0; l < s->n_layer && !p->st; l++) {
         struct layer           scratch = { .mix = NULL }, *y = p->bind ? &m->layer[l] : &scratch;
         const struct mix_part *mix = parts_mix(s, l);

@@ -125,7 +125,7 @@ static void piece_vector(struct device *d, const struct read_piece *k, const uns
         row += place_runs(k->job, row, n, run, &n_run);
         for (uint32_t i = 0; i < n_run; i++) {
             for (uint32_t c = 0; c < run[i].n; c++)
-                tile[c] = bind_float(src, t, run[i].src - k->row + (size_t)c * run[i].step);
+                tile[c] = bind_float(src, t, run[i].src - k->row + (size_t)c * run[i].step) + k->job->plus;
             d->ops->to_device(d, k->job->vec + k->job->dst_row + run[i].dst, tile, run[i].n * sizeof *tile);
         }
     }

@@ -54,3 +54,8 @@ float model_rope(const struct model_spec *s, float *inv_freq_out)
     }
     return 1;
 }
+
+void model_rope_local(const struct model_spec *s, float *inv_freq_out)
+{
+    for (uint32_t i = 0; i < s->rot / 2; i++) inv_freq_out[i] = (float)pow(s->rope_local_theta, -2.0 * i / s->rot);
+}

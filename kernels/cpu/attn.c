@@ -354,7 +354,9 @@ void cpu_attention(struct device *d, const struct op_attn *o, const struct dev_b
     CHECK(elem_is_float(kv->dtype));
     CHECK(kv_holds_heads(kv, o->layer, o->n_kv_head, o->head_dim));
     CHECK(o->head_dim <= ATTN_DIM_MAX && o->n_head % o->n_kv_head == 0);
-    j.kind = c->isa->attn && c->isa->attn->serves(kv->dtype, o->head_dim) ? c->isa->attn : &attn_float;
+    /* A soft cap is wanted by few models: floats alone have it. */
+    bool own = c->isa->attn && o->cap == 0 && c->isa->attn->serves(kv->dtype, o->head_dim);
+    j.kind = own ? c->isa->attn : &attn_float;
     j.group = o->n_head / o->n_kv_head;
     j.pad = (o->head_dim + SIMD_LANES - 1) / SIMD_LANES * SIMD_LANES;
     size_t room = c->scratch_bytes / sizeof(float) - ATTN_TILE * (o->head_dim + j.pad) - 2 * SIMD_LANES;

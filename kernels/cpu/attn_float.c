@@ -67,6 +67,8 @@ static void block(struct attn_work *w, uint32_t t0, uint32_t i, uint32_t n)
     w->v->mul[DT_F32](w->s + i * ATTN_TILE + r.first, ATTN_TILE, w->q + i * w->dim, w->dim, w->k + r.first * w->dim,
                       (size_t)w->dim * SIMD_LANES, SIMD_LANES, w->dim, n,
                       (r.end - r.first + SIMD_LANES - 1) / SIMD_LANES, false);
+    for (uint32_t q = 0; q < n && w->o->cap != 0; q++)
+        w->v->cap(w->s + (i + q) * ATTN_TILE + r.lo[q], 1, w->o->cap, r.hi[q] - r.lo[q]);
     for (uint32_t q = 0; q < n; q++) {
         float was =
             w->v->softmax(w->s + (i + q) * ATTN_TILE, r.lo[q], r.hi[q], &w->m[i + q], w->l + (i + q) * SIMD_LANES);

@@ -28,7 +28,7 @@ void ref_attention(struct device *d, const struct op_attn *o, const struct dev_b
                     const char *k = slot(o, b, kv, seq, h / group, t), *v = k + kv_value_bytes(kv, o->layer);
                     double      score = 0;
                     for (uint32_t i = 0; i < hd; i++) score += (double)q[i] * (double)elem_load(k, kv->dtype, i);
-                    score *= (double)o->scale;
+                    score = ref_soft_cap(score * (double)o->scale, o->cap);
                     if (pass == 0) {
                         max = fmax(max, score);
                         continue;

@@ -10,6 +10,7 @@ enum { AW_SEQS = 8, AW_ROWS = 2048, AW_LAYERS = 2, AW_LAYER = 1, AW_PAGES = 4096
 struct aw_shape {
     uint32_t   n_head, n_kv_head, dim, block_tokens, window;
     enum dtype act;
+    float      cap;
 };
 struct aw_world {
     struct aw_shape s;
@@ -187,7 +188,7 @@ static inline void aw_upload(struct aw_device *a, const struct aw_world *w, stru
 static inline struct op_attn aw_op(const struct aw_world *w, void *out, const void *qkv)
 {
     return (struct op_attn){
-        out, qkv, w->s.n_head, w->s.n_kv_head, w->s.dim, AW_LAYER, 1 / sqrtf((float)w->s.dim), w->s.window
+        out, qkv, w->s.n_head, w->s.n_kv_head, w->s.dim, AW_LAYER, 1 / sqrtf((float)w->s.dim), w->s.window, w->s.cap
     };
 }
 static inline void aw_enqueue(struct aw_device *a, const struct aw_world *w, const struct aw_step *st)

@@ -9,7 +9,8 @@ static const char *const names[] = { "llama3",          "llama2",         "llama
                                      "seed-oss",        "seed-oss-out",   "qwen3-vl",     "qwen3-vl-tied",
                                      "smollm3",         "smollm3-window", "ministral3",   "ministral3-window",
                                      "ernie4-5",        "ernie4-5-tied",  "phi3",         "phi3-partial",
-                                     "granite",         "olmo2",          "hunyuan" };
+                                     "granite",         "olmo2",          "hunyuan",      "olmo3",
+                                     "gemma2",          "gemma3",         "exaone4" };
 
 /* max |a - b| over all recorded rows, relative to the largest recorded logit */
 static double logits_error(const struct gold *g, struct gold_run *r)

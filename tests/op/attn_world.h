@@ -8,6 +8,7 @@ struct shape {
     uint32_t   n_head, n_kv_head, dim, rot, block_tokens, window;
     enum dtype kv;
     bool       norm;
+    float      cap;
 };
 
 /* Sequences of given lengths, their projections, and a pool whose pages are dealt in no order. */
@@ -91,7 +92,8 @@ static inline void step(struct device *d, struct world *w, struct dev_kv *kv, co
                            .layer = LAYER,
                            .q_beta = w->s.norm ? 0.3f : 0,
                            .q_period = 7 };
-    struct op_attn a = { y, x, w->s.n_head, w->s.n_kv_head, w->s.dim, LAYER, 1 / sqrtf((float)w->s.dim), w->s.window };
+    struct op_attn a = { y,           x,       w->s.n_head, w->s.n_kv_head, w->s.dim, LAYER, 1 / sqrtf((float)w->s.dim),
+                         w->s.window, w->s.cap };
     d->ops->qkv(d, &q, &b, kv);
     d->ops->attention(d, &a, &b, kv);
     for (uint32_t r = 0; r < n; r++) {

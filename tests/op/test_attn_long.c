@@ -81,7 +81,9 @@ static void attend(struct device *d, const struct world *w, uint32_t from, uint3
                            .row_start = row_start,
                            .page_start = page_start,
                            .page = page };
-    struct op_attn a = { y, x, w->s.n_head, w->s.n_kv_head, w->s.dim, LAYER, 1 / sqrtf((float)w->s.dim), w->s.window };
+    struct op_attn   a = {
+          y, x, w->s.n_head, w->s.n_kv_head, w->s.dim, LAYER, 1 / sqrtf((float)w->s.dim), .window = w->s.window
+    };
     d->ops->attention(d, &a, &b, &w->kv);
     memcpy(out, y + (size_t)others * w->out_width, (to - from) * (size_t)w->out_width * sizeof *y);
     free(u);

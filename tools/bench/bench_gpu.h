@@ -264,7 +264,8 @@ static void gpu_in_step(struct gpu_bench *b, uint32_t n_seq, uint32_t ctx, uint3
                            m->head_dim,
                            m->rot,
                            .layer = 0 };
-    p.a = (struct op_attn){ b->y, b->x, m->n_head, m->n_kv_head, m->head_dim, 0, 1 / sqrtf((float)m->head_dim), 0 };
+    p.a = (struct op_attn){ b->y,       b->x, m->n_head, m->n_kv_head, m->head_dim, 0, 1 / sqrtf((float)m->head_dim),
+                            .window = 0 };
     p.s = (struct op_sample){ .logits = b->y,
                               .n = n_seq,
                               .vocab = m->vocab,

@@ -272,7 +272,7 @@ static void bench_attn(const struct bench *b, uint32_t n_head, uint32_t n_kv_hea
     float *x = take_noise(b, (size_t)n * width), *y = take(b, (size_t)n * n_head * dim * 4),
           *inv = take_noise(b, dim / 2);
     for (uint32_t i = 0; i < dim / 2; i++) inv[i] = powf(10000.0f, -2.0f * (float)i / (float)dim);
-    a.a = (struct op_attn){ y, x, n_head, n_kv_head, dim, 0, 0.1f, 0 };
+    a.a = (struct op_attn){ y, x, n_head, n_kv_head, dim, 0, 0.1f, .window = 0 };
     a.q = (struct op_qkv){ x, inv, inv, 1e-6f, inv, 1, n_head, n_kv_head, dim, dim, .layer = 0 };
     double seen = n_seq * (rows * (double)(context - rows) + rows * (rows + 1.0) / 2);
     report(b, name, median_s(b, attn_once, &a), 4.0 * n_seq * context * n_kv_head * dim, 4.0 * seen * n_head * dim);
@@ -391,7 +391,7 @@ static void small_step(void *arg, uint32_t i)
     ops->rmsnorm(d, a->h, a->x, a->norm, n, HIDDEN, 1e-6f);
     for (uint32_t l = 0; l < LAYERS; l++) {
         struct op_qkv  q = { a->p, a->norm, a->norm, 1e-6f, a->inv, 1, HEADS, KV_HEADS, DIM, DIM, .layer = l };
-        struct op_attn t = { a->y, a->p, HEADS, KV_HEADS, DIM, l, 0.125f, 0 };
+        struct op_attn t = { a->y, a->p, HEADS, KV_HEADS, DIM, l, 0.125f, .window = 0 };
         ops->linear(d, a->p, a->h, &a->qkv[l], NULL, n);
         ops->qkv(d, &q, &a->batch, &a->kv);
         ops->attention(d, &t, &a->batch, &a->kv);

@@ -21,9 +21,10 @@ from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
 from compressed_tensors.quantization.utils import calculate_qparams
 from safetensors.torch import load_file, save_file
 from transformers import (
-    Ernie4_5Config, Ernie4_5ForCausalLM, GraniteConfig, GraniteForCausalLM, HunYuanDenseV1Config, HunYuanDenseV1ForCausalLM, LlamaConfig,
-    LlamaForCausalLM, Ministral3Config, Ministral3ForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Olmo2Config,
-    Olmo2ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM,
+    Ernie4_5Config, Ernie4_5ForCausalLM, Exaone4Config, Exaone4ForCausalLM, Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig,
+    GraniteConfig, GraniteForCausalLM, HunYuanDenseV1Config, HunYuanDenseV1ForCausalLM, LlamaConfig, LlamaForCausalLM, Ministral3Config,
+    Ministral3ForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM, Olmo3Config,
+    Olmo3ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM,
     Qwen3VLConfig, Qwen3VLForConditionalGeneration, SeedOssConfig, SeedOssForCausalLM, SmolLM3Config, SmolLM3ForCausalLM,
 )
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
@@ -83,6 +84,16 @@ MODELS = {
     "olmo2": (Olmo2Config, Olmo2ForCausalLM, dict(head_dim="drop", hidden_size=64), torch.bfloat16, False, 1),
     "hunyuan": (HunYuanDenseV1Config, HunYuanDenseV1ForCausalLM, dict(attention_bias=True,
                 rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, factor=1.0, alpha=50.0)), torch.bfloat16, False, 1),
+    "olmo3": (Olmo3Config, Olmo3ForCausalLM, dict(head_dim="drop", hidden_size=64, num_hidden_layers=4, sliding_window=16, max_position_embeddings=256,
+              rope_parameters=dict(sliding_attention=dict(rope_type="default", rope_theta=10000.0), full_attention=dict(YARN))), torch.bfloat16, False, 1),
+    # 64: the root of the hidden size is exact in every type
+    "gemma2": (Gemma2Config, Gemma2ForCausalLM, dict(hidden_size=64, num_hidden_layers=4, sliding_window=16, query_pre_attn_scalar=40,
+               attn_logit_softcapping=3.0, final_logit_softcapping=5.0), torch.bfloat16, True, 1),
+    "gemma3": (Gemma3TextConfig, Gemma3ForCausalLM, dict(hidden_size=64, num_hidden_layers=4, sliding_window=16, query_pre_attn_scalar=24,
+               layer_types=["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"],
+               rope_parameters=dict(sliding_attention=dict(rope_type="default", rope_theta=100.0),
+                                    full_attention=dict(rope_type="linear", factor=4.0, rope_theta=5000.0))), torch.bfloat16, False, 1),
+    "exaone4": (Exaone4Config, Exaone4ForCausalLM, dict(num_hidden_layers=4, sliding_window=16), torch.bfloat16, True, 1),
     "qwen3-moe": (Qwen3MoeConfig, Qwen3MoeForCausalLM, dict(num_experts=8, num_experts_per_tok=2, moe_intermediate_size=32, norm_topk_prob=True,
                   decoder_sparse_step=2), torch.bfloat16, False, 1),
     "qwen3-moe-raw": (Qwen3MoeConfig, Qwen3MoeForCausalLM, dict(num_experts=8, num_experts_per_tok=3, moe_intermediate_size=32, norm_topk_prob=False,
@@ -121,17 +132,18 @@ def fill(model, seed, dtype):
     """Values that keep the stream near unit size, every norm and bias different from its neutral value, exact in `dtype`."""
     g = torch.Generator().manual_seed(seed)
     tied = model.config.tie_word_embeddings
+    offset = 1 if model.config.model_type.startswith("gemma") else 0  # norms that multiply by 1 + weight
     with torch.no_grad():
         for name, p in model.named_parameters():
             r = torch.randn(p.shape, generator=g)
             if name in ("model.norm.weight", "model.language_model.norm.weight"):
-                r = (3.0 if tied else 1.0) * (1 + 0.2 * r)
+                r = (3.0 if tied else 1.0) * (1 + 0.2 * r) - offset
             elif name.endswith("norm.weight") or "layernorm" in name:
-                r = 1 + 0.2 * r
+                r = 1 + 0.2 * r - offset
             elif name.endswith("bias"):
                 r = 0.3 * r
             elif "embed_tokens" in name:
-                r = (0.2 if tied else 1.0) * r  # small: a tied head would else only repeat what it reads
+                r = (0.1 if offset else 0.2 if tied else 1.0) * r  # small: a tied head would else only repeat what it reads
             elif "lm_head" in name:
                 r = r * 3.0 / p.shape[-1] ** 0.5
             else:

@@ -448,7 +448,7 @@ static void the_error_for_an_unknown_architecture_lists_the_supported_ones(void 
     refused("x", "{\"architectures\": \"-\"}", "architectures is missing and model_type is missing, supported are");
     refused("x", "{\"architectures\": [], \"model_type\": \"gpt2\"}", "model_type is \"gpt2\"");
     refused("x", "{\"architectures\": 7}", "supported are");
-    refused("x", "{\"text_config\": {\"model_type\": \"gemma3_text\"}}", "architectures[0] is \"x\"");
+    refused("x", "{\"text_config\": {\"model_type\": \"gemma9_text\"}}", "architectures[0] is \"x\"");
     struct model_spec s;
     load("LlamaForCausalLM", "{\"auto_map\": {\"AutoModelForCausalLM\": \"modeling_foo.FooForCausalLM\"}}",
          &s); /* known without it */

@@ -54,11 +54,99 @@ static void alpha_of_hunyuan_stretches_the_base(void **state)
             "alpha is -1");
 }
 
+static void gemma_has_soft_caps_and_a_scalar_for_its_scores(void **state)
+{
+    (void)state;
+    struct model_spec s;
+    load("Gemma2ForCausalLM", "{\"hidden_size\": 3072, \"hidden_act\": \"gelu\"}", &s);
+    assert_true(s.attn_cap == 50 && s.logit_cap == 30 && s.attn_scale == 0.0625f);
+    assert_true(s.embed_scale == 55.5f); /* sqrt(3072) in bf16 */
+    assert_int_equal(s.act, OP_GELU_TANH);
+    assert_int_equal(s.head_dim, 256);
+    assert_true(s.tied);
+    model_spec_free(&s);
+    load("Gemma2ForCausalLM",
+         "{\"query_pre_attn_scalar\": 64, \"attn_logit_softcapping\": null, \"final_logit_softcapping\": 20, "
+         "\"torch_dtype\": \"float32\", \"hidden_size\": 3072, \"hidden_activation\": \"silu\"}",
+         &s);
+    assert_true(s.attn_cap == 0 && s.logit_cap == 20 && s.attn_scale == 0.125f && s.embed_scale == sqrtf(3072));
+    assert_int_equal(s.act, OP_SILU);
+    model_spec_free(&s);
+    load("Gemma3ForCausalLM", "{}", &s);
+    assert_true(s.attn_cap == 0 && s.logit_cap == 0);
+    model_spec_free(&s);
+    refused("Gemma3ForCausalLM", "{\"use_bidirectional_attention\": true}", "use_bidirectional_attention is true");
+    refused("Gemma2ForCausalLM", "{\"attn_logit_softcapping\": 0}", "attn_logit_softcapping is 0");
+    refused("Gemma2ForCausalLM", "{\"final_logit_softcapping\": -1}", "final_logit_softcapping is -1");
+    refused("Gemma2ForCausalLM", "{\"query_pre_attn_scalar\": 0}", "query_pre_attn_scalar is 0");
+}
+
+static void windows_alternate_as_each_family_has_it(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *arch, *over;
+        unsigned    layers; /* bit l: a window */
+    } cases[] = { { "Gemma2ForCausalLM", "{\"num_hidden_layers\": 8}", 0x55 },
+                  { "Gemma3ForCausalLM", "{\"num_hidden_layers\": 8}", 0xdf },
+                  { "Gemma3ForCausalLM", "{\"num_hidden_layers\": 8, \"sliding_window_pattern\": 3}", 0xdb },
+                  { "Olmo3ForCausalLM", "{\"num_hidden_layers\": 8}", 0x77 },
+                  { "Olmo3ForCausalLM", "{\"num_hidden_layers\": 8, \"sliding_window_pattern\": 3}", 0x77 },
+                  { "Exaone4ForCausalLM", "{\"num_hidden_layers\": 8}", 0x77 },
+                  { "Exaone4ForCausalLM", "{\"num_hidden_layers\": 8, \"sliding_window\": null}", 0 } };
+    for (size_t i = 0; i < ARRAY_N(cases); i++) {
+        struct model_spec s;
+        load2(cases[i].arch, cases[i].over, NULL, &s);
+        for (unsigned l = 0; l < 8; l++)
+            if (s.layer_windowed[l] != (cases[i].layers >> l & 1))
+                fail_msg("%s %s: layer %u", cases[i].arch, cases[i].over, l);
+        model_spec_free(&s);
+    }
+    refused("Exaone4ForCausalLM", "{\"sliding_window_pattern\": \"LLLG\"}", "sliding_window_pattern is \"LLLG\"");
+}
+
+static void layers_with_a_window_have_a_base_of_their_own(void **state)
+{
+    (void)state;
+    struct model_spec s;
+    load("Gemma3ForCausalLM", "{\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 8.0}}", &s);
+    assert_true(s.rope_theta == 1e6 && s.rope_local_theta == 1e4);
+    assert_int_equal(s.rope_scaling, ROPE_SCALE_LINEAR);
+    assert_int_equal(s.context, 131072); /* the length after stretching */
+    model_spec_free(&s);
+    load("Gemma3ForCausalLM", "{\"rope_theta\": 5000, \"rope_local_base_freq\": 300}", &s);
+    assert_true(s.rope_theta == 5000 && s.rope_local_theta == 300);
+    float local[128], plain[128];
+    model_rope_local(&s, local);
+    s.rope_theta = 300;
+    assert_true(model_rope(&s, plain) == 1);
+    assert_memory_equal(local, plain, sizeof local);
+    model_spec_free(&s);
+    load("Olmo3ForCausalLM", "{\"rope_theta\": 7e5}", &s);
+    assert_true(s.rope_theta == 7e5 && s.rope_local_theta == 7e5);
+    model_spec_free(&s);
+    load("Olmo3ForCausalLM",
+         "{\"rope_parameters\": {\"full_attention\": {\"rope_type\": \"linear\", \"factor\": 2, \"rope_theta\": 9000}, "
+         "\"sliding_attention\": {\"rope_type\": \"default\", \"rope_theta\": 70}}}",
+         &s);
+    assert_true(s.rope_theta == 9000 && s.rope_local_theta == 70 && s.rope_factor == 2);
+    model_spec_free(&s);
+    refused("Gemma3ForCausalLM", "{\"rope_parameters\": {\"sliding_attention\": {\"rope_type\": \"linear\"}}}",
+            "rope_type of sliding_attention is \"linear\"");
+    refused("Gemma3ForCausalLM", "{\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 5}}",
+            "must hold full_attention and sliding_attention");
+    refused("Gemma3ForCausalLM", "{\"rope_scaling\": 8}", "rope_scaling is 8");
+    refused("Gemma3ForCausalLM", "{\"rope_local_base_freq\": 0}", "rope_theta of sliding_attention is 0");
+}
+
 int main(void)
 {
     log_init(LOG_LEVEL_ERROR, open("/dev/null", O_WRONLY | O_CLOEXEC), false);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_factors_of_granite_are_read_and_default_to_one),
+        cmocka_unit_test(gemma_has_soft_caps_and_a_scalar_for_its_scores),
+        cmocka_unit_test(windows_alternate_as_each_family_has_it),
+        cmocka_unit_test(layers_with_a_window_have_a_base_of_their_own),
         cmocka_unit_test(alpha_of_hunyuan_stretches_the_base),
         cmocka_unit_test(factors_that_cannot_be_are_refused_by_name),
     };

@@ -61,7 +61,7 @@ void cpu_add_rmsnorm(struct device *d, void *out, void *x, const void *delta, co
 void cpu_norm_row(const struct simd *v, float *out, const float *x, const float *w, uint32_t dim, float eps);
 /* rope.c */
 struct rope_cache *rope_cache_init(void *memory, size_t bytes);
-void cpu_squares(struct device *d, float *out, const struct op_qkv *o, uint32_t n);
+void               cpu_squares(struct device *d, float *out, const struct op_qkv *o, uint32_t n);
 void cpu_qkv(struct device *d, const struct op_qkv *o, const struct dev_batch *b, const struct dev_kv *kv);
 /* Entries of dev_ops in attn.c, mlp.c, moe.c, sample.c: */
 void cpu_attention(struct device *d, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv);

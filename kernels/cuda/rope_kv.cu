@@ -99,7 +99,9 @@ static __device__ __forceinline__ const float *qkv_norm(const struct qkv_args &a
 {
     const float *norm = is_q ? a.q_norm : a.k_norm;
     if (is_v || !norm) return NULL;
-    return a.square ? norm + (size_t)(is_q ? head : head - a.n_head) * a.head_dim : norm;
+    if (!a.square) return norm; /* one for all heads */
+    if (!is_q) head -= a.n_head;
+    return norm + (size_t)head * a.head_dim;
 }
 
 /* Heads whose pairs come eight at a time, 16-byte aligned. LANES: of a head, each with at most one group of eight

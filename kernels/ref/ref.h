@@ -36,7 +36,7 @@ void ref_quant_set(struct device *d, struct dev_weight *w, uint32_t row0, uint32
 float ref_gate(enum op_act act, float gate);
 /* cap * tanh(x / cap); x itself where cap is 0 */
 double ref_soft_cap(double x, float cap);
-float ref_weight(const struct dev_weight *w, uint32_t n, uint32_t k); /* codes with their scales and zeros */
+float  ref_weight(const struct dev_weight *w, uint32_t n, uint32_t k); /* codes with their scales and zeros */
 /* x [w->k], or where the format says so, rounded to 8 bits: then it lies in `rounded`. Returns one of the two. */
 const float *ref_act(const float *x, const struct dev_weight *w, float *rounded);
 double       ref_dot(const float *x, const struct dev_weight *w, uint32_t row);

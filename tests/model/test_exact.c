@@ -328,6 +328,16 @@ static void qwen3_with_norms_per_head(void **state)
     (void)state;
     exact("qwen3", 1, 3001, n_mixes / 8);
 }
+static void gemma2_with_soft_caps_and_norms_on_both_sides(void **state)
+{
+    (void)state;
+    exact("gemma2", 1, 6001, n_mixes / 20);
+}
+static void olmo2_on_two_ranks_with_norms_over_whole_projections(void **state)
+{
+    (void)state;
+    exact("olmo2", 2, 7001, n_mixes / 40);
+}
 static void two_ranks(void **state)
 {
     (void)state;
@@ -379,6 +389,8 @@ int main(void)
         cmocka_unit_test(mixtral_in_bf16),
         cmocka_unit_test(mistral_in_f32_with_a_window),
         cmocka_unit_test(qwen3_with_norms_per_head),
+        cmocka_unit_test(gemma2_with_soft_caps_and_norms_on_both_sides),
+        cmocka_unit_test(olmo2_on_two_ranks_with_norms_over_whole_projections),
         cmocka_unit_test(two_ranks),
 #ifndef EXACT_OTHER_DEVICE
         cmocka_unit_test(every_type_of_weights_on_every_instruction_set),

@@ -286,7 +286,7 @@ template <int MT> static __device__ __forceinline__ void attn_cap(float s[MT][8]
 #pragma unroll
             for (int x = 0; x < 4; x++) {
                 float e = ex2_approx(__fmul_rn(s[i][j][x], cap_in));
-                s[i][j][x] = __fmaf_rn(__fmul_rn(-2.0f, cap), __frcp_rn(__fadd_rn(1.0f, e)), cap);
+                s[i][j][x] = __fadd_rn(cap, __fdividef(__fmul_rn(-2.0f, cap), __fadd_rn(1.0f, e)));
             }
 }
 

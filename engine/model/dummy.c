@@ -7,9 +7,17 @@
 
 #define DUMMY_STD 0.02f
 
+/* A slot's number in the seeds. It stays as it is when slots are added, so that the numbers of dummies do not change. */
+static uint64_t dummy_slot(enum slot s)
+{
+    enum { EXPERTS = 22, N_EXPERT_SLOT = 3 };
+    if (s >= SLOT_EXPERT_FIRST) return EXPERTS + (uint64_t)(s - SLOT_EXPERT_FIRST);
+    return s > SLOT_ROUTER ? (uint64_t)s + N_EXPERT_SLOT : (uint64_t)s;
+}
+
 static uint64_t dummy_seed(const struct place_job *j)
 {
-    return ((uint64_t)j->layer << 32 | (uint64_t)j->expert << 8 | (uint64_t)j->slot) + 1;
+    return ((uint64_t)j->layer << 32 | (uint64_t)j->expert << 8 | dummy_slot(j->slot)) + 1;
 }
 
 static void dummy_vector(struct device *d, const struct place_job *j)

@@ -12,7 +12,6 @@ enum slot {
     SLOT_HEAD,
     /* per layer */
     SLOT_MIX_NORM, /* before attention */
-    SLOT_MIX_POST, /* of what attention made, before it is added */
     SLOT_Q,
     SLOT_K,
     SLOT_V,
@@ -24,7 +23,6 @@ enum slot {
     SLOT_Q_NORM,
     SLOT_K_NORM,
     SLOT_FFN_NORM,
-    SLOT_FFN_POST,
     SLOT_GATE,
     SLOT_UP,
     SLOT_DOWN,
@@ -32,6 +30,8 @@ enum slot {
     SLOT_UP_BIAS,
     SLOT_DOWN_BIAS,
     SLOT_ROUTER,
+    SLOT_MIX_POST, /* of what attention made, before it is added */
+    SLOT_FFN_POST,
     /* per layer and expert */
     SLOT_X_GATE,
     SLOT_X_UP,

@@ -145,6 +145,7 @@ static const struct model_bias_keys bias_attention = { .qkv = "attention_bias", 
 static const struct model_bias_keys bias_seed_oss = {
     .qkv = "attention_bias", .qkv_default = true, .o = "attention_out_bias", .mlp = "mlp_bias"
 };
+
 /* A new family: one row here, its names in names.c, a golden checkpoint in tools/golden/make_golden.py. */
 static const struct model_family families[] = {
     { "LlamaForCausalLM", "llama", NORM_RMS, MIX_GQA, FFN_GLU, .bias_keys = true, .served = "Llama 2/3.x",

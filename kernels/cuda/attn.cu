@@ -324,7 +324,7 @@ extern "C" void cuda_attention(struct device *dev, const struct op_attn *o, cons
     a.group = o->n_head / o->n_kv_head, a.window = o->window;
     a.scale = o->scale * 1.44269504088896341f; /* log2(e): weights are powers of two */
     if (o->cap != 0.0f) {                      /* the capped scores have their scale already */
-        a.cap = o->cap, a.cap_in = 2.0f * a.scale / o->cap;
+        a.cap_in = 2.0f * a.scale / o->cap, a.cap_out = -2.0f * o->cap;
         a.scale = 1.44269504088896341f;
     }
     a.f16 = dev->act == DT_F16;

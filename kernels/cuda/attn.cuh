@@ -17,21 +17,21 @@
 enum { ATTN_KV = CUDA_ATTN_KV, ATTN_GROUP = 16 /* tokens: rows of a fragment */, ATTN_NOWHERE = -1 };
 
 struct attn_args {
-    const void          *qkv; /* act */
-    void                *out;
-    const __nv_bfloat16 *pool; /* K of head 0, token 0 in this layer: of block 0, or of the first guest if
+    const void           *qkv; /* act */
+    void                 *out;
+    const __nv_bfloat16  *pool; /* K of head 0, token 0 in this layer: of block 0, or of the first guest if
                                                      that lies before the pool */
-    size_t               block_stride, v_offset; /* elements */
-    uint32_t             n_block;                /* blocks from here on are guests */
-    long long            first, guest; /* elements from pool to block 0; to where number 0 of the guests would lie */
-    size_t               guest_stride;
-    uint32_t             block_tokens, head_dim, n_head, n_kv_head, group, window;
-    float                scale;  /* times log2(e) */
-    float           cap, cap_in; /* scores become cap * tanh(x), x = score * cap_in / (2 log2(e)); cap 0: they stay */
-    bool            f16;         /* act */
-    bool            fast;        /* head_dim is the template's, and 16 tokens lie behind each other */
-    bool            fixed;       /* tiles of rows: fold where decode would split */
-    const uint32_t *pos, *row_start, *page_start, *page;
+    size_t                block_stride, v_offset; /* elements */
+    uint32_t              n_block;                /* blocks from here on are guests */
+    long long             first, guest; /* elements from pool to block 0; to where number 0 of the guests would lie */
+    size_t                guest_stride;
+    uint32_t              block_tokens, head_dim, n_head, n_kv_head, group, window;
+    float                 scale;           /* times log2(e) */
+    float                 cap_in, cap_out; /* of attn_cap: 2 scale log2(e) / cap, -2 cap; cap_out 0: no cap */
+    bool                  f16;             /* act */
+    bool                  fast;            /* head_dim is the template's, and 16 tokens lie behind each other */
+    bool                  fixed;           /* tiles of rows: fold where decode would split */
+    const uint32_t       *pos, *row_start, *page_start, *page;
     struct cuda_attn_plan plan;
     uint32_t              n_unit;
 };
@@ -276,8 +276,9 @@ static __device__ __forceinline__ void attn_scores(float s[MT][8][4], const stru
     }
 }
 
-/* cap * tanh(u) = cap - 2 cap / (1 + e^2u); far from 0 the power is 0 or infinite, and the result a cap. */
-template <int MT> static __device__ __forceinline__ void attn_cap(float s[MT][8][4], float cap, float cap_in)
+/* cap * tanh(u) = cap - 2 cap / (1 + e^2u), of which the second part is left: a softmax does not see what all scores have
+ * in common. Far from 0 the power is 0 or infinite, and the result -2 cap or 0. */
+template <int MT> static __device__ __forceinline__ void attn_cap(float s[MT][8][4], float cap_in, float cap_out)
 {
 #pragma unroll
     for (int i = 0; i < MT; i++)
@@ -286,7 +287,7 @@ template <int MT> static __device__ __forceinline__ void attn_cap(float s[MT][8]
 #pragma unroll
             for (int x = 0; x < 4; x++) {
                 float e = ex2_approx(__fmul_rn(s[i][j][x], cap_in));
-                s[i][j][x] = __fadd_rn(cap, __fdividef(__fmul_rn(-2.0f, cap), __fadd_rn(1.0f, e)));
+                s[i][j][x] = __fmul_rn(cap_out, rcp_approx(__fadd_rn(1.0f, e)));
             }
 }
 
@@ -484,7 +485,7 @@ static __device__ __forceinline__ void attn_walk(const struct attn_args &a, stru
         if (seen) {
             float s[MT][8][4];
             attn_scores<HD, MT, WARPS>(s, q, f.ring + f.slot * attn_dim<HD>::SLOT);
-            if (a.cap != 0.0f) attn_cap<MT>(s, a.cap, a.cap_in);
+            if (a.cap_out != 0.0f) attn_cap<MT>(s, a.cap_in, a.cap_out);
             attn_softmax<HD, MT>(p, s, r, t, mixed, a.scale);
         }
         cp_async_wait<1>();

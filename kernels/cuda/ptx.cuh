@@ -102,6 +102,14 @@ __device__ __forceinline__ float ex2_approx(float x)
     return y;
 }
 
+/* 1 / x within 1 ulp; results below 2^-126 are 0, and so is 1 / infinity. 9.7.3.14 */
+__device__ __forceinline__ float rcp_approx(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0,%1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 /* 16 bytes, aligned, that are read once: past L1 (weights). Never for what another kernel may still write. 9.7.9.8 */
 __device__ __forceinline__ uint4 ld_stream16(const void *p)
 {

@@ -76,6 +76,11 @@ __global__ void __launch_bounds__(256) k_ptx_ex2(float *out, const float *x, int
     for (int i = (int)threadIdx.x; i < n; i += 256) out[i] = ex2_approx(x[i]);
 }
 
+__global__ void __launch_bounds__(256) k_ptx_rcp(float *out, const float *x, int n)
+{
+    for (int i = (int)threadIdx.x; i < n; i += 256) out[i] = rcp_approx(x[i]);
+}
+
 /* A chain of kernels by dependent launch: each reads what the one before wrote, behind its wait. */
 __global__ void __launch_bounds__(256) k_ptx_chain(uint32_t *x, int n)
 {
@@ -149,6 +154,10 @@ extern "C" void ptx_stream(cudaStream_t s, void *out, const void *in, int n)
 extern "C" void ptx_ex2(cudaStream_t s, float *out, const float *x, int n)
 {
     LAUNCH(k_ptx_ex2, 1, 256, 0, s, out, x, n);
+}
+extern "C" void ptx_rcp(cudaStream_t s, float *out, const float *x, int n)
+{
+    LAUNCH(k_ptx_rcp, 1, 256, 0, s, out, x, n);
 }
 extern "C" void ptx_chain(cudaStream_t s, bool pdl, uint32_t *x, int n, int launches)
 {

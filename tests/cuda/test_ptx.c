@@ -146,6 +146,30 @@ static void a_power_of_two_is_within_its_bound(void **state)
     }
 }
 
+static void a_reciprocal_is_within_its_bound(void **state)
+{
+    enum { N = 4096 };
+    static float x[N], y[N];
+    (void)state;
+    for (int i = 0; i < N; i++) x[i] = exp2f((float)number(451, (uint64_t)i) * 0x1p-32f * 252 - 126);
+    x[0] = 1;
+    x[1] = 0x1p126f;
+    x[2] = 0x1.8p126f; /* its reciprocal is no normal number */
+    x[3] = INFINITY;
+    void *dx = up(x, sizeof x), *dy = up(NULL, sizeof y);
+    ptx_rcp(stream, dy, dx, N);
+    down(y, dy, sizeof y);
+    cudaFree(dx);
+    assert_float_equal(y[0], 1, 0);
+    assert_float_equal(y[2], 0, 0);
+    assert_float_equal(y[3], 0, 0);
+    for (int i = 0; i < N; i++) {
+        double want = 1 / (double)x[i];
+        if (x[i] <= 0x1p126f && !(fabs((double)y[i] - want) <= want * 0x1p-22))
+            fail_msg("1 / %.9g is %.9g, should be %.9g", (double)x[i], (double)y[i], want);
+    }
+}
+
 static void a_dependent_launch_reads_the_writes_of_the_launch_before_it(void **state)
 {
     enum { N = 5000, TIMES = 20 };
@@ -253,6 +277,7 @@ int main(void)
         cmocka_unit_test(cp_async_copies_what_is_valid_and_zeroes_the_rest),
         cmocka_unit_test(streaming_loads_and_stores_move_16_bytes),
         cmocka_unit_test(a_power_of_two_is_within_its_bound),
+        cmocka_unit_test(a_reciprocal_is_within_its_bound),
         cmocka_unit_test(a_dependent_launch_reads_the_writes_of_the_launch_before_it),
         cmocka_unit_test(a_release_is_seen_by_an_acquire),
         cmocka_unit_test(reductions_give_every_thread_the_same),

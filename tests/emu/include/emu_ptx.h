@@ -101,6 +101,12 @@ static inline float ex2_approx(float x)
     return y < 0x1p-126f ? 0.0f : y; /* ftz */
 }
 
+static inline float rcp_approx(float x)
+{
+    float y = 1.0f / x;
+    return fabsf(y) < 0x1p-126f ? 0.0f : y; /* ftz */
+}
+
 static inline uint4 ld_stream16(const void *p)
 {
     if ((uintptr_t)p & 15) emu::die("16-byte load not aligned");

@@ -1,5 +1,5 @@
 /* attn: the arithmetic of attention, one for decode and for tiles of rows, so that a row's bits do not depend on which
- * kernel had it.
+ * kernel had it. Over 500 lines: one walk over the tokens, whose steps are inlined into each other.
  *   Device code of attn.cu.   truth: kernels/ref/attn.c
  *
  * A warp owns 16 query rows (MT times 16: the same rows of MT heads) and walks KV in tiles of 64 tokens at absolute

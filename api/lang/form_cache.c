@@ -189,6 +189,10 @@ enum status form_cache_get(struct form_cache *c, const struct buf *key, form_mak
     *err = 0;
     pthread_mutex_lock(&c->lock);
     while ((e = *place(c, key, hash)) && e->making) pthread_cond_wait(&c->made, &c->lock);
+    if (e && e->g && gr_is_worn(e->g)) { /* what the texts of others have used up is no concern of this one */
+        drop(c, e);
+        e = NULL;
+    }
     if (e) {
         c->count.n_hit += e->st == ST_OK;
         c->count.n_refused += e->st != ST_OK;

@@ -307,6 +307,8 @@ void gr_free(struct grammar *g)
 
 bool gr_in_use(const struct grammar *g) { return atomic_load_explicit(&g->n_user, memory_order_relaxed) > 1; }
 
+bool gr_is_worn(struct grammar *g) { return lex_is_worn(g->lex); }
+
 size_t gr_bytes(struct grammar *g)
 {
     return sizeof *g + (g->n_symbol * 2 + g->n_rule * 2) * sizeof(uint32_t) + lex_bytes(g->lex) +

@@ -47,4 +47,6 @@ enum status gr_build(struct gr_rules *r, uint32_t start, struct grammar **g_out,
 struct grammar *gr_keep(struct grammar *g);
 void            gr_free(struct grammar *g);
 bool            gr_in_use(const struct grammar *g); /* has it more than one reference? */
+bool            gr_is_worn(
+               struct grammar *g); /* texts have used up half of its limits: a new text had better begin on a new one */
 size_t gr_bytes(struct grammar *g); /* memory in use; it grows with the states that texts reach, up to the limits */

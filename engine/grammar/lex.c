@@ -17,6 +17,7 @@ struct lex_made {
     struct lex_item *begin; /* [n_terminal] */
     uint32_t         n_terminal, n_state, state_max;
     uint32_t         plain; /* rx_json_plain */
+    uint32_t         room;  /* rx_room at first */
     uint32_t        *table; /* [table_n] numbers of states by hash, 0: none */
     uint32_t         table_n;
     struct lex_item *work; /* [n_terminal] */
@@ -107,6 +108,7 @@ enum status lex_create(struct rx *x, const uint32_t *rest, uint32_t n_terminal, 
     }
     l->made = m;
     m->rx = x;
+    m->room = rx_room(x);
     m->n_terminal = n_terminal;
     m->state_max = limits->state_max;
     m->table_n = TABLE_FIRST;
@@ -153,6 +155,16 @@ size_t lex_bytes(struct lex *l)
     size_t bytes = l->made->arena.bytes + rx_bytes(l->made->rx) + l->made->n_state * (sizeof *l->state + 8);
     lex_unlock(l);
     return bytes;
+}
+
+bool lex_is_worn(struct lex *l)
+{
+    lex_lock(l);
+    const struct lex_made *m = l->made;
+    bool                   worn =
+        m->n_state > m->state_max / 2 || m->arena.bytes > m->arena.bytes_max / 2 || rx_room(m->rx) < m->room / 2;
+    lex_unlock(l);
+    return worn;
 }
 
 uint32_t lex_n_state(struct lex *l)

@@ -47,8 +47,9 @@ enum status lex_create(struct rx *x, const uint32_t *rest, uint32_t n_terminal, 
 void        lex_free(struct lex *l);
 size_t      lex_bytes(struct lex *l);
 uint32_t    lex_n_state(struct lex *l);
-struct rx  *lex_rx(struct lex *l);    /* the set of expressions; read it under lex_lock */
-uint32_t    lex_plain(struct lex *l); /* rx_json_plain in that set */
+bool        lex_is_worn(struct lex *l); /* texts have used up half of what states may take */
+struct rx  *lex_rx(struct lex *l);      /* the set of expressions; read it under lex_lock */
+uint32_t    lex_plain(struct lex *l);   /* rx_json_plain in that set */
 /* Held around every use of the set of expressions, which threads share. Locking also refills its budget of work for
  * one step. */
 void lex_lock(struct lex *l);

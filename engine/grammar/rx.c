@@ -219,6 +219,8 @@ void rx_refuel(struct rx *x, uint64_t fuel)
     if (x->st == ST_TOO_LARGE && x->n_node < x->limits.node_max) x->st = ST_OK;
 }
 
+uint32_t rx_room(const struct rx *x) { return x->limits.node_max - x->n_node; }
+
 size_t rx_bytes(const struct rx *x)
 {
     return sizeof *x + x->node_room * (sizeof *x->node + sizeof(int32_t)) + x->class_room * sizeof *x->class +

@@ -49,6 +49,7 @@ void        rx_free(struct rx *x);
 enum status rx_status(const struct rx *x);          /* ST_OK, ST_NOMEM, ST_TOO_LARGE */
 void        rx_refuel(struct rx *x, uint64_t fuel); /* sets the fuel, and clears an earlier ST_TOO_LARGE */
 size_t      rx_bytes(const struct rx *x);           /* memory in use */
+uint32_t    rx_room(const struct rx *x);            /* expressions that may still be made */
 
 /* The constructors return the number of an expression, or RX_NONE if it matches nothing or cannot be made (rx_status).
  * One byte of the class; this byte; these bytes in order; a text of a and then one of b. */

@@ -51,6 +51,40 @@ static void equal_keys_share_a_grammar(void **state)
     gr_free(other);
 }
 
+/* A text of one letter, over and over: each is a state of its own. How many the grammar takes. */
+static int follow(struct grammar *g, char letter, int n)
+{
+    struct gr_match *m = gr_match_create(g, no_vocab());
+    int              i = 0;
+    while (i < n && !gr_accept_bytes(m, &letter, 1)) i++;
+    gr_match_free(m);
+    return i;
+}
+
+static void texts_of_others_do_not_use_up_what_a_text_needs(void **state)
+{
+    (void)state;
+    static const char  form[] = "a{0,65000}|b{0,65000}|c{0,65000}";
+    struct form_cache *c = form_cache_create(1 << 28);
+    struct grammar    *first, *second;
+    char               err[FORM_ERR];
+    n_made = 0;
+    assert_int_equal(get(c, form, &first, NULL, err), ST_OK);
+    assert_int_equal(follow(first, 'a', 30000), 30000);
+    assert_int_equal(get(c, form, &second, NULL, err), ST_OK);
+    assert_ptr_equal(first, second); /* there is room for more than another such */
+    gr_free(second);
+    assert_int_equal(follow(first, 'b', 65000), 65000);
+    assert_true(follow(first, 'c', 65000) < 65000); /* the bound of all texts on this one */
+    assert_int_equal(get(c, form, &second, NULL, err), ST_OK);
+    assert_ptr_not_equal(first, second);
+    assert_int_equal(follow(second, 'c', 65000), 65000);
+    assert_int_equal(n_made, 2);
+    gr_free(first);
+    gr_free(second);
+    form_cache_free(c);
+}
+
 static void a_failure_is_remembered_with_its_reason(void **state)
 {
     (void)state;
@@ -172,6 +206,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equal_keys_share_a_grammar),
+        cmocka_unit_test(texts_of_others_do_not_use_up_what_a_text_needs),
         cmocka_unit_test(a_failure_is_remembered_with_its_reason),
         cmocka_unit_test(of_requests_at_once_one_compiles),
         cmocka_unit_test(the_bytes_stay_within_their_bound),

@@ -1,4 +1,5 @@
 #include "api/anthropic/anthropic.h"
+#include "api/turns.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,13 +12,12 @@ enum { AT_BYTES = 64 };
 
 struct maker {
     struct call      *c;
-    json_t           *list; /* messages in OpenAI's form */
+    struct turns      turns;
     struct api_error *e;
     size_t            i, k; /* the message and the block at hand, for errors */
 };
 
 static bool absent(const json_t *v) { return !v || json_is_null(v); }
-static bool set(json_t *o, const char *key, json_t *v) { return v && !json_object_set_new(o, key, v); } /* takes v */
 
 __attribute__((format(printf, 2, 3))) static enum status fail_at_block(struct maker *m, const char *fmt, ...)
 {
@@ -30,40 +30,13 @@ __attribute__((format(printf, 2, 3))) static enum status fail_at_block(struct ma
     return api_fail(m->e, 400, at, "'%s': %s", at, text);
 }
 
-/* ---------------------------------------------------------------- the list */
-
-/* The last message if it has this role, or a new one; NULL: no memory. */
-static json_t *message_of(struct maker *m, const char *role)
-{
-    json_t *last = json_array_get(m->list, json_array_size(m->list) - 1);
-    if (last && json_str_is(json_object_get(last, "role"), role)) return last;
-    json_t *made = json_pack("{s:s}", "role", role);
-    return made && !json_array_append_new(m->list, made) ? made : NULL;
-}
-
-/* The array under key of a message, made if it is not there. */
-static json_t *array_of(json_t *message, const char *key)
-{
-    json_t *a = json_object_get(message, key);
-    if (a) return a;
-    a = json_array();
-    return set(message, key, a) ? a : NULL;
-}
-
-static enum status add_text(struct maker *m, const char *role, json_t *text)
-{
-    json_t *message = message_of(m, role), *parts = message ? array_of(message, "content") : NULL;
-    json_t *part = json_pack("{s:s,s:O}", "type", "text", "text", text);
-    return parts && part && !json_array_append_new(parts, part) ? ST_OK : ST_NOMEM;
-}
-
 /* ---------------------------------------------------------------- blocks of both roles */
 
 static enum status add_text_block(struct maker *m, const char *role, const json_t *block)
 {
     json_t *text = json_object_get(block, "text");
     if (!json_is_string(text)) return fail_at_block(m, "a block of type \"text\" needs a 'text'");
-    return json_string_length(text) ? add_text(m, role, text) : ST_OK;
+    return turns_text(&m->turns, role, text);
 }
 
 static enum status unsupported(struct maker *m, const json_t *block)
@@ -109,8 +82,7 @@ static enum status add_result(struct maker *m, const json_t *block)
     enum status st;
     if (!json_is_string(id) || !json_string_length(id)) return fail_at_block(m, "a tool_result needs a 'tool_use_id'");
     if ((st = result_text(m, json_object_get(block, "content"), failed, &text))) return st;
-    json_t *message = json_pack("{s:s,s:O,s:o}", "role", "tool", "tool_call_id", id, "content", text);
-    return message && !json_array_append_new(m->list, message) ? ST_OK : ST_NOMEM;
+    return turns_result(&m->turns, id, text);
 }
 
 /* A document whose source is text is text. */
@@ -120,7 +92,7 @@ static enum status add_document(struct maker *m, const json_t *block)
     json_t       *data = json_object_get(source, "data");
     if (!json_str_is(json_object_get(source, "type"), "text") || !json_is_string(data))
         return fail_at_block(m, "a document must have a source of type \"text\" for this model");
-    return add_text(m, "user", data);
+    return turns_text(&m->turns, "user", data);
 }
 
 /* Results stand before the text of the same turn: a template wants them behind the calls. */
@@ -151,32 +123,19 @@ static enum status add_call(struct maker *m, const json_t *block)
     json_t *input = json_object_get(block, "input");
     if (!json_is_string(id) || !json_is_string(name)) return fail_at_block(m, "a tool_use needs an 'id' and a 'name'");
     if (!json_is_object(input)) return fail_at_block(m, "the 'input' of a tool_use must be an object");
-    json_t *message = message_of(m, "assistant"), *calls = message ? array_of(message, "tool_calls") : NULL;
-    json_t *call =
-        json_pack("{s:O,s:s,s:{s:O,s:O}}", "id", id, "type", "function", "function", "name", name, "arguments", input);
-    return calls && call && !json_array_append_new(calls, call) ? ST_OK : ST_NOMEM;
+    return turns_call(&m->turns, id, name, input);
 }
 
 static enum status add_thinking(struct maker *m, const json_t *block)
 {
     const json_t *text = json_object_get(block, "thinking");
     if (!json_is_string(text)) return fail_at_block(m, "a block of type \"thinking\" needs a 'thinking'");
-    json_t       *message = message_of(m, "assistant");
-    const json_t *before = json_object_get(message, "reasoning");
-    struct buf   *b = &m->c->scratch;
-    buf_clear(b);
-    if (before) {
-        buf_put(b, json_string_value(before), json_string_length(before));
-        buf_putc(b, '\n');
-    }
-    buf_put(b, json_string_value(text), json_string_length(text));
-    if (!message || b->failed) return ST_NOMEM;
-    return set(message, "reasoning", json_stringn_nocheck(text_of(b), b->n)) ? ST_OK : ST_NOMEM;
+    return turns_reason(&m->turns, text);
 }
 
 static enum status assistant_blocks(struct maker *m, const json_t *content)
 {
-    enum status st = message_of(m, "assistant") ? ST_OK : ST_NOMEM;
+    enum status st = turns_begin(&m->turns, "assistant");
     for (m->k = 0; !st && m->k < json_array_size(content); m->k++) {
         const json_t *block = json_array_get(content, m->k), *type = json_object_get(block, "type");
         if (json_str_is(type, "text"))
@@ -210,14 +169,14 @@ static enum status system_wrong(struct api_error *e)
 static enum status add_system(struct maker *m, json_t *v)
 {
     if (absent(v)) return ST_OK;
-    if (json_is_string(v)) return is_billing(v) || !json_string_length(v) ? ST_OK : add_text(m, "system", v);
+    if (json_is_string(v)) return is_billing(v) ? ST_OK : turns_text(&m->turns, "system", v);
     if (!json_is_array(v)) return system_wrong(m->e);
     for (size_t i = 0; i < json_array_size(v); i++) {
         const json_t *block = json_array_get(v, i);
         json_t       *text = json_object_get(block, "text");
         if (!json_str_is(json_object_get(block, "type"), "text") || !json_is_string(text)) return system_wrong(m->e);
-        if (is_billing(text) || !json_string_length(text)) continue;
-        enum status st = add_text(m, "system", text);
+        if (is_billing(text)) continue;
+        enum status st = turns_text(&m->turns, "system", text);
         if (st) return st;
     }
     return ST_OK;
@@ -240,7 +199,7 @@ static const char *role_of(const struct maker *m, const json_t *role)
     if (json_str_is(role, "user") || json_str_is(role, "assistant")) return json_string_value(role);
     for (size_t i = 0; i < sizeof notes / sizeof *notes; i++) {
         if (!json_str_is(role, notes[i])) continue;
-        const json_t *last = json_array_get(m->list, json_array_size(m->list) - 1);
+        const json_t *last = turns_last(&m->turns);
         bool          leads = !last || json_str_is(json_object_get(last, "role"), "system");
         return leads && !i ? "system" : "user";
     }
@@ -258,13 +217,14 @@ static enum status add_message(struct maker *m, const json_t *message)
     if (!strcmp(role, "system")) return add_system(m, content);
     if (json_is_array(content))
         return strcmp(role, "assistant") ? user_blocks(m, content) : assistant_blocks(m, content);
-    return add_text(m, role, content);
+    if (!strcmp(role, "assistant") && turns_begin(&m->turns, role)) return ST_NOMEM;
+    return turns_text(&m->turns, role, content);
 }
 
 /* An assistant's turn at the end is the beginning of the answer, which the model continues. */
 static enum status look_at_end(struct maker *m)
 {
-    const json_t *last = json_array_get(m->list, json_array_size(m->list) - 1);
+    const json_t *last = turns_last(&m->turns);
     if (!json_str_is(json_object_get(last, "role"), "assistant")) return ST_OK;
     if (json_object_get(last, "tool_calls") || !json_object_get(last, "content"))
         return api_fail(m->e, 400, "messages",
@@ -277,18 +237,15 @@ static enum status look_at_end(struct maker *m)
 enum status anthropic_history(struct call *c, struct api_error *e)
 {
     const json_t *messages = c->ask.messages;
-    struct maker  m = { .c = c, .list = json_array(), .e = e };
+    struct maker  m = { .c = c, .e = e };
     size_t        n = json_array_size(messages);
-    if (!m.list) return ST_NOMEM;
-    enum status st = add_system(&m, (json_t *)(uintptr_t)c->ask.system);
+    enum status   st = turns_open(&m.turns, &c->scratch);
+    if (!st) st = add_system(&m, (json_t *)(uintptr_t)c->ask.system);
     if (!st && (!json_is_array(messages) || !n))
         st = api_fail(e, 400, "messages", "'messages' must be an array of at least one message");
     if (!st && n > c->model->messages_max)
         st = api_fail(e, 400, "messages", "'messages' has more than %u entries", c->model->messages_max);
     for (m.i = 0; !st && m.i < n; m.i++) st = add_message(&m, json_array_get(messages, m.i));
     if (!st) st = look_at_end(&m);
-    if (!st && json_object_set(c->body, "messages", m.list)) st = ST_NOMEM;
-    c->ask.messages = st ? NULL : m.list;
-    json_decref(m.list); /* the body holds it */
-    return st;
+    return turns_finish(&m.turns, c, st);
 }

@@ -80,7 +80,7 @@ static void what_is_wrong_is_named(void **state)
         { "\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":[{\"type\":\"tool_use\",\"id\":\"a\","
           "\"name\":\"w\",\"input\":{}}]}]",
           "messages" },
-        { "\"messages\":[{\"role\":\"assistant\",\"content\":\"\"}]", "continue_final_message" },
+        { "\"messages\":[{\"role\":\"assistant\",\"content\":\"\"}]", "messages" },
         { HI ",\"system\":5", "system" },
         { HI ",\"system\":[{\"type\":\"image\"}]", "system" },
         { HI ",\"temperature\":3", "temperature" },

@@ -91,11 +91,11 @@ void answer_choice_end(struct call *c, uint32_t i, enum eng_finish finish, struc
 
 void answer_end(struct call *c, struct buf *out) { writer_of(c)->usage(c, out); }
 
-void answer_fail(const struct call *c, const struct api_error *e, struct buf *out)
+void answer_fail(struct call *c, const struct api_error *e, struct buf *out)
 {
     struct api_error told = *e;
     snprintf(told.request_id, sizeof told.request_id, "%s", c->id + strlen(c->dialect->id_prefix));
-    c->dialect->error_stream(out, &told);
+    c->dialect->error_stream(c, out, &told);
 }
 
 const char *answer_stream_type(const struct call *c)

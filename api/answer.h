@@ -56,7 +56,7 @@ void answer_choice_end(struct call *c, uint32_t i, enum eng_finish finish, struc
 /* All choices have ended: writes the rest of the stream, or the whole body. */
 void answer_end(struct call *c, struct buf *out);
 /* Writes the last event of a request that fails after bytes of its stream were sent. */
-void answer_fail(const struct call *c, const struct api_error *e, struct buf *out);
+void answer_fail(struct call *c, const struct api_error *e, struct buf *out);
 /* Content-Type of the call's stream; and bytes that may be sent between two events to keep a connection alive. */
 const char *answer_stream_type(const struct call *c);
 const char *answer_keep_alive(const struct call *c);

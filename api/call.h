@@ -56,7 +56,7 @@ struct api_model {
 /* The dialects for the route table. The struct is private to api/ (dialect.h). */
 struct dialect;
 extern const struct dialect dialect_chat, dialect_completion, dialect_lmi, dialect_lmi_events, dialect_tgi,
-    dialect_invocation, dialect_messages, dialect_messages_count;
+    dialect_invocation, dialect_messages, dialect_messages_count, dialect_responses;
 
 struct call_choice {       /* index = prompt * n + i */
     struct eng_choice eng; /* its arrays lie in the call's arena, or in `map` if large; made by call_prepare */

@@ -46,8 +46,9 @@ struct dialect {
     const char   *stream_type;                   /* Content-Type of a stream; NULL: that of server-sent events */
     const char   *keep_alive; /* sent between two events of a silent stream; NULL: a comment of server-sent events */
     struct writer whole;      /* for whole bodies: text gathers in call_choice.text, and usage writes the body */
-    void (*error)(struct buf *out, const struct api_error *e);        /* writes an error as a body */
-    void (*error_stream)(struct buf *out, const struct api_error *e); /* writes the last event of a failing stream */
+    void (*error)(struct buf *out, const struct api_error *e); /* writes an error as a body */
+    /* Writes the last event of a failing stream. */
+    void (*error_stream)(struct call *c, struct buf *out, const struct api_error *e);
     /* NULL: the row is a dialect. Else the row has no other column but error, and this function finds the row for a body.
      * ST_INVALID with *e. */
     enum status (*pick)(const char *body, size_t n_body, enum lmi_form form, const struct dialect **d_out,

@@ -43,8 +43,9 @@ static enum status pick(const char *body, size_t n_body, enum lmi_form form, con
     return api_fail(e, 400, "", "the body has none of 'messages', 'prompt' and 'inputs'");
 }
 
-static void error_event(struct buf *out, const struct api_error *e)
+static void error_event(struct call *c, struct buf *out, const struct api_error *e)
 {
+    (void)c;
     buf_puts(out, "data: ");
     api_error_json(out, e);
     buf_puts(out, "\n\n");

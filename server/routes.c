@@ -13,6 +13,7 @@
     X("/invocations",         "/invocations",         M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL | ROUTE_GEN | ROUTE_PLATFORM, 0, invoke_handle, &dialect_invocation) \
     X("/v1/messages",         "/v1/messages",         M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL | ROUTE_GEN, 0,                gen_handle, &dialect_messages) \
     X("/v1/messages/count_tokens", "/v1/messages/count_tokens", M_POST, AUTH_KEY, ROUTE_JSON | ROUTE_MODEL,           ROUTE_BODY_TEXT,  endpoint_count_tokens, &dialect_messages_count) \
+    X("/v1/responses",        "/v1/responses",        M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL | ROUTE_GEN, 0,                gen_handle, &dialect_responses) \
     X("/tokenize",            "/tokenize",            M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL,             ROUTE_BODY_TEXT,  endpoint_tokenize, NULL) \
     X("/detokenize",          "/detokenize",          M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL,             ROUTE_BODY_TEXT,  endpoint_detokenize, NULL) \
     X("/tokenizer_info",      "/tokenizer_info",      M_GET,          AUTH_KEY,     ROUTE_MODEL,                          ROUTE_BODY_SMALL, endpoint_tokenizer_info, NULL) \

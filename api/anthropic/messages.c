@@ -64,8 +64,9 @@ static void error_body(struct buf *out, const struct api_error *e)
     buf_putc(out, '}');
 }
 
-static void error_event(struct buf *out, const struct api_error *e)
+static void error_event(struct call *c, struct buf *out, const struct api_error *e)
 {
+    (void)c;
     buf_puts(out, "event: error\ndata: ");
     error_body(out, e);
     buf_puts(out, "\n\n");

@@ -221,14 +221,16 @@ static void stream_end(struct call *c, struct buf *out)
     (void)out;
 }
 
-static void error_line(struct buf *out, const struct api_error *e)
+static void error_line(struct call *c, struct buf *out, const struct api_error *e)
 {
+    (void)c;
     api_error_json(out, e);
     buf_putc(out, '\n');
 }
 
-static void error_event(struct buf *out, const struct api_error *e)
+static void error_event(struct call *c, struct buf *out, const struct api_error *e)
 {
+    (void)c;
     buf_puts(out, "data: ");
     api_error_json(out, e);
     buf_puts(out, "\n\n");

@@ -185,8 +185,9 @@ void chunk_usage(struct call *c, struct buf *out)
     buf_puts(out, "data: [DONE]\n\n");
 }
 
-void chunk_error(struct buf *out, const struct api_error *e)
+void chunk_error(struct call *c, struct buf *out, const struct api_error *e)
 {
+    (void)c;
     buf_puts(out, "data: ");
     api_error_json(out, e);
     buf_puts(out, "\n\n");

@@ -37,4 +37,4 @@ void chunk_text(struct call *c, uint32_t i, const struct answer_piece *p, struct
 void chunk_finish(struct call *c, uint32_t i, const struct answer_piece *p, struct buf *out);
 void chunk_usage(struct call *c, struct buf *out);
 /* data: {"error":..}; no [DONE] follows. */
-void chunk_error(struct buf *out, const struct api_error *e);
+void chunk_error(struct call *c, struct buf *out, const struct api_error *e);

@@ -92,7 +92,8 @@ static void answer(struct call *c, const uint8_t *data, size_t n)
     for (uint32_t i = 8; i < c->n_choice; i++) answer_choice_end(c, i, ENG_CANCELED, &out);
     answer_end(c, &out);
     if (!out.failed && c->stream && c->dialect == &dialect_lmi) must_be_lines(&out);
-    if (!out.failed && c->stream && c->dialect != &dialect_lmi) must_be_stream(&out, c->dialect == &dialect_messages);
+    if (!out.failed && c->stream && c->dialect != &dialect_lmi)
+        must_be_stream(&out, c->dialect == &dialect_messages || c->dialect == &dialect_responses);
     if (!out.failed && !c->stream) {
         struct json_error je;
         json_t           *v = json_parse(out.data, out.n, 0, &je);
@@ -128,7 +129,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     const char *body = (const char *)data + 1;
     size_t      n_body = n - 1;
     if (data[0] % 4 < 2) {
-        const struct dialect *chat = data[0] / 4 % 2 ? &dialect_messages : &dialect_chat;
+        static const struct dialect *const chats[] = { &dialect_chat, &dialect_messages, &dialect_responses };
+        const struct dialect              *chat = chats[data[0] / 4 % 4 % 3];
         generate(data[0] % 2 ? chat : &dialect_completion, LMI_LINES, data, n);
         return 0;
     }

@@ -84,8 +84,9 @@ static void talk_body(struct call *c, struct buf *out)
 }
 
 static void talk_error(struct buf *out, const struct api_error *e) { buf_printf(out, "sorry: %s", e->message); }
-static void talk_error_stream(struct buf *out, const struct api_error *e)
+static void talk_error_stream(struct call *c, struct buf *out, const struct api_error *e)
 {
+    (void)c;
     buf_printf(out, "event: sorry\ndata: %s\n\n", e->message);
 }
 

@@ -1,0 +1,168 @@
+#include "api/responses/responses.h"
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+/* The fields of a request. Checks of objects leave what they ask for in c->ask, as chats have it; new values belong to
+ * the body's tree. */
+
+enum { PAIRS_MAX = 16, KEY_BYTES_MAX = 64, VALUE_BYTES_MAX = 512 };
+
+static bool absent(const json_t *v) { return !v || json_is_null(v); }
+
+enum status responses_open(struct call *c)
+{
+    if (!c->own) c->own = arena_calloc(&c->arena, 1, sizeof(struct responses_call));
+    return c->own ? ST_OK : ST_NOMEM;
+}
+
+/* The one place where a schema's members stand flat; chats have them in an object of their own. */
+static enum status check_text(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
+{
+    json_t *format = json_object_get(v, "format");
+    (void)p;
+    if (absent(format) || json_str_is(json_object_get(format, "type"), "text")) return ST_OK;
+    json_t *made = json_incref(format);
+    if (json_str_is(json_object_get(format, "type"), "json_schema")) {
+        json_t *flat = json_copy(format);
+        if (flat) json_object_del(flat, "type");
+        json_decref(made);
+        made = json_pack("{s:s,s:o}", "type", "json_schema", "json_schema", flat);
+    } else if (!json_str_is(json_object_get(format, "type"), "json_object")) {
+        json_decref(made);
+        return api_fail(e, 400, "text.format.type", "'text.format.type' must be text, json_object or json_schema");
+    }
+    if (!made || json_object_set_new(c->body, "response_format", made)) return ST_NOMEM;
+    c->ask.response_format = made;
+    return ST_OK;
+}
+
+static enum status check_reasoning(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
+{
+    const json_t      *effort = json_object_get(v, "effort");
+    const struct param named = { .name = "reasoning.effort" };
+    (void)p;
+    if (absent(effort)) return ST_OK;
+    c->ask.effort = effort;
+    return check_effort(c, &named, effort, e);
+}
+
+static enum status check_include(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
+{
+    size_t  i;
+    json_t *what;
+    if (responses_open(c)) return ST_NOMEM;
+    json_array_foreach((json_t *)(uintptr_t)v, i, what)
+    {
+        if (!json_is_string(what)) return api_fail(e, 400, p->name, "'%s' must be an array of strings", p->name);
+        if (json_str_is(what, "message.output_text.logprobs")) c->ask.logprobs = true;
+        if (json_str_is(what, "reasoning.encrypted_content")) responses_of(c)->encrypts = true;
+    }
+    return ST_OK;
+}
+
+/* Without the word in `include` the client does not look at them. */
+static enum status check_top(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
+{
+    enum status st = check_logprobs_count(c, p, v, e);
+    if (!c->ask.logprobs) c->ask.top_logprobs = -1;
+    return st;
+}
+
+static enum status check_truncation(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
+{
+    (void)c;
+    if (json_str_is(v, "disabled")) return ST_OK;
+    if (json_str_is(v, "auto"))
+        return api_fail(e, 400, p->name, "'%s': \"auto\" is not supported: leave out old items of 'input'", p->name);
+    return api_fail(e, 400, p->name, "'%s' must be \"disabled\" or \"auto\"", p->name);
+}
+
+/* Nothing is stored, so no id is known. */
+static enum status check_previous(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
+{
+    char show[200];
+    (void)c;
+    return api_fail_code(e, 404, p->name, "previous_response_not_found",
+                         "The response '%s' is not known: responses are not stored here. Send its input and output "
+                         "items in 'input'.",
+                         api_excerpt(show, sizeof show, json_string_value(v), json_string_length(v)));
+}
+
+static enum status check_metadata(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
+{
+    const char *key;
+    json_t     *value;
+    (void)c;
+    if (json_object_size(v) > PAIRS_MAX)
+        return api_fail(e, 400, p->name, "'%s' has more than %d pairs", p->name, PAIRS_MAX);
+    json_object_foreach((json_t *)(uintptr_t)v, key, value)
+    {
+        if (strlen(key) > KEY_BYTES_MAX || !json_is_string(value) || json_string_length(value) > VALUE_BYTES_MAX)
+            return api_fail(e, 400, p->name, "'%s' must have keys of up to %d bytes and strings of up to %d bytes",
+                            p->name, KEY_BYTES_MAX, VALUE_BYTES_MAX);
+    }
+    return ST_OK;
+}
+
+static enum status check_no_conversation(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
+{
+    (void)c;
+    (void)v;
+    return api_fail(e, 400, p->name, "'%s' is not supported: send all items in 'input'", p->name);
+}
+
+#define AT(field) offsetof(struct call, field)
+#define JSON(name, type, field, check)              \
+    {                                               \
+        name, 1, type, AT(field), 0, 0, 0, 0, check \
+    }
+#define INT(name, field, lo, check)                               \
+    {                                                             \
+        name, 1, PARAM_INT, AT(field), lo, INT32_MAX, 0, 0, check \
+    }
+#define NUM(name, field, min, max)                          \
+    {                                                       \
+        name, 1, PARAM_NUM, AT(field), 0, 0, min, max, NULL \
+    }
+#define READ(name, type, check)             \
+    {                                       \
+        name, 1, type, 0, 0, 0, 0, 0, check \
+    }
+#define IGNORED(name, type)                                               \
+    {                                                                     \
+        name, 1, type, 0, INT64_MIN, INT64_MAX, -INFINITY, INFINITY, NULL \
+    }
+
+static const struct param rows[] = {
+    JSON("model", PARAM_ANY, ask.model, check_model),
+    JSON("input", PARAM_ANY, ask.messages, NULL),
+    JSON("instructions", PARAM_ANY, ask.system, NULL),
+    INT("max_output_tokens", ask.max_tokens, 1, NULL),
+    { "stream", 1, PARAM_BOOL, AT(stream), 0, 0, 0, 0, NULL },
+    NUM("temperature", ask.temperature, 0, 2),
+    NUM("top_p", ask.top_p, 1e-30, 1),
+    READ("include", PARAM_ARRAY, check_include),
+    INT("top_logprobs", ask.top_logprobs, 0, check_top),
+    JSON("tools", PARAM_ARRAY, ask.tools, NULL),
+    JSON("tool_choice", PARAM_ANY, ask.tool_choice, NULL),
+    { "parallel_tool_calls", 1, PARAM_BOOL, AT(ask.parallel), 0, 0, 0, 0, NULL },
+    JSON("chat_template_kwargs", PARAM_OBJECT, ask.template_kwargs, check_kwargs), /* vLLM's, as is cache_salt */
+    READ("text", PARAM_OBJECT, check_text),
+    READ("reasoning", PARAM_OBJECT, check_reasoning),
+    READ("truncation", PARAM_STRING, check_truncation),
+    READ("previous_response_id", PARAM_STRING, check_previous),
+    READ("metadata", PARAM_OBJECT, check_metadata),
+    JSON("prompt_cache_key", PARAM_STRING, ask.cache_key, check_cache_key),
+    JSON("cache_salt", PARAM_STRING, ask.salt, check_salt),
+    { "conversation", 1, PARAM_LATER, 0, 0, 0, 0, 0, check_no_conversation },
+    { "prompt", 1, PARAM_LATER, 0, 0, 0, 0, 0, NULL },
+    { "background", 1, PARAM_LATER, 0, 0, 0, 0, 0, check_false },
+    IGNORED("store", PARAM_BOOL),
+    IGNORED("stream_options", PARAM_OBJECT),
+    IGNORED("max_tool_calls", PARAM_INT),
+    IGNORED("service_tier", PARAM_STRING),
+    IGNORED("safety_identifier", PARAM_STRING),
+    IGNORED("user", PARAM_STRING),
+};
+const struct param_fields responses_fields = { rows, sizeof rows / sizeof *rows };

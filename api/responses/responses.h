@@ -1,0 +1,53 @@
+/* responses: the dialect of OpenAI's Responses API, without a store of responses.   Thread: the call's owner.
+ *
+ *   fields.c     the fields of a request
+ *   input.c      input items become messages of a chat
+ *   tools.c      flat tools and tool_choice become those of a chat
+ *   skeleton.c   the response object around its output: what a client sees of its own request
+ *   events.c     writers: output items, as events of a stream and as members of a whole response
+ *   row.c        the row and its errors */
+#pragma once
+#include "api/dialect.h"
+
+extern const struct param_fields responses_fields;
+
+enum { RESPONSES_ID_BYTES = 48 };
+
+/* What an output item is. */
+enum responses_item { ITEM_NONE, ITEM_MESSAGE, ITEM_REASONING, ITEM_FUNCTION, ITEM_CUSTOM };
+
+/* What the writers need of a call; c->own. */
+struct responses_call {
+    const char         *tail;     /* JSON of the response behind its usage */
+    bool                encrypts; /* include has reasoning.encrypted_content: the client sends reasoning back so */
+    uint64_t            sequence; /* number of the next event */
+    enum responses_item open;     /* the item at hand; its text so far is in call_choice.reason */
+    uint32_t            n_item;   /* items that were opened */
+    char                id[RESPONSES_ID_BYTES]; /* of the item at hand */
+    const char         *call, *call_name;       /* members of the call at hand: both, and its name */
+    bool                is_cut;                 /* the item at hand was cut off */
+};
+static inline struct responses_call *responses_of(const struct call *c) { return c->own; }
+
+/* Makes c->own, if it is not there. ST_NOMEM. */
+enum status responses_open(struct call *c);
+/* Makes c->ask.messages of the body's "instructions" and "input". ST_INVALID with *e, ST_NOMEM. */
+enum status responses_input(struct call *c, struct api_error *e);
+/* Makes c->ask.tools and c->ask.tool_choice. ST_INVALID with *e, ST_NOMEM. */
+enum status responses_tools(struct call *c, struct api_error *e);
+/* Makes the tail of the response, while the body is there as the client sent it. ST_NOMEM. */
+enum status responses_skeleton(struct call *c);
+/* Writes the response object. output: its items with commas between; NULL: none yet. failed: why; NULL: it did not. */
+void responses_put(const struct call *c, const char *status, const struct buf *output, const struct api_error *failed,
+                   struct buf *out);
+/* Writes the last event of a stream that fails. */
+void responses_failed(struct call *c, struct buf *out, const struct api_error *e);
+
+/* Columns of the writers (dialect.h). */
+void responses_begin(struct call *c, uint32_t i, struct buf *out);
+void responses_text(struct call *c, uint32_t i, const struct answer_piece *p, struct buf *out);
+void responses_reason(struct call *c, uint32_t i, const struct answer_piece *p, struct buf *out);
+void responses_tool(struct call *c, uint32_t i, const struct answer_tool *t, struct buf *out);
+/* The end of the last item; then the response with its usage, as the last event or as the body. */
+void responses_finish(struct call *c, uint32_t i, const struct answer_piece *p, struct buf *out);
+void responses_usage(struct call *c, struct buf *out);

@@ -1,0 +1,253 @@
+#!/usr/bin/env python3
+"""The Responses API end to end: the official `openai` client against a checkpoint that says what a test wants (scripted.py).
+
+    responses_api.py [--preset check] [name ...]
+
+One line each, then `N passed, N failed, N skipped`."""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
+
+import scratch  # noqa: E402
+import scripted  # noqa: E402
+
+CALL = '<tool_call>\n{"name": "%s", "arguments": {"%s": "%s"}}\n</tool_call>'
+ANSWER = "It is sunny in the city, 24 degrees."
+SCRIPTS = {
+    "@weather": "<think>\nThe user asks for Rome.</think>\n\n" + CALL % ("get_weather", "city", "Rome"),
+    "@both": "Looking both up.\n" + CALL % ("get_weather", "city", "Oslo") + "\n" + CALL % ("get_weather", "city", "Lima"),
+    "@patch": "Editing.\n" + CALL % ("apply_patch", "input", "*** Begin Patch"),
+    "@sunny": ANSWER,
+    "@form": '{"town":"Bergen","n":7}',
+}
+WEATHER = {"type": "function", "name": "get_weather", "description": "The weather of a city.",
+           "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}
+PATCH = {"type": "custom", "name": "apply_patch", "description": "Edits files.", "format": {"type": "grammar", "syntax": "lark", "definition": "start: /.+/"}}
+TESTS = []
+
+
+def test(fn):
+    TESTS.append(fn)
+    return fn
+
+
+def client(s):
+    import openai
+
+    return openai.OpenAI(base_url="http://127.0.0.1:%d/v1" % s.port, api_key="none", max_retries=0, timeout=300)
+
+
+def plain(response):
+    """What a response says, without what is drawn for each."""
+    d = response.to_dict() if hasattr(response, "to_dict") else dict(response)
+    d = json.loads(json.dumps(d))
+    for item in d["output"]:
+        item.pop("id", None)
+        item.pop("call_id", None)
+        item.pop("parsed_arguments", None)  # the client's own
+        for part in item.get("content", []):
+            part.pop("parsed", None)
+    return {k: v for k, v in d.items() if k not in ("id", "created_at", "usage", "completed_at")}
+
+
+ORDER = {
+    "message": ["response.output_item.added", "response.content_part.added", "response.output_text.delta*", "response.output_text.done",
+                "response.content_part.done", "response.output_item.done"],
+    "reasoning": ["response.output_item.added", "response.content_part.added", "response.reasoning_text.delta*", "response.reasoning_text.done",
+                  "response.content_part.done", "response.output_item.done"],
+    "function_call": ["response.output_item.added", "response.function_call_arguments.delta*", "response.function_call_arguments.done",
+                      "response.output_item.done"],
+    "custom_tool_call": ["response.output_item.added", "response.custom_tool_call_input.delta*", "response.custom_tool_call_input.done",
+                         "response.output_item.done"],
+}
+
+
+def events_of(s, body):
+    """The events of a stream as they come; order, numbers and ids are checked, and that the pieces are the whole. The last response."""
+    r = s.post("/v1/responses", dict(body, stream=True))
+    assert r.status == 200, r
+    events = []
+    for frame in r.body.decode().split("\n\n"):
+        if not frame or frame.startswith(":"):
+            continue
+        name, data = frame.split("\n")
+        events.append(json.loads(data[6:]))
+        assert name == "event: " + events[-1]["type"], frame
+        assert events[-1]["sequence_number"] == len(events) - 1, frame
+    assert [e["type"] for e in events[:2]] == ["response.created", "response.in_progress"], events
+    last = events[-1]
+    assert last["type"] in ("response.completed", "response.incomplete") and last["response"]["status"] == last["type"].split(".")[1], last
+    for e in events[:2]:
+        assert e["response"]["status"] == "in_progress" and e["response"]["output"] == [] and e["response"]["usage"] is None
+        assert e["response"]["id"] == last["response"]["id"]
+    at, items = 2, []
+    while at < len(events) - 1:
+        added = events[at]
+        kind, id, pieces = added["item"]["type"], added["item"]["id"], ""
+        for step in ORDER[kind]:
+            while step.endswith("*") and events[at]["type"] == step[:-1]:
+                pieces += events[at]["delta"]
+                assert events[at]["item_id"] == id and events[at]["output_index"] == len(items), events[at]
+                if "output_text" in step:
+                    assert events[at]["logprobs"] is not None
+                at += 1
+            if step.endswith("*"):
+                continue
+            e = events[at]
+            assert e["type"] == step and e["output_index"] == len(items) and e.get("item_id", id) == id, (step, e)
+            if step.endswith("_text.done"):
+                assert e["text"] == pieces
+            if step.endswith("arguments.done"):
+                assert e["arguments"] == pieces and e["name"]
+            if step.endswith("input.done"):
+                assert e["input"] == pieces
+            at += 1
+        items.append(events[at - 1]["item"])
+        assert items[-1]["id"] == id
+    assert items == last["response"]["output"], (items, last)
+    return last["response"]
+
+
+@test
+def an_agents_loop_runs_to_its_end(s):
+    c = client(s)
+    for streamed in (False, True):
+        items = [{"role": "user", "content": "How is it there? @weather"}]
+        for _ in range(3):
+            if streamed:
+                with c.responses.stream(model="m", input=items, tools=[WEATHER]) as st:
+                    for _ in st:
+                        pass
+                    r = st.get_final_response()
+            else:
+                r = c.responses.create(model="m", input=items, tools=[WEATHER], include=["reasoning.encrypted_content"])
+            items += [o.to_dict() for o in r.output]
+            calls = [o for o in r.output if o.type == "function_call"]
+            if not calls:
+                break
+            assert [o.type for o in r.output] == ["reasoning", "function_call"], r.output
+            assert json.loads(calls[0].arguments) == {"city": "Rome"} and calls[0].call_id.startswith("call_"), calls
+            if not streamed:  # the next turn sends reasoning back in this form alone
+                assert items[-2].pop("content")[0]["text"].strip() == "The user asks for Rome." and items[-2]["encrypted_content"]
+            items.append({"type": "function_call_output", "call_id": calls[0].call_id, "output": "@sunny"})
+        assert r.output_text == ANSWER and r.status == "completed" and len(items) == 5, items
+
+
+@test
+def a_stream_comes_to_the_same_as_the_whole(s):
+    for text, more in (("@both", {"tools": [WEATHER]}), ("@both", {}), ("@patch", {"tools": [PATCH]}), ("@weather", {"tools": [WEATHER]}),
+                       ("@sunny", {"max_output_tokens": 3}), ("@weather", {"tools": [WEATHER], "max_output_tokens": 12}),
+                       ("@sunny", {"include": ["message.output_text.logprobs"], "top_logprobs": 2, "temperature": 0, "metadata": {"a": "b"}})):
+        whole = client(s).responses.create(model="m", input=text, **more)
+        with client(s).responses.stream(model="m", input=text, **more) as st:
+            for event in st:  # get_final_response knows a completed one alone
+                streamed = getattr(event, "response", None)
+        raw = events_of(s, dict(more, model="m", input=text))
+        assert plain(whole) == plain(streamed), (plain(whole), plain(streamed))
+        assert plain(whole) == plain(raw), (plain(whole), plain(raw))
+        assert whole.usage.output_tokens == raw["usage"]["output_tokens"] > 0
+    assert len(whole.output[0].content[0].logprobs) > 3 and len(whole.output[0].content[0].logprobs[0].top_logprobs) == 2, whole
+
+
+@test
+def why_an_answer_ended_is_told(s):
+    r = client(s).responses.create(model="m", input="@sunny", max_output_tokens=2)
+    assert r.status == "incomplete" and r.incomplete_details.reason == "max_output_tokens" and r.output[0].status == "incomplete", r
+    r = client(s).responses.create(model="m", input="@weather", tools=[WEATHER], max_output_tokens=28)
+    assert r.status == "incomplete" and r.output[-1].status == "incomplete", r
+
+
+@test
+def a_custom_tool_takes_text(s):
+    r = client(s).responses.create(model="m", input="@patch", tools=[PATCH, {"type": "web_search"}])
+    assert [o.type for o in r.output] == ["message", "custom_tool_call"] and r.output[1].input == "*** Begin Patch", r
+    items = [{"role": "user", "content": "@patch"}] + [o.to_dict() for o in r.output] + [
+        {"type": "custom_tool_call_output", "call_id": r.output[1].call_id, "output": [{"type": "input_text", "text": "done"}, {"type": "input_image", "image_url": "x"}]},
+        {"role": "user", "content": [{"type": "input_text", "text": "@sunny"}]}]
+    assert client(s).responses.create(model="m", input=items, tools=[PATCH]).output_text == ANSWER
+
+
+@test
+def a_call_that_is_demanded_comes(s):
+    rome = dict(WEATHER, strict=True, parameters={"type": "object", "properties": {"city": {"enum": ["Rome"]}}, "required": ["city"]})
+    for choice in ("required", {"type": "function", "name": "get_weather"}, {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "get_weather"}]}):
+        r = client(s).responses.create(model="m", input="@weather", tools=[rome], tool_choice=choice, temperature=0)
+        calls = [o for o in r.output if o.type == "function_call"]
+        assert json.loads(calls[0].arguments) == {"city": "Rome"}, (choice, r)
+
+
+@test
+def an_answer_in_a_schema_is_parsed(s):
+    from pydantic import BaseModel
+
+    class Answer(BaseModel):
+        town: str
+        n: int
+
+    r = client(s).responses.parse(model="m", input="@form", text_format=Answer, temperature=0)
+    assert r.output_parsed == Answer(town="Bergen", n=7), r
+
+
+@test
+def turns_stay_cached(s):
+    items, before = [], 0
+    for turn in range(8):
+        items.append({"role": "user", "content": "Turn %d: go on, please. @sunny" % turn})
+        r = client(s).responses.create(model="m", input=items, instructions="You are a coding agent. " * 60, tools=[WEATHER])
+        assert r.output_text == ANSWER, (turn, r)
+        items += [o.to_dict() for o in r.output]
+        assert r.usage.input_tokens_details.cached_tokens >= 0.95 * before, (turn, r.usage)
+        before = r.usage.input_tokens
+
+
+@test
+def errors_name_what_is_wrong(s):
+    import openai
+
+    def fails(kind, param, **body):
+        try:
+            client(s).responses.create(**dict({"model": "m", "input": "x"}, **body))
+        except kind as e:
+            assert e.body["param"] == param, (e.body, param)
+            return e
+        raise AssertionError((kind, body))
+
+    fails(openai.BadRequestError, "input", input=[])
+    fails(openai.BadRequestError, "input[1].content[0]", input=[{"role": "user", "content": "a"}, {"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}])
+    fails(openai.BadRequestError, "input[0]", input=[{"type": "function_call", "name": "a"}])
+    fails(openai.BadRequestError, "background", background=True)
+    fails(openai.BadRequestError, "conversation", conversation="c")
+    fails(openai.BadRequestError, "truncation", truncation="auto")
+    fails(openai.BadRequestError, "metadata", metadata={"k": "v" * 513})
+    fails(openai.BadRequestError, "tools[0].function.name", tools=[{"type": "function", "parameters": {}}])
+    fails(openai.BadRequestError, "text.format.type", text={"format": {"type": "xml"}})
+    assert fails(openai.NotFoundError, "previous_response_id", previous_response_id="resp_1").code == "previous_response_not_found"
+    assert fails(openai.NotFoundError, "model", model="other").code == "model_not_found"
+    assert fails(openai.BadRequestError, "input_tokens", input="word " * 20000).code == "context_length_exceeded"
+
+
+def main():
+    ap = argparse.ArgumentParser()
+    ap.add_argument("--preset", default="dev")
+    ap.add_argument("names", nargs="*")
+    args = ap.parse_args()
+    os.environ.setdefault("SPILLWAY", os.path.join(os.path.dirname(os.path.dirname(HERE)), "build", args.preset, "spillway"))
+    from harness import Server, run_tests
+
+    s = Server("--model", scripted.make(os.path.join(tempfile.mkdtemp(prefix="spillway-responses-"), "m"), SCRIPTS), "--served-model-name", "m",
+               "--device", "cpu")
+    try:
+        return run_tests([t for t in TESTS if not args.names or t.__name__ in args.names], s)
+    finally:
+        s.stop()
+
+
+if __name__ == "__main__":
+    scratch.run(main)

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "server/metrics.h"
 #include "server/sagemaker.h"
+#include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +61,8 @@ static void gen_release(struct gen *g)
 
 static const char *finish_name(enum eng_finish f)
 {
-    static const char *const name[] = { "none", "stop", "length", "abort", "timeout", "error" };
+    static const char *const name[] = { "none", "stop", "length", "abort", "timeout", "error", "cache_threshold" };
+    static_assert(sizeof name / sizeof *name == ENG_FINISHES, "every finish has a name");
     return name[f];
 }
 

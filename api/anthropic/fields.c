@@ -1,7 +1,6 @@
 #include "api/anthropic/anthropic.h"
+#include "api/param_rows.h"
 #include "api/family.h"
-#include <math.h>
-#include <stddef.h>
 #include <string.h>
 
 /* The fields of a request. Checks of objects leave what they ask for in c->ask, as chats have it; new values belong to
@@ -97,42 +96,24 @@ static enum status check_output(struct call *c, const struct param *p, const jso
         &c->ask.response_format);
 }
 
-#define AT(field) offsetof(struct call, field)
-#define JSON(name, type, field, check)              \
-    {                                               \
-        name, 1, type, AT(field), 0, 0, 0, 0, check \
-    }
-#define INT(name, field, lo)                                     \
-    {                                                            \
-        name, 1, PARAM_INT, AT(field), lo, INT32_MAX, 0, 0, NULL \
-    }
-#define NUM(name, field, min, max)                          \
-    {                                                       \
-        name, 1, PARAM_NUM, AT(field), 0, 0, min, max, NULL \
-    }
-#define READ(name, type, check)             \
-    {                                       \
-        name, 1, type, 0, 0, 0, 0, 0, check \
-    }
-
 static const struct param rows[] = {
-    { "thread", 1, PARAM_LATER, 0, 0, 0, 0, 0, check_thread },
-    JSON("model", PARAM_ANY, ask.model, check_model),
-    JSON("messages", PARAM_ANY, ask.messages, NULL),
-    JSON("system", PARAM_ANY, ask.system, NULL),
-    INT("max_tokens", ask.max_tokens, 1),
-    { "stream", 1, PARAM_BOOL, AT(stream), 0, 0, 0, 0, NULL },
-    JSON("stop_sequences", PARAM_ARRAY, ask.stop, check_stop_sequences),
-    NUM("temperature", ask.temperature, 0, 2),
-    NUM("top_p", ask.top_p, 1e-30, 1),
-    INT("top_k", ask.top_k, -1),
-    JSON("tools", PARAM_ARRAY, ask.tools, NULL),
-    JSON("tool_choice", PARAM_OBJECT, ask.tool_choice, NULL),
-    JSON("chat_template_kwargs", PARAM_OBJECT, ask.template_kwargs, check_kwargs), /* vLLM's, as is cache_salt */
-    READ("thinking", PARAM_OBJECT, check_thinking),
-    READ("output_config", PARAM_OBJECT, check_output),
-    JSON("cache_salt", PARAM_STRING, ask.salt, check_salt),
-    { "metadata", 1, PARAM_OBJECT, 0, 0, 0, 0, 0, NULL },
-    { "service_tier", 1, PARAM_STRING, 0, 0, 0, 0, 0, NULL },
+    ROW_LATER("thread", 1, check_thread),
+    ROW_JSON("model", 1, PARAM_ANY, ask.model, check_model),
+    ROW_JSON("messages", 1, PARAM_ANY, ask.messages, NULL),
+    ROW_JSON("system", 1, PARAM_ANY, ask.system, NULL),
+    ROW_INT("max_tokens", 1, ask.max_tokens, 1, INT32_MAX, NULL),
+    ROW_BOOL("stream", 1, stream, NULL),
+    ROW_JSON("stop_sequences", 1, PARAM_ARRAY, ask.stop, check_stop_sequences),
+    ROW_NUM("temperature", 1, ask.temperature, 0, 2),
+    ROW_NUM("top_p", 1, ask.top_p, 1e-30, 1),
+    ROW_INT("top_k", 1, ask.top_k, -1, INT32_MAX, NULL),
+    ROW_JSON("tools", 1, PARAM_ARRAY, ask.tools, NULL),
+    ROW_JSON("tool_choice", 1, PARAM_OBJECT, ask.tool_choice, NULL),
+    ROW_JSON("chat_template_kwargs", 1, PARAM_OBJECT, ask.template_kwargs, check_kwargs), /* vLLM's, as is cache_salt */
+    ROW_READ("thinking", 1, PARAM_OBJECT, check_thinking),
+    ROW_READ("output_config", 1, PARAM_OBJECT, check_output),
+    ROW_JSON("cache_salt", 1, PARAM_STRING, ask.salt, check_salt),
+    ROW_READ("metadata", 1, PARAM_OBJECT, NULL),
+    ROW_READ("service_tier", 1, PARAM_STRING, NULL),
 };
 const struct param_fields anthropic_fields = { rows, sizeof rows / sizeof *rows };

@@ -1,6 +1,5 @@
 #include "api/responses/responses.h"
-#include <math.h>
-#include <stddef.h>
+#include "api/param_rows.h"
 #include <string.h>
 
 /* The fields of a request. Checks of objects leave what they ask for in c->ask, as chats have it; new values belong to
@@ -112,57 +111,35 @@ static enum status check_no_conversation(struct call *c, const struct param *p, 
     return api_fail(e, 400, p->name, "'%s' is not supported: send all items in 'input'", p->name);
 }
 
-#define AT(field) offsetof(struct call, field)
-#define JSON(name, type, field, check)              \
-    {                                               \
-        name, 1, type, AT(field), 0, 0, 0, 0, check \
-    }
-#define INT(name, field, lo, check)                               \
-    {                                                             \
-        name, 1, PARAM_INT, AT(field), lo, INT32_MAX, 0, 0, check \
-    }
-#define NUM(name, field, min, max)                          \
-    {                                                       \
-        name, 1, PARAM_NUM, AT(field), 0, 0, min, max, NULL \
-    }
-#define READ(name, type, check)             \
-    {                                       \
-        name, 1, type, 0, 0, 0, 0, 0, check \
-    }
-#define IGNORED(name, type)                                               \
-    {                                                                     \
-        name, 1, type, 0, INT64_MIN, INT64_MAX, -INFINITY, INFINITY, NULL \
-    }
-
 static const struct param rows[] = {
-    JSON("model", PARAM_ANY, ask.model, check_model),
-    JSON("input", PARAM_ANY, ask.messages, NULL),
-    JSON("instructions", PARAM_ANY, ask.system, NULL),
-    INT("max_output_tokens", ask.max_tokens, 1, NULL),
-    { "stream", 1, PARAM_BOOL, AT(stream), 0, 0, 0, 0, NULL },
-    NUM("temperature", ask.temperature, 0, 2),
-    NUM("top_p", ask.top_p, 1e-30, 1),
-    READ("include", PARAM_ARRAY, check_include),
-    INT("top_logprobs", ask.top_logprobs, 0, check_top),
-    JSON("tools", PARAM_ARRAY, ask.tools, NULL),
-    JSON("tool_choice", PARAM_ANY, ask.tool_choice, NULL),
-    { "parallel_tool_calls", 1, PARAM_BOOL, AT(ask.parallel), 0, 0, 0, 0, NULL },
-    JSON("chat_template_kwargs", PARAM_OBJECT, ask.template_kwargs, check_kwargs), /* vLLM's, as is cache_salt */
-    READ("text", PARAM_OBJECT, check_text),
-    READ("reasoning", PARAM_OBJECT, check_reasoning),
-    READ("truncation", PARAM_STRING, check_truncation),
-    READ("previous_response_id", PARAM_STRING, check_previous),
-    READ("metadata", PARAM_OBJECT, check_metadata),
-    JSON("prompt_cache_key", PARAM_STRING, ask.cache_key, check_cache_key),
-    JSON("cache_salt", PARAM_STRING, ask.salt, check_salt),
-    { "conversation", 1, PARAM_LATER, 0, 0, 0, 0, 0, check_no_conversation },
-    { "prompt", 1, PARAM_LATER, 0, 0, 0, 0, 0, NULL },
-    { "background", 1, PARAM_LATER, 0, 0, 0, 0, 0, check_false },
-    IGNORED("store", PARAM_BOOL),
-    IGNORED("stream_options", PARAM_OBJECT),
-    IGNORED("max_tool_calls", PARAM_INT),
-    IGNORED("service_tier", PARAM_STRING),
-    IGNORED("safety_identifier", PARAM_STRING),
-    IGNORED("user", PARAM_STRING),
+    ROW_JSON("model", 1, PARAM_ANY, ask.model, check_model),
+    ROW_JSON("input", 1, PARAM_ANY, ask.messages, NULL),
+    ROW_JSON("instructions", 1, PARAM_ANY, ask.system, NULL),
+    ROW_INT("max_output_tokens", 1, ask.max_tokens, 1, INT32_MAX, NULL),
+    ROW_BOOL("stream", 1, stream, NULL),
+    ROW_NUM("temperature", 1, ask.temperature, 0, 2),
+    ROW_NUM("top_p", 1, ask.top_p, 1e-30, 1),
+    ROW_READ("include", 1, PARAM_ARRAY, check_include),
+    ROW_INT("top_logprobs", 1, ask.top_logprobs, 0, INT32_MAX, check_top),
+    ROW_JSON("tools", 1, PARAM_ARRAY, ask.tools, NULL),
+    ROW_JSON("tool_choice", 1, PARAM_ANY, ask.tool_choice, NULL),
+    ROW_BOOL("parallel_tool_calls", 1, ask.parallel, NULL),
+    ROW_JSON("chat_template_kwargs", 1, PARAM_OBJECT, ask.template_kwargs, check_kwargs), /* vLLM's, as is cache_salt */
+    ROW_READ("text", 1, PARAM_OBJECT, check_text),
+    ROW_READ("reasoning", 1, PARAM_OBJECT, check_reasoning),
+    ROW_READ("truncation", 1, PARAM_STRING, check_truncation),
+    ROW_READ("previous_response_id", 1, PARAM_STRING, check_previous),
+    ROW_READ("metadata", 1, PARAM_OBJECT, check_metadata),
+    ROW_JSON("prompt_cache_key", 1, PARAM_STRING, ask.cache_key, check_cache_key),
+    ROW_JSON("cache_salt", 1, PARAM_STRING, ask.salt, check_salt),
+    ROW_LATER("conversation", 1, check_no_conversation),
+    ROW_LATER("prompt", 1, NULL),
+    ROW_LATER("background", 1, check_false),
+    ROW_IGNORED("store", 1, PARAM_BOOL),
+    ROW_IGNORED("stream_options", 1, PARAM_OBJECT),
+    ROW_IGNORED("max_tool_calls", 1, PARAM_INT),
+    ROW_IGNORED("service_tier", 1, PARAM_STRING),
+    ROW_IGNORED("safety_identifier", 1, PARAM_STRING),
+    ROW_IGNORED("user", 1, PARAM_STRING),
 };
 const struct param_fields responses_fields = { rows, sizeof rows / sizeof *rows };

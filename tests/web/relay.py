@@ -15,6 +15,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
 from harness import PATIENCE  # noqa: E402
 
 EVENT = b'"delta":{"content":'
+END = b"data: [DONE]"
 
 
 def cut_inside(data):
@@ -68,7 +69,7 @@ class Relay:
 
     def _down(self, server, client):
         """Answers, byte for byte. Of a stream that is to be held, what follows the last event that may pass waits."""
-        after, events = None, 0
+        after, events, tail = None, 0, b""
         while data := server.recv(1 << 16):
             if after is None and EVENT in data:
                 after = self._claim()
@@ -84,6 +85,10 @@ class Relay:
             if not self.server:
                 return
             client.sendall(data)
+            # a browser reads what is left of an answer that was stopped, and may use the connection for the next one
+            if END in tail + data:
+                after, events = None, 0
+            tail = (tail + data)[-len(END):]
 
     def _claim(self):
         """What the stream that begins must do: hold after so many events, or 0."""

@@ -140,20 +140,29 @@ def g8(_):
         assert r.status == 400, r
         told(p, 1)
 
-        # the queue is full: one runs, one waits, and the one that pulls is refused
-        busy = [d.conn().send(post_bytes(path, json.dumps(roles.body(k, max_tokens=500, stream=True)).encode())) for k in (2, 3)]
-        settle(d, "a full queue", lambda: metric(d, "vllm:num_requests_running") + metric(d, "vllm:num_requests_waiting") == 2)
-        b = roles.body(4)
-        params = roles.prefill(p, path, b)
-        r = d.post(path, {**b, "kv_transfer_params": params})
+        # the queue is full: one runs, one waits, and the one that pulls is refused. Where the first two have ended before it comes, again.
+        n_pulled, long = 0, {"prompt": [5], "max_tokens": 1000, "ignore_eos": True, "stream": True}
+        for k in range(20):
+            b = roles.body(100 + k)
+            params = roles.prefill(p, path, b)
+            before = metric(d, "vllm:generation_tokens_total")
+            busy = [d.conn().send(post_bytes(path, json.dumps({**long, "seed": seed}).encode())) for seed in (2, 3)]
+            settle(d, "a full queue, or one that was", lambda: metric(d, "vllm:num_requests_running") + metric(d, "vllm:num_requests_waiting") == 2
+                   or metric(d, "vllm:generation_tokens_total") >= before + 1000)
+            r = d.post(path, {**b, "kv_transfer_params": params})
+            if r.status == 429:
+                told(p, 2 + n_pulled)
+            for c in busy:
+                c.close()
+            settle(d, "room", lambda: metric(d, "vllm:num_requests_running") + metric(d, "vllm:num_requests_waiting") == 0)
+            if r.status == 429:
+                break
+            assert r.status == 200, r
+            n_pulled += 1
         assert r.status == 429, r
-        told(p, 2)
-        for c in busy:
-            c.close()
-        settle(d, "room", lambda: metric(d, "vllm:num_requests_running") + metric(d, "vllm:num_requests_waiting") == 0)
         b = roles.body(5)
         roles.check(w, d, path, b, roles.prefill(p, path, b))
-        assert roles.pulls(d, "pulled") == 1 and roles.pulls(d, "unused") == 2
+        assert roles.pulls(d, "pulled") == 1 + n_pulled and roles.pulls(d, "unused") == 2
         assert not p.error_lines() and not d.error_lines()
     finally:
         for s in w.running:

@@ -125,6 +125,9 @@ struct op_attn {     /* paged GQA attention, causal, ragged: prefill chunks and 
     float       scale;  /* usually 1 / sqrt(head_dim)                                                        */
     uint32_t    window; /* sliding window: a row at p sees keys p - window + 1 .. p; 0: all                   */
     float       cap;    /* scores x become cap * tanh(x / cap), after the scale; 0: they do not        */
+    /* F32 [n_head] or NULL. A sink is one more score of each row of its head, neither scaled nor capped, whose value is
+     * 0: the weights of the keys sum to less than 1. */
+    const float *sinks;
 };
 struct op_moe { /* softmax over all experts, top-k, optional renormalise, SwiGLU experts, weighted sum */
     void                    *out; /* act [n_row, hidden]                                                       */

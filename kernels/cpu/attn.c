@@ -178,14 +178,27 @@ static void attn_join(const struct attn_work *w, float *y, float *l, float *m, c
     }
 }
 
-static void attn_out(const struct attn_job *j, const struct attn_work *w, uint32_t row0, uint32_t first, uint32_t head,
-                     float *y, const float *l)
+/* What the sums over values under maximum m are multiplied by, where the weights sum to `sum`. The sink is taken up here,
+ * behind all chunks, so that each row has it once and at the same place. */
+static float attn_share(const struct attn_job *j, uint32_t h, float m, float sum)
 {
+    if (!j->o->sinks) return 1.0f / sum;
+    const float *sink = &j->o->sinks[h];
+    float        max = *sink > m ? *sink : m, was, more;
+    j->v->exp_sum(&was, &m, max, 0, 1);
+    j->v->exp_sum(&more, sink, max, 0, 1);
+    return was / (was * sum + more);
+}
+
+/* The rows of a KV head from its sums in w: y, l and m. */
+static void attn_out(const struct attn_job *j, const struct attn_work *w, uint32_t row0, uint32_t first, uint32_t head)
+{
+    float *y = w->y, *l = w->l;
     for (uint32_t i = 0; i < w->n; i++, y += w->pad, l += SIMD_LANES) {
         uint32_t row = row0 + (first + i) / j->group, h = head * j->group + (first + i) % j->group;
         if (j->kind->finish) j->kind->finish(y, w->dim);
-        j->v->norm((float *)j->o->out + ((size_t)row * j->o->n_head + h) * w->dim, y, NULL, 1.0f / j->v->sum(l),
-                   w->dim);
+        j->v->norm((float *)j->o->out + ((size_t)row * j->o->n_head + h) * w->dim, y, NULL,
+                   attn_share(j, h, w->m[i], j->v->sum(l)), w->dim);
     }
 }
 
@@ -240,7 +253,7 @@ static void attn_piece(void *arg, uint32_t piece, uint32_t thread)
     }
     for (uint32_t h = 0; h < n_head && p.sums == SIZE_MAX; h++) {
         struct attn_work of = attn_head(&w, h, all);
-        attn_out(j, &of, row0, p.first, head + h, of.y, of.l);
+        attn_out(j, &of, row0, p.first, head + h);
     }
 }
 
@@ -251,12 +264,11 @@ static void attn_whole(void *arg, uint32_t piece, uint32_t thread)
     uint32_t                head = piece % j->o->n_kv_head;
     float                  *all;
     if (!p->n_whole) return;
-    struct attn_work w = attn_take(j, p, 1, thread, &all);
+    struct attn_work one = attn_take(j, p, 1, thread, &all), w = attn_head(&one, 0, all);
     size_t           floats = attn_sum_floats(w.n, w.pad);
-    float           *l = all + w.n * w.pad, *m = l + w.n * SIMD_LANES;
     for (uint32_t c = 0; c < p->n_whole; c++)
-        attn_join(&w, all, l, m, j->sums + p->sums + ((size_t)c * j->o->n_kv_head + head) * floats, p->chunk + c);
-    attn_out(j, &w, j->b->row_start[p->seq], p->first, head, all, l);
+        attn_join(&w, w.y, w.l, w.m, j->sums + p->sums + ((size_t)c * j->o->n_kv_head + head) * floats, p->chunk + c);
+    attn_out(j, &w, j->b->row_start[p->seq], p->first, head);
 }
 
 /* ---------------------------------------------------------------- who takes what */

@@ -78,7 +78,7 @@ static __device__ __forceinline__ void attn_merge_parts(const struct attn_args &
                     make_float2(__fmaf_rn(x.x, is, __fmul_rn(o[j].x, was)), __fmaf_rn(x.y, is, __fmul_rn(o[j].y, was)));
             }
         }
-        float by = 1.0f / sum;
+        float by = attn_share(a, w.head0 + h, m, sum);
 #pragma unroll
         for (int j = 0; j < PAIRS; j++)
             attn_put2(a, w.seq, w.head0 + h, j * 64 + lane * 2, __fmul_rn(o[j].x, by), __fmul_rn(o[j].y, by));
@@ -89,7 +89,7 @@ template <int HD, int MT>
 static __device__ __forceinline__ void attn_put_rows(const struct attn_args &a, const struct attn_rows<HD, MT> &r,
                                                      int i, int h, uint32_t row, uint32_t head)
 {
-    float by = 1.0f / r.l[i][h];
+    float by = attn_share(a, head, r.m[i][h], r.l[i][h]);
 #pragma unroll
     for (int j = 0; j < HD / 8; j++)
         attn_put2(a, row, head, j * 8 + (threadIdx.x & 3) * 2, __fmul_rn(r.o[i][j][2 * h], by),
@@ -322,10 +322,12 @@ extern "C" void cuda_attention(struct device *dev, const struct op_attn *o, cons
     a.n_block = kv->n_guest ? kv->n_block : UINT32_MAX;
     a.block_tokens = kv->block_tokens, a.head_dim = o->head_dim, a.n_head = o->n_head, a.n_kv_head = o->n_kv_head;
     a.group = o->n_head / o->n_kv_head, a.window = o->window;
-    a.scale = o->scale * 1.44269504088896341f; /* log2(e): weights are powers of two */
-    if (o->cap != 0.0f) {                      /* the capped scores have their scale already */
+    a.scale = o->scale * ATTN_LOG2E;
+    a.sinks = o->sinks;
+    if (o->cap != 0.0f) { /* the capped scores have their scale already */
         a.cap_in = 2.0f * a.scale / o->cap, a.cap_out = -2.0f * o->cap;
-        a.scale = 1.44269504088896341f;
+        a.scale = ATTN_LOG2E;
+        a.sink_less = o->cap * ATTN_LOG2E;
     }
     a.f16 = dev->act == DT_F16;
     a.fast = o->head_dim == dim && kv->block_tokens % ATTN_GROUP == 0;

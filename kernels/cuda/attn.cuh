@@ -16,6 +16,8 @@
 
 enum { ATTN_KV = CUDA_ATTN_KV, ATTN_GROUP = 16 /* tokens: rows of a fragment */, ATTN_NOWHERE = -1 };
 
+static constexpr float ATTN_LOG2E = 1.44269504088896341f; /* log2(e): weights are powers of two */
+
 struct attn_args {
     const void           *qkv; /* act */
     void                 *out;
@@ -28,6 +30,8 @@ struct attn_args {
     uint32_t              block_tokens, head_dim, n_head, n_kv_head, group, window;
     float                 scale;           /* times log2(e) */
     float                 cap_in, cap_out; /* of attn_cap: 2 scale log2(e) / cap, -2 cap; cap_out 0: no cap */
+    const float          *sinks;           /* [n_head] or NULL */
+    float                 sink_less;       /* times log2(e): what attn_cap leaves out of all scores */
     bool                  f16;             /* act */
     bool                  fast;            /* head_dim is the template's, and 16 tokens lie behind each other */
     bool                  fixed;           /* tiles of rows: fold where decode would split */
@@ -180,6 +184,15 @@ template <int HD, int MT> static __device__ __forceinline__ void attn_clear(stru
 static __device__ __forceinline__ float attn_weight(float m, float to, float scale)
 {
     return m == to ? 1.0f : ex2_approx(__fmul_rn(__fsub_rn(m, to), scale));
+}
+/* What the sums over values under maximum m are multiplied by, where the weights sum to `sum`. The sink is taken up here,
+ * behind all chunks, so that each row has it once and at the same place. */
+static __device__ __forceinline__ float attn_share(const struct attn_args &a, uint32_t head, float m, float sum)
+{
+    if (!a.sinks) return 1.0f / sum;
+    float score = __fmul_rn(m, a.scale), sink = __fmaf_rn(a.sinks[head], ATTN_LOG2E, -a.sink_less);
+    float to = fmaxf(score, sink), was = ex2_approx(__fsub_rn(score, to)), more = ex2_approx(__fsub_rn(sink, to));
+    return was / __fmaf_rn(sum, was, more);
 }
 /* The sum of a lane's parts; the same bits in the four lanes of a row */
 static __device__ __forceinline__ float attn_quad_sum(float x)

@@ -10,7 +10,7 @@ static const char *slot(const struct op_attn *o, const struct dev_batch *b, cons
     return kv_key_read(kv, block, o->layer, head, pos % kv->block_tokens, o->head_dim);
 }
 
-/* out = softmax(scale * q k^T) v over the keys a row may see; two passes, nothing running. */
+/* out = softmax(scale * q k^T) v over the keys a row may see, and a sink; two passes, nothing running. */
 void ref_attention(struct device *d, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv)
 {
     (void)d;
@@ -22,7 +22,7 @@ void ref_attention(struct device *d, const struct op_attn *o, const struct dev_b
             float       *out = (float *)o->out + ((size_t)r * o->n_head + h) * hd;
             uint32_t     seq = b->row_seq[r], pos = b->pos[r];
             uint32_t     first = o->window && pos >= o->window ? pos - o->window + 1 : 0;
-            double       max = -INFINITY, sum = 0, acc[1024] = { 0 };
+            double       max = o->sinks ? (double)o->sinks[h] : -INFINITY, sum = 0, acc[1024] = { 0 };
             for (int pass = 0; pass < 2; pass++)
                 for (uint32_t t = first; t <= pos; t++) {
                     const char *k = slot(o, b, kv, seq, h / group, t), *v = k + kv_value_bytes(kv, o->layer);
@@ -37,6 +37,7 @@ void ref_attention(struct device *d, const struct op_attn *o, const struct dev_b
                     sum += p;
                     for (uint32_t i = 0; i < hd; i++) acc[i] += p * (double)elem_load(v, kv->dtype, i);
                 }
+            if (o->sinks) sum += exp((double)o->sinks[h] - max);
             for (uint32_t i = 0; i < hd; i++) out[i] = (float)(acc[i] / sum);
         }
 }

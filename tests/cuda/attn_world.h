@@ -11,13 +11,15 @@ struct aw_shape {
     uint32_t   n_head, n_kv_head, dim, block_tokens, window;
     enum dtype act;
     float      cap;
+    bool       sinks;
 };
 struct aw_world {
     struct aw_shape s;
     uint32_t        n_seq, len[AW_SEQS], page0[AW_SEQS + 1]; /* page0: first page of each in the order of dealing */
     uint32_t        n_block, width;
     float          *qkv[AW_SEQS]; /* [len][width] */
-    uint16_t       *pool;         /* as on the devices */
+    float           sinks[32];
+    uint16_t       *pool; /* as on the devices */
     size_t          pool_bytes;
     struct dev_kv   kv;
 };
@@ -55,6 +57,7 @@ static inline struct aw_world aw_make(struct aw_shape s, const uint32_t *len, ui
         w.qkv[i] = op_random((size_t)len[i] * w.width, 40 + i, 1.5f);
         ct_round(w.qkv[i], (size_t)len[i] * w.width, s.act);
     }
+    for (uint32_t h = 0; h < 32; h++) w.sinks[h] = 6.0f - 0.7f * (float)(h * 5 % 17);
     w.n_block = w.page0[n_seq] + 5;
     w.n_block += w.n_block % 7 == 0; /* so that no two pages fall together */
     w.kv =
@@ -141,6 +144,7 @@ struct aw_device {
     struct dev_kv          kv;
     struct aw_step        *at; /* device */
     void                  *qkv, *out;
+    float                 *sinks;
     float                 *partial;
     uint32_t              *arrived;
     size_t                 out_bytes;
@@ -160,6 +164,7 @@ static inline struct aw_device aw_open(const struct aw_world *w, bool determinis
     a.kv.base = ct_bytes(a.d, w->pool, w->pool_bytes);
     a.at = ct_alloc(a.d, sizeof *a.at);
     a.qkv = ct_alloc(a.d, (size_t)AW_ROWS * w->width * 2);
+    if (w->s.sinks) a.sinks = ct_bytes(a.d, w->sinks, sizeof w->sinks);
     a.out_bytes = (size_t)AW_ROWS * w->s.n_head * w->s.dim * 2;
     a.out = ct_alloc(a.d, a.out_bytes);
     a.partial = ct_alloc(a.d, 256 * (size_t)w->s.n_head * (2 + w->s.dim) * sizeof *a.partial);
@@ -185,15 +190,16 @@ static inline void aw_upload(struct aw_device *a, const struct aw_world *w, stru
                                  st->l.n_item_pad,   a->at->item_seq, a->at->item_chunk, a->at->seq_item,
                                  a->at->chunk,       a->partial,      a->arrived };
 }
-static inline struct op_attn aw_op(const struct aw_world *w, void *out, const void *qkv)
+static inline struct op_attn aw_op(const struct aw_world *w, void *out, const void *qkv, const float *sinks)
 {
     return (struct op_attn){
-        out, qkv, w->s.n_head, w->s.n_kv_head, w->s.dim, AW_LAYER, 1 / sqrtf((float)w->s.dim), w->s.window, w->s.cap
+        out,         qkv,      w->s.n_head, w->s.n_kv_head, w->s.dim, AW_LAYER, 1 / sqrtf((float)w->s.dim),
+        w->s.window, w->s.cap, sinks
     };
 }
 static inline void aw_enqueue(struct aw_device *a, const struct aw_world *w, const struct aw_step *st)
 {
-    struct op_attn o = aw_op(w, a->out, a->qkv);
+    struct op_attn o = aw_op(w, a->out, a->qkv, a->sinks);
     a->d->ops->attention(a->d, &o, &st->on, &a->kv);
 }
 /* The result of a step as it lies on the device; beyond the step's rows nothing may have been written. */
@@ -236,7 +242,7 @@ static inline float *aw_want(const struct aw_world *w, const struct aw_part *p, 
     float *out = calloc((size_t)rows + 1, w->s.n_head * w->s.dim * sizeof *out);
     aw_plan(w, &split, p, n, false, 256, st);
     kv.base = w->pool;
-    struct op_attn o = aw_op(w, out, st->q);
+    struct op_attn o = aw_op(w, out, st->q, w->s.sinks ? w->sinks : NULL);
     ref->ops->attention(ref, &o, &st->b, &kv);
     free(st->q);
     free(st);

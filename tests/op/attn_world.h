@@ -9,13 +9,14 @@ struct shape {
     enum dtype kv;
     bool       norm;
     float      cap;
+    bool       sinks;
 };
 
 /* Sequences of given lengths, their projections, and a pool whose pages are dealt in no order. */
 struct world {
     struct shape s;
     uint32_t     len[SEQS], page[SEQS][TOKENS_MAX], width;
-    float       *qkv[SEQS], *q_norm, *k_norm, inv_freq[128];
+    float       *qkv[SEQS], *q_norm, *k_norm, *sinks, inv_freq[128];
 };
 
 static inline struct world make(struct shape s, uint32_t seed)
@@ -27,6 +28,7 @@ static inline struct world make(struct shape s, uint32_t seed)
     }
     w.q_norm = op_random(s.dim, 20, 1);
     w.k_norm = op_random(s.dim, 21, 1);
+    w.sinks = op_random(s.n_head, 22, 6); /* some above every score, some far below */
     for (uint32_t i = 0; i < s.rot / 2; i++) w.inv_freq[i] = 1.0f / powf(10000.0f, 2.0f * (float)i / (float)s.rot);
     return w;
 }
@@ -35,6 +37,7 @@ static inline void unmake(struct world *w)
     for (int i = 0; i < SEQS; i++) free(w->qkv[i]);
     free(w->q_norm);
     free(w->k_norm);
+    free(w->sinks);
 }
 
 static inline struct dev_kv make_kv(struct device *d, struct shape s)
@@ -92,8 +95,16 @@ static inline void step(struct device *d, struct world *w, struct dev_kv *kv, co
                            .layer = LAYER,
                            .q_beta = w->s.norm ? 0.3f : 0,
                            .q_period = 7 };
-    struct op_attn a = { y,           x,       w->s.n_head, w->s.n_kv_head, w->s.dim, LAYER, 1 / sqrtf((float)w->s.dim),
-                         w->s.window, w->s.cap };
+    struct op_attn   a = { y,
+                           x,
+                           w->s.n_head,
+                           w->s.n_kv_head,
+                           w->s.dim,
+                           LAYER,
+                           1 / sqrtf((float)w->s.dim),
+                           w->s.window,
+                           w->s.cap,
+                         w->s.sinks ? w->sinks : NULL };
     d->ops->qkv(d, &q, &b, kv);
     d->ops->attention(d, &a, &b, kv);
     for (uint32_t r = 0; r < n; r++) {

@@ -7,6 +7,7 @@ enum { CONTEXT_MAX = 3000, LAYERS = 2, LAYER = 1 };
 struct shape {
     uint32_t   n_head, n_kv_head, dim, block_tokens, window;
     enum dtype kv;
+    bool       sinks;
 };
 
 /* One sequence of CONTEXT_MAX tokens whose pages are dealt in no order, and queries for every position that is asked
@@ -16,6 +17,7 @@ struct world {
     struct dev_kv kv;
     uint32_t      n_page;
     float        *qkv; /* [CONTEXT_MAX, width] */
+    float         sinks[16];
     uint32_t      width, out_width;
 };
 
@@ -50,6 +52,7 @@ static struct world make(struct device *d, struct shape s, uint32_t context)
         }
     free(x);
     w.qkv = op_random(256 * (size_t)w.width, 31, 1.5f);
+    for (uint32_t h = 0; h < 16; h++) w.sinks[h] = 8.0f - 1.5f * (float)h; /* weights of many keys, and of none */
     return w;
 }
 static const float *query(const struct world *w, uint32_t pos) { return w->qkv + (size_t)(pos % 256) * w->width; }
@@ -81,9 +84,15 @@ static void attend(struct device *d, const struct world *w, uint32_t from, uint3
                            .row_start = row_start,
                            .page_start = page_start,
                            .page = page };
-    struct op_attn   a = {
-          y, x, w->s.n_head, w->s.n_kv_head, w->s.dim, LAYER, 1 / sqrtf((float)w->s.dim), .window = w->s.window
-    };
+    struct op_attn   a = { y,
+                           x,
+                           w->s.n_head,
+                           w->s.n_kv_head,
+                           w->s.dim,
+                           LAYER,
+                           1 / sqrtf((float)w->s.dim),
+                           .window = w->s.window,
+                           .sinks = w->s.sinks ? w->sinks : NULL };
     d->ops->attention(d, &a, &b, &w->kv);
     memcpy(out, y + (size_t)others * w->out_width, (to - from) * (size_t)w->out_width * sizeof *y);
     free(u);
@@ -102,9 +111,11 @@ static bool has(const char *name)
 }
 
 static const struct shape shapes[] = {
-    { 8, 1, 64, 16, 0, DT_BF16 },  { 4, 2, 128, 16, 0, DT_BF16 },   { 1, 1, 256, 32, 0, DT_BF16 },
-    { 6, 2, 32, 64, 0, DT_BF16 },  { 7, 1, 96, 16, 1201, DT_BF16 }, { 5, 1, 16, 16, 0, DT_BF16 },
-    { 2, 1, 64, 16, 513, DT_F16 }, { 3, 1, 80, 16, 0, DT_F32 },     { 4, 4, 64, 16, 1024, DT_BF16 },
+    { 8, 1, 64, 16, 0, DT_BF16, false },    { 4, 2, 128, 16, 0, DT_BF16, false },
+    { 1, 1, 256, 32, 0, DT_BF16, false },   { 6, 2, 32, 64, 0, DT_BF16, false },
+    { 7, 1, 96, 16, 1201, DT_BF16, false }, { 5, 1, 16, 16, 0, DT_BF16, false },
+    { 2, 1, 64, 16, 513, DT_F16, false },   { 3, 1, 80, 16, 0, DT_F32, false },
+    { 4, 4, 64, 16, 1024, DT_BF16, false }, { 8, 1, 64, 16, 0, DT_BF16, true },
 };
 static const uint32_t    contexts[] = { 1, 2, 15, 63, 64, 65, 511, 512, 513, 1025, 2047, CONTEXT_MAX };
 static const char *const simd[] = { "scalar", "avx2", "avx512", "avx512-bf16", "amx", "neon" };

@@ -329,6 +329,8 @@ static void hf_token_ids(struct hf *c)
     bool eos = json_object_get(c->text, "eos_token_id") || json_object_get(c->top, "eos_token_id");
     bool bos = json_object_get(c->text, "bos_token_id") || json_object_get(c->top, "bos_token_id");
     if (!eos && def->eos_id < s->vocab) s->eos_id[s->n_eos++] = def->eos_id;
+    for (size_t i = 0; !eos && i < sizeof def->eos_more / sizeof *def->eos_more; i++)
+        if (def->eos_more[i] && def->eos_more[i] < s->vocab) s->eos_id[s->n_eos++] = def->eos_more[i];
     hf_eos(c, hf_value_or_top(c, "eos_token_id"));
     const json_t *v = hf_value_or_top(c, "bos_token_id");
     s->bos_id = bos ? UINT32_MAX : def->bos_id;

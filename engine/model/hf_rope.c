@@ -148,7 +148,9 @@ static void hf_rope_scaling(struct hf *c, const json_t *rp, const char *type)
 static void hf_rope_part(struct hf *c, const json_t *rp)
 {
     struct model_spec *s = c->spec;
-    double part = hf_num_of(c, hf_rope_value(c, rp, "partial_rotary_factor", NULL), "partial_rotary_factor", 0, 1, 1);
+    double             usual = s->family->def->rope_part != 0 ? s->family->def->rope_part : 1;
+    double             part =
+        hf_num_of(c, hf_rope_value(c, rp, "partial_rotary_factor", NULL), "partial_rotary_factor", 0, 1, usual);
     s->rot = s->head_dim;
     if (s->family->rope_part) {
         s->rot = (uint32_t)(s->head_dim * part);

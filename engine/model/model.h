@@ -25,7 +25,9 @@ struct model_defaults {
     uint32_t    n_expert, top_k_expert, moe_inter;  /* moe_inter 0: intermediate_size */
     float       rms_eps;
     double      rope_theta;
+    double      rope_part;      /* partial_rotary_factor; 0: 1 */
     uint32_t    bos_id, eos_id; /* UINT32_MAX: none */
+    uint32_t    eos_more[2];    /* beside eos_id; 0: no more */
     bool        norm_topk;
     bool        tied;             /* tie_word_embeddings */
     const char *rope;             /* rope_parameters, JSON; NULL: none */
@@ -73,8 +75,9 @@ struct model_family {
     bool no_pre_norm; /* parts take the stream itself, not a norm of it                                     */
     bool post_norm;   /* what a part made is normed before it is added                                      */
     bool scales;      /* honours embedding_multiplier, attention_multiplier, residual_multiplier, logits_scaling */
-    const struct model_bias_keys *bias;   /* honours these keys of biases instead of bias_keys */
-    const char                   *served; /* the models' name, as people know it */
+    const struct model_bias_keys *bias;     /* honours these keys of biases instead of bias_keys */
+    const char                   *served;   /* the models' name, as people know it */
+    const char                   *variants; /* which of them */
     const struct model_defaults  *def;
     const struct model_names     *names;
 };

@@ -61,6 +61,14 @@ static const struct name_row rows_hunyuan[] = {
     { SLOT_Q_NORM, "model.layers.{l}.self_attn.query_layernorm.weight" },
     { SLOT_K_NORM, "model.layers.{l}.self_attn.key_layernorm.weight" },
 };
+static const struct name_row rows_glm[] = {
+    { SLOT_GATE, "model.layers.{l}.mlp.gate_up_proj.weight" },
+};
+/* post_attention_layernorm is the norm before the feed-forward, as in Llama. */
+static const struct name_row rows_glm4[] = {
+    { SLOT_MIX_POST, "model.layers.{l}.post_self_attn_layernorm.weight" },
+    { SLOT_FFN_POST, "model.layers.{l}.post_mlp_layernorm.weight" },
+};
 #define ROWS(r) .row = (r), .n_row = sizeof(r) / sizeof *(r)
 const struct model_names names_llama = { ROWS(rows_llama) };
 const struct model_names names_mixtral = { ROWS(rows_mixtral), .base = &names_llama };
@@ -69,6 +77,8 @@ const struct model_names names_gemma = { ROWS(rows_gemma), .base = &names_llama 
 const struct model_names names_hunyuan = { ROWS(rows_hunyuan), .base = &names_llama };
 const struct model_names names_qwen_moe = { ROWS(rows_qwen_moe), .base = &names_llama };
 
+const struct model_names names_glm = { ROWS(rows_glm), .base = &names_llama, .more = { [SLOT_GATE] = 1 } };
+const struct model_names names_glm4 = { ROWS(rows_glm4), .base = &names_glm };
 const struct model_names names_phi3 = { ROWS(rows_phi3), .more = { [SLOT_Q] = 2, [SLOT_GATE] = 1 } };
 
 /* A number as checkpoints write it: no sign, no leading zero, at most 6 digits. NULL: not one. */

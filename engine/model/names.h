@@ -52,7 +52,7 @@ struct model_names {
     unsigned char             more[SLOT_COUNT]; /* the tensor of slot s holds the rows of more[s] slots after it, too */
 };
 extern const struct model_names names_llama, names_mixtral, names_qwen_moe, names_phi3, names_olmo, names_hunyuan,
-    names_gemma;
+    names_gemma, names_glm, names_glm4;
 
 /* The slot, layer and expert of a tensor (0 if the slot has none). false: no pattern matches. */
 bool names_match(const struct model_names *names, const char *tensor, enum slot *slot_out, uint32_t *layer_out,

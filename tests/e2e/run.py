@@ -605,11 +605,23 @@ def the_families_of_the_readme_are_those_that_are_listed(s):
     r = subprocess.run([BINARY, "--list-families"], capture_output=True, text=True, timeout=60)
     assert r.returncode == 0 and r.stderr == "", r
     rows = [line.split(None, 2) for line in r.stdout.splitlines()]
-    assert ["LlamaForCausalLM", "llama", "Llama 2/3.x"] in rows, rows
-    with open(os.path.join(os.path.dirname(__file__), "../../README.md"), encoding="utf-8") as f:
+    rows = [[arch, kind, *text.split(": ", 1)] for arch, kind, text in rows]
+    assert ["LlamaForCausalLM", "llama", "Llama 2/3.x"] in [row[:3] for row in rows], rows
+    docs = os.path.join(os.path.dirname(__file__), "../..")
+    with open(os.path.join(docs, "README.md"), encoding="utf-8") as f:
         readme = " ".join(f.read().split())
-    want = "Families: " + ", ".join(served for _, _, served in rows) + "."
+    want = "Families: " + ", ".join(row[2] for row in rows) + "."
     assert want in readme, want
+    with open(os.path.join(docs, "docs/MODELS.md"), encoding="utf-8") as f:
+        table = f.read().split("|---|---|---|---|---|---|---|---|---|---|---|\n")[1].split("\n\n")[0]
+    cells = [[x.strip() for x in line.strip("|").split("|")] for line in table.splitlines()]
+    assert [[*c[1].replace("`", "").split(", "), c[0], c[2]] for c in cells] == rows, [row[0] for row in rows]
+    for family, _, _, _, _, shape, windows, kv, beyond, long, error in cells:
+        layers, heads, size = (int(x) for x in shape.split(" x "))
+        windowed = int(windows.split(" of ")[0]) if windows else 0
+        token = heads * size * 2 * 2 / 1024  # KiB of keys and values of a layer in 16 bits
+        assert [float(kv), float(beyond), float(long)] == [layers * token, (layers - windowed) * token, layers * token / 32], family
+        assert 0 < float(error) < 1e-4, family
 
 
 @test

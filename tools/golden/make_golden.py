@@ -22,7 +22,7 @@ from compressed_tensors.quantization.utils import calculate_qparams
 from safetensors.torch import load_file, save_file
 from transformers import (
     Ernie4_5Config, Ernie4_5ForCausalLM, Exaone4Config, Exaone4ForCausalLM, Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig,
-    GraniteConfig, GraniteForCausalLM, HunYuanDenseV1Config, HunYuanDenseV1ForCausalLM, LlamaConfig, LlamaForCausalLM, Ministral3Config,
+    Glm4Config, Glm4ForCausalLM, GlmConfig, GlmForCausalLM, GraniteConfig, GraniteForCausalLM, HunYuanDenseV1Config, HunYuanDenseV1ForCausalLM, LlamaConfig, LlamaForCausalLM, Ministral3Config,
     Ministral3ForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM, Olmo3Config,
     Olmo3ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM,
     Qwen3VLConfig, Qwen3VLForConditionalGeneration, SeedOssConfig, SeedOssForCausalLM, SmolLM3Config, SmolLM3ForCausalLM,
@@ -42,7 +42,8 @@ SMALL = dict(hidden_size=32, intermediate_size=48)
 # Keys of config.json as published checkpoints have them, where the configuration that made the logits writes other ones ("drop": none).
 PATCHES = {"llama-untied": dict(tie_word_embeddings=True), "seed-oss": dict(attention_bias="drop"),
            "smollm3": dict(no_rope_layers="drop", layer_types="drop", tie_word_embeddings="drop"),
-           "smollm3-window": dict(layer_types="drop"), "ernie4-5-tied": dict(tie_word_embeddings="drop")}
+           "smollm3-window": dict(layer_types="drop"), "ernie4-5-tied": dict(tie_word_embeddings="drop"),
+           "glm4": dict(attention_bias="drop", rope_parameters=dict(rope_type="default", rope_theta=10000.0))}
 
 
 def qwen3_vl_config(tie_word_embeddings, **text):
@@ -120,6 +121,11 @@ MODELS = {
              partial_rotary_factor=1.0)), torch.bfloat16, False, 1),
     "phi3-partial": (Phi3Config, Phi3ForCausalLM, dict(SMALL, head_dim="drop", hidden_size=64, pad_token_id=0, sliding_window=16,
                      rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.75)), torch.bfloat16, True, 2),
+    # half of each head rotates, in pairs of neighbours; biases by default, and without them; norms behind the parts, and without them
+    "glm4": (Glm4Config, Glm4ForCausalLM, dict(hidden_size=64, rope_parameters=dict(rope_type="default", rope_theta=10000.0,
+             partial_rotary_factor=0.5)), torch.bfloat16, False, 1),
+    "glm": (GlmConfig, GlmForCausalLM, dict(SMALL, attention_bias=False, tie_word_embeddings=True, rope_parameters=dict(rope_type="default",
+            rope_theta=10000.0, partial_rotary_factor=0.25)), torch.bfloat16, True, 1),
     # a wrapper: its vision tower lies in the file too
     "qwen3-vl": (qwen3_vl_config, Qwen3VLForConditionalGeneration, dict(tie_word_embeddings=False, rope_parameters=dict(rope_type="default",
                  rope_theta=5000000.0, mrope_section=[3, 3, 2], mrope_interleaved=True)), torch.bfloat16, False, 1),

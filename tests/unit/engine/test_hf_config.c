@@ -297,6 +297,30 @@ static void a_part_of_each_head_rotates_where_the_family_says_so(void **state)
     }
 }
 
+static void half_of_each_head_of_glm_4_rotates_and_its_ends_are_three(void **state)
+{
+    (void)state;
+    static const char *const archs[] = { "Glm4ForCausalLM", "GlmForCausalLM" };
+    for (int i = 0; i < 2; i++) {
+        struct model_spec s;
+        load(archs[i], "{\"vocab_size\": 151552}", &s);
+        assert_int_equal(s.rot, s.head_dim / 2);
+        assert_true(s.qkv_bias && !s.o_bias && !s.mlp_bias && !s.tied);
+        assert_true(s.rms_eps == 1.5625e-7f);
+        assert_int_equal(s.n_eos, 3);
+        assert_int_equal(s.eos_id[0], 151329);
+        assert_int_equal(s.eos_id[1], 151336);
+        assert_int_equal(s.eos_id[2], 151338);
+        model_spec_free(&s);
+        load(archs[i], "{\"eos_token_id\": 7, \"attention_bias\": false, \"partial_rotary_factor\": 0.25}", &s);
+        assert_int_equal(s.rot, s.head_dim / 4);
+        assert_false(s.qkv_bias);
+        assert_int_equal(s.n_eos, 1);
+        model_spec_free(&s);
+        refused(archs[i], "{\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4}}", "supported of Glm");
+    }
+}
+
 static void moe_layers_follow_the_rule_of_the_family(void **state)
 {
     (void)state;
@@ -468,7 +492,8 @@ static void every_row_is_found_by_its_names_and_says_what_it_serves(void **state
     for (; (f = model_family_at(n)); n++) {
         assert_ptr_equal(model_family_find(f->arch, NULL), f);
         assert_ptr_equal(model_family_find(NULL, f->model_type), f);
-        if (!f->served || !*f->served) fail_msg("%s does not say what it serves", f->arch);
+        if (!f->served || !*f->served || strchr(f->served, ':')) fail_msg("%s does not say what it serves", f->arch);
+        if (!f->variants || !*f->variants) fail_msg("%s does not say which variants it serves", f->arch);
     }
     assert_true(n > 10);
     assert_null(model_family_at(UINT32_MAX));
@@ -655,6 +680,7 @@ int main(void)
         cmocka_unit_test(layers_without_rotation_are_those_of_the_list_or_of_the_interval),
         cmocka_unit_test(queries_grow_where_the_family_says_so),
         cmocka_unit_test(a_part_of_each_head_rotates_where_the_family_says_so),
+        cmocka_unit_test(half_of_each_head_of_glm_4_rotates_and_its_ends_are_three),
         cmocka_unit_test(moe_layers_follow_the_rule_of_the_family),
         cmocka_unit_test(sizes_that_cannot_be_are_refused_by_name),
         cmocka_unit_test(an_unsupported_value_in_config_json_is_refused_by_name),

@@ -45,6 +45,20 @@ static void a_tensor_name_that_only_resembles_a_pattern_does_not_match(void **st
     assert_true(names_match(&names_qwen_moe, "model.layers.0.mlp.gate_proj.weight", &s, &l, &e)); /* its dense layers */
 }
 
+static void a_tensor_of_two_slots_goes_before_the_names_of_the_base(void **state)
+{
+    (void)state;
+    char      name[128];
+    enum slot s;
+    uint32_t  l, e;
+    assert_string_equal(names_of(&names_glm4, SLOT_UP, 3, 0, name, sizeof name),
+                        "model.layers.3.mlp.gate_up_proj.weight");
+    assert_true(names_match(&names_glm4, name, &s, &l, &e));
+    assert_int_equal(s, SLOT_GATE);
+    assert_int_equal(names_more(&names_glm4, SLOT_GATE), 1);
+    assert_int_equal(names_more(&names_glm4, SLOT_Q), 0);
+}
+
 static void a_slot_without_a_name_has_none(void **state)
 {
     (void)state;
@@ -81,6 +95,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_name_comes_back_as_its_slot),
         cmocka_unit_test(a_tensor_name_that_only_resembles_a_pattern_does_not_match),
+        cmocka_unit_test(a_tensor_of_two_slots_goes_before_the_names_of_the_base),
         cmocka_unit_test(a_slot_without_a_name_has_none),
         cmocka_unit_test(only_tensors_that_no_layer_needs_are_ignorable),
         cmocka_unit_test(a_wrappers_names_are_unwrapped),

@@ -272,9 +272,12 @@ struct dev_ops {
     void (*embed)(struct device *d, void *out, const uint32_t *id, const struct dev_weight *w,
                   uint32_t n); /* out act [n, w->k] */
     void (*rmsnorm)(struct device *d, void *out, const void *x, const float *w, uint32_t n, uint32_t dim, float eps);
-    /* x += delta, then out = rmsnorm(x); w NULL: out = x */
+    /* x += delta, then out = rmsnorm(x); w NULL: out = x, and out may be delta */
     void (*add_rmsnorm)(struct device *d, void *out, void *x, const void *delta, const float *w, uint32_t n,
                         uint32_t dim, float eps);
+    /* out = (x - mean) / sqrt(mean((x - mean)^2) + eps) * w + bias, by rows; bias F32 [dim] or NULL; out may be x */
+    void (*layernorm)(struct device *d, void *out, const void *x, const float *w, const float *bias, uint32_t n,
+                      uint32_t dim, float eps);
     void (*scale)(struct device *d, void *x, size_t n, float by); /* act [n] *= by, in place */
     /* F32 [n], in place: x *= by, and then, if cap is not 0, x = cap * tanh(x / cap): a cap that no logit exceeds */
     void (*cap)(struct device *d, float *x, size_t n, float by, float cap);
@@ -289,6 +292,8 @@ struct dev_ops {
     void (*attention)(struct device *d, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv);
     /* [n, 2 * inter] -> [n, inter]: act(gate) * up */
     void (*glu)(struct device *d, void *out, const void *gate_up, uint32_t n, uint32_t inter, enum op_act act);
+    void (*ungated)(struct device *d, void *x, size_t n,
+                    enum op_act act); /* act [n], in place: act(x), without a gate */
     void (*moe)(struct device *d, const struct op_moe *o);
     void (*gather)(struct device *d, void *out, const void *x, const uint32_t *row, uint32_t n,
                    uint32_t dim); /* out[i] = x[row[i]], act; row UINT32_MAX: 0 */

@@ -61,15 +61,19 @@ bool bind_want(const struct model_spec *s, enum slot slot, uint32_t layer, uint6
                const char **keys)
 {
     uint64_t q = (uint64_t)s->n_head * s->head_dim, kv = (uint64_t)s->n_kv_head * s->head_dim;
-    bool     moe = slot >= SLOT_LAYER_FIRST && spec_layer_moe(s, layer);
+    bool     moe = slot >= SLOT_LAYER_FIRST && spec_layer_moe(s, layer), mlp = s->family->ffn == FFN_MLP;
 #define VECTOR(cond, n, k)    return shape[0] = (n), *rank = 1, *keys = (k), (cond)
 #define MATRIX(cond, n, m, k) return shape[0] = (n), shape[1] = (m), *rank = 2, *keys = (k), (cond)
     switch (slot) {
     case SLOT_EMBED: MATRIX(true, s->vocab, s->hidden, "vocab_size x hidden_size");
     case SLOT_NORM: VECTOR(true, s->hidden, "hidden_size");
+    case SLOT_NORM_BIAS:
+    case SLOT_MIX_NORM_BIAS: VECTOR(s->family->norm == NORM_LAYER_BIAS, s->hidden, "hidden_size");
+    case SLOT_FFN_NORM_BIAS:
+        VECTOR(s->family->norm == NORM_LAYER_BIAS && !s->family->parallel, s->hidden, "hidden_size");
     case SLOT_HEAD: MATRIX(!s->tied, s->vocab, s->hidden, "vocab_size x hidden_size, tie_word_embeddings false");
-    case SLOT_MIX_NORM:
-    case SLOT_FFN_NORM: VECTOR(!s->family->no_pre_norm, s->hidden, "hidden_size");
+    case SLOT_MIX_NORM: VECTOR(!s->family->no_pre_norm, s->hidden, "hidden_size");
+    case SLOT_FFN_NORM: VECTOR(!s->family->no_pre_norm && !s->family->parallel, s->hidden, "hidden_size");
     case SLOT_MIX_POST:
     case SLOT_FFN_POST: VECTOR(s->family->post_norm, s->hidden, "hidden_size");
     case SLOT_Q: MATRIX(true, q, s->hidden, "num_attention_heads * head_dim x hidden_size");
@@ -84,10 +88,10 @@ bool bind_want(const struct model_spec *s, enum slot slot, uint32_t layer, uint6
         VECTOR(s->family->qk_norm, s->family->qk_norm_whole ? q : s->head_dim, "num_attention_heads, head_dim");
     case SLOT_K_NORM:
         VECTOR(s->family->qk_norm, s->family->qk_norm_whole ? kv : s->head_dim, "num_key_value_heads, head_dim");
-    case SLOT_GATE:
+    case SLOT_GATE: MATRIX(!moe && !mlp, s->inter, s->hidden, "intermediate_size x hidden_size");
     case SLOT_UP: MATRIX(!moe, s->inter, s->hidden, "intermediate_size x hidden_size");
     case SLOT_DOWN: MATRIX(!moe, s->hidden, s->inter, "hidden_size x intermediate_size");
-    case SLOT_GATE_BIAS:
+    case SLOT_GATE_BIAS: VECTOR(!moe && !mlp && s->mlp_bias, s->inter, "intermediate_size, mlp_bias");
     case SLOT_UP_BIAS: VECTOR(!moe && s->mlp_bias, s->inter, "intermediate_size, mlp_bias");
     case SLOT_DOWN_BIAS: VECTOR(!moe && s->mlp_bias, s->hidden, "hidden_size, mlp_bias");
     case SLOT_ROUTER: MATRIX(moe, s->n_expert, s->hidden, "num_experts x hidden_size");

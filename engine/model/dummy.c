@@ -10,9 +10,11 @@
 /* A slot's number in the seeds. It stays as it is when slots are added, so that the numbers of dummies do not change. */
 static uint64_t dummy_slot(enum slot s)
 {
-    enum { EXPERTS = 22, N_EXPERT_SLOT = 3 };
+    enum { EXPERTS = 22, N_EXPERT_SLOT = 3, NORM_BIAS = 100 };
+    if (s == SLOT_NORM_BIAS) return NORM_BIAS;
     if (s >= SLOT_EXPERT_FIRST) return EXPERTS + (uint64_t)(s - SLOT_EXPERT_FIRST);
-    return s > SLOT_ROUTER ? (uint64_t)s + N_EXPERT_SLOT : (uint64_t)s;
+    uint64_t n = (uint64_t)s - (s > SLOT_NORM_BIAS);
+    return s > SLOT_ROUTER ? n + N_EXPERT_SLOT : n;
 }
 
 static uint64_t dummy_seed(const struct place_job *j)

@@ -151,12 +151,35 @@ static const struct model_defaults def_glm4 = { .n_kv_head = 2,
                                                 .eos_id = 151329,
                                                 .eos_more = { 151336, 151338 } };
 
+static const struct model_defaults def_cohere = {
+    .context = 8192, .rms_eps = 1e-5f, .rope_theta = 5e5, .bos_id = 5, .eos_id = 255001, .tied = true
+};
+static const struct model_defaults def_cohere2 = { .context = 8192,
+                                                   .window = 4096,
+                                                   .window_pattern = 4,
+                                                   .rms_eps = 1e-5f,
+                                                   .rope_theta = 1e4,
+                                                   .bos_id = 5,
+                                                   .eos_id = 255001,
+                                                   .tied = true };
+static const struct model_defaults def_starcoder2 = { .n_kv_head = 2,
+                                                      .context = 4096,
+                                                      .rms_eps = 1e-5f,
+                                                      .rope_theta = 1e4,
+                                                      .bos_id = 50256,
+                                                      .eos_id = 50256,
+                                                      .tied = true,
+                                                      .act = OP_GELU_TANH };
+
 static const struct model_bias_keys bias_use = { .qkv = "use_bias", .o = "use_bias", .mlp = "use_bias" };
 static const struct model_bias_keys bias_attention = { .qkv = "attention_bias", .o = "attention_bias" };
 static const struct model_bias_keys bias_seed_oss = {
     .qkv = "attention_bias", .qkv_default = true, .o = "attention_out_bias", .mlp = "mlp_bias"
 };
 
+static const struct model_bias_keys bias_starcoder2 = {
+    .qkv = "use_bias", .o = "use_bias", .mlp = "use_bias", .qkv_default = true, .o_default = true, .mlp_default = true
+};
 static const struct model_bias_keys bias_glm4 = { .qkv = "attention_bias", .qkv_default = true };
 
 /* A new family: one row here, its names in names.c, a golden checkpoint in tools/golden/make_golden.py. */
@@ -222,6 +245,17 @@ static const struct model_family families[] = {
     { "GlmForCausalLM", "glm", NORM_RMS, MIX_GQA, FFN_GLU, .bias = &bias_glm4, .rope_part = true, .rope_pairs = true,
       .served = "GLM-4", .variants = "glm-4-9b in the layout of transformers (-hf)", .def = &def_glm4,
       .names = &names_glm },
+    { "CohereForCausalLM", "cohere", NORM_LAYER, MIX_GQA, FFN_GLU, .parallel = true, .bias = &bias_attention,
+      .rope_pairs = true, .logit_scale = true, .served = "Command R",
+      .variants = "Command R 35B, 32B, Aya 23 and Expanse; not Command R+ (use_qk_norm)", .def = &def_cohere,
+      .names = &names_llama },
+    { "Cohere2ForCausalLM", "cohere2", NORM_LAYER, MIX_GQA, FFN_GLU, .parallel = true, .bias = &bias_attention,
+      .rope_pairs = true, .window = true, .window_key = true, .nope_rest = true, .logit_scale = true,
+      .served = "Command R7B and A", .variants = "Command R7B, Command A 111B", .def = &def_cohere2,
+      .names = &names_llama },
+    { "Starcoder2ForCausalLM", "starcoder2", NORM_LAYER_BIAS, MIX_GQA, FFN_MLP, .bias = &bias_starcoder2,
+      .window = true, .served = "StarCoder2", .variants = "StarCoder2 3B, 7B, 15B", .def = &def_starcoder2,
+      .names = &names_starcoder2 },
 };
 enum { N_FAMILY = sizeof families / sizeof *families };
 

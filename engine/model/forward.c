@@ -57,6 +57,24 @@ static void model_outputs(struct model *m, const struct dev_step *s, uint32_t at
     op->logprob(m->dev, &p);
 }
 
+/* x += delta; h is a norm of x, or x itself where norm is NULL. */
+static void model_add_norm(struct model *m, void *x, void *delta, const float *norm, const float *bias, uint32_t n)
+{
+    const struct dev_ops *op = m->dev->ops;
+    bool                  mean = norm && m->layernorm;
+    op->add_rmsnorm(m->dev, m->h, x, delta, mean ? NULL : norm, n, m->hidden, m->eps);
+    if (mean) op->layernorm(m->dev, m->h, m->h, norm, bias, n, m->hidden, m->eps);
+}
+
+/* x += delta between attention and feed-forward; where they are parallel, h stays as attention had it. */
+static void model_between(struct model *m, const struct layer *y, void *x, uint32_t n)
+{
+    if (m->parallel)
+        m->dev->ops->add_rmsnorm(m->dev, m->delta, x, m->delta, NULL, n, m->hidden, m->eps); /* delta is done with */
+    else
+        model_add_norm(m, x, m->delta, y->ffn_norm, y->ffn_bias, n);
+}
+
 /* Computes the logits of rows [at, at + n) of the wanted rows. x and delta hold only the wanted rows, or all rows of the
  * step. */
 static void model_head(struct model *m, const struct dev_step *s, uint32_t at, uint32_t n, bool kept)
@@ -66,7 +84,7 @@ static void model_head(struct model *m, const struct dev_step *s, uint32_t at, u
         op->gather(m->dev, m->top_x, m->x, s->logit_row + at, n, m->hidden);
         op->gather(m->dev, m->top_delta, m->delta, s->logit_row + at, n, m->hidden);
     }
-    op->add_rmsnorm(m->dev, m->h, m->top_x, kept ? m->delta : m->top_delta, m->norm, n, m->hidden, m->eps);
+    model_add_norm(m, m->top_x, kept ? m->delta : m->top_delta, m->norm, m->norm_bias, n);
     if (m->head_split) {
         op->logits(m->dev, m->logits_part, m->h, &m->head, n);
         op->allgather(m->dev, m->logits, m->logits_part, n, m->head.n);
@@ -100,9 +118,15 @@ static bool model_last(struct model *m, const struct dev_step *s)
     if (!n) return kept;
     model_weigh(m, y->mix_post, n);
     if (kept) op->gather(m->dev, x = m->top_x, m->x, s->logit_row, n, m->hidden);
-    op->add_rmsnorm(m->dev, m->h, x, m->delta, y->ffn_norm, n, m->hidden, m->eps);
+    void *h = m->h;
+    if (kept && m->parallel) { /* of h too only the wanted rows; top_delta is free until the logits */
+        op->gather(m->dev, m->top_delta, h, s->logit_row, n, m->hidden);
+        m->h = m->top_delta;
+    }
+    model_between(m, y, x, n);
     at_part(m, "feed forward", m->n_layer - 1);
     y->ffn(m, n, m->n_layer - 1);
+    m->h = h;
     model_weigh(m, y->ffn_post, n);
     return kept;
 }
@@ -120,7 +144,9 @@ static void model_begin(struct model *m, const struct dev_step *s)
 {
     const float *norm = m->layer[0].mix_norm;
     model_embed(m, s, m->x);
-    if (norm)
+    if (norm && m->layernorm)
+        m->dev->ops->layernorm(m->dev, m->h, m->x, norm, m->layer[0].mix_bias, s->b.n_row, m->hidden, m->eps);
+    else if (norm)
         m->dev->ops->rmsnorm(m->dev, m->h, m->x, norm, s->b.n_row, m->hidden, m->eps);
     else
         model_embed(m, s, m->h);
@@ -136,11 +162,11 @@ static void model_ops(struct model *m, const struct dev_step *s)
         at_part(m, "attention", l);
         m->layer[l].mix(m, &s->b, l, NULL);
         model_weigh(m, m->layer[l].mix_post, n);
-        op->add_rmsnorm(m->dev, m->h, m->x, m->delta, m->layer[l].ffn_norm, n, m->hidden, m->eps);
+        model_between(m, &m->layer[l], m->x, n);
         at_part(m, "feed forward", l);
         m->layer[l].ffn(m, n, l);
         model_weigh(m, m->layer[l].ffn_post, n);
-        op->add_rmsnorm(m->dev, m->h, m->x, m->delta, m->layer[l + 1].mix_norm, n, m->hidden, m->eps);
+        model_add_norm(m, m->x, m->delta, m->layer[l + 1].mix_norm, m->layer[l + 1].mix_bias, n);
     }
     bool kept = model_last(m, s);
     at_part(m, "logits and sampling", m->n_layer);

@@ -89,7 +89,8 @@ static void hf_sizes(struct hf *c)
 
     const json_t            *v = NULL;
     const char              *key = NULL;
-    static const char *const eps[] = { "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_eps" };
+    static const char *const eps[] = { "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_eps",
+                                       "norm_epsilon" };
     for (size_t i = 0; i < sizeof eps / sizeof *eps && !v; i++) v = hf_value(c->text, key = eps[i]);
     s->rms_eps = (float)hf_num_of(c, v, key, 1e-30, 1, (double)def->rms_eps);
 }
@@ -238,7 +239,7 @@ static void hf_act(struct hf *c)
     bool          gemma = c->spec->family->gemma; /* an old hidden_act means nothing there */
     const json_t *v = gemma ? NULL : hf_value(c->text, "hidden_act");
     if (!v) v = hf_value(c->text, "hidden_activation");
-    c->spec->act = gemma ? OP_GELU_TANH : OP_SILU;
+    c->spec->act = gemma ? OP_GELU_TANH : c->spec->family->def->act;
     if (!v) return;
     for (size_t i = 0; i < sizeof acts / sizeof *acts; i++)
         if (json_is_string(v) && !strcmp(json_string_value(v), acts[i].name)) {
@@ -265,8 +266,8 @@ static void hf_biases(struct hf *c)
     const struct model_bias_keys       *k = f->bias_keys ? &usual : &none;
     if (f->bias) k = f->bias;
     c->spec->qkv_bias = f->qkv_bias || hf_family_flag(c, k->qkv, k->qkv_default);
-    c->spec->o_bias = hf_family_flag(c, k->o, false);
-    c->spec->mlp_bias = hf_family_flag(c, k->mlp, false);
+    c->spec->o_bias = hf_family_flag(c, k->o, k->o_default);
+    c->spec->mlp_bias = hf_family_flag(c, k->mlp, k->mlp_default);
 }
 
 static void hf_flags(struct hf *c)

@@ -31,6 +31,11 @@ void hf_scale(struct hf *c)
     s->embed_scale = s->residual_scale = s->logit_scale = 1;
     s->attn_scale = 1 / sqrtf((float)s->head_dim);
     if (s->family->gemma) hf_gemma(c);
+    if (s->family->logit_scale) {
+        s->logit_scale = (float)hf_num(c, c->text, "logit_scale", 1e-6, FACTOR_MAX, 0.0625);
+        if (hf_flag(c, hf_value(c->text, "use_qk_norm"), "use_qk_norm", false))
+            hf_fail(c, "use_qk_norm is true, which is not supported: norms of q and k that take the mean off");
+    }
     if (!s->family->scales) return;
     s->embed_scale = (float)hf_num(c, c->text, "embedding_multiplier", 1e-6, FACTOR_MAX, 1);
     s->attn_scale = (float)hf_num(c, c->text, "attention_multiplier", 1e-6, FACTOR_MAX, 1);

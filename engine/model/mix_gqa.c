@@ -50,7 +50,7 @@ void mix_gqa_place(struct place *p, struct layer *layer, uint32_t l)
     layer->gqa.window = gqa_window(s, l);
     layer->gqa.local = layer->gqa.window && p->m->inv_freq_local;
     layer->gqa.inv_freq = layer->gqa.local ? p->m->inv_freq_local : p->m->inv_freq;
-    bool nope = s->family->nope_full && s->window && !layer->gqa.window;
+    bool nope = !layer->gqa.window && (s->family->nope_rest || (s->family->nope_full && s->window));
     if (nope || (s->layer_nope && s->layer_nope[l])) layer->gqa.inv_freq = NULL;
 }
 

@@ -6,9 +6,9 @@
 #include "engine/model/source.h"
 #include "kernels/device.h"
 
-enum model_norm { NORM_RMS };
+enum model_norm { NORM_RMS, NORM_LAYER, NORM_LAYER_BIAS };
 enum model_mix { MIX_GQA };
-enum model_ffn { FFN_GLU, FFN_MOE };
+enum model_ffn { FFN_GLU, FFN_MOE, FFN_MLP /* without a gate */ };
 enum model_rope_scaling {
     ROPE_SCALE_DEFAULT,
     ROPE_SCALE_LINEAR,
@@ -30,6 +30,7 @@ struct model_defaults {
     uint32_t    eos_more[2];    /* beside eos_id; 0: no more */
     bool        norm_topk;
     bool        tied;             /* tie_word_embeddings */
+    enum op_act act;              /* hidden_act */
     const char *rope;             /* rope_parameters, JSON; NULL: none */
     uint32_t    window_pattern;   /* without layer_types: every n-th layer sees all tokens; 0: none does */
     double      rope_local_theta; /* of layers with a window; 0: rope_theta */
@@ -40,7 +41,7 @@ struct model_defaults {
 /* The keys of config.json that say where biases are. NULL: no key, no such bias. */
 struct model_bias_keys {
     const char *qkv, *o, *mlp;
-    bool        qkv_default; /* value of an absent key qkv; the others are false then */
+    bool        qkv_default, o_default, mlp_default; /* values of absent keys */
 };
 
 /* One row per architecture (families.c): data, no code. */
@@ -74,6 +75,9 @@ struct model_family {
     bool rope_alpha;  /* honours alpha of rope_type dynamic, which stretches the base */
     bool no_pre_norm; /* parts take the stream itself, not a norm of it                                     */
     bool post_norm;   /* what a part made is normed before it is added                                      */
+    bool parallel;    /* attention and feed-forward take the same norm of the stream, and both are added to it */
+    bool nope_rest;   /* layers without a window do not rotate, whatever the others have */
+    bool logit_scale; /* honours logit_scale, 0.0625 without the key; refuses use_qk_norm */
     bool scales;      /* honours embedding_multiplier, attention_multiplier, residual_multiplier, logits_scaling */
     const struct model_bias_keys *bias;     /* honours these keys of biases instead of bias_keys */
     const char                   *served;   /* the models' name, as people know it */

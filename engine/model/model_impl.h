@@ -16,6 +16,7 @@ struct layer {
     void (*mix)(struct model *m, const struct dev_batch *b, uint32_t l, const struct kept_rows *keep);
     void (*ffn)(struct model *m, uint32_t n_row, uint32_t l);
     float *mix_norm, *ffn_norm; /* [hidden]; NULL: the part takes the stream itself */
+    float *mix_bias, *ffn_bias; /* [hidden] of mix_norm and ffn_norm; NULL: none */
     float *mix_post, *ffn_post; /* [hidden] of what the part made; NULL: none */
     struct {
         struct dev_weight qkv; /* [(n_head + 2 n_kv_head) head_dim, hidden]: q, k, v rows of this rank */
@@ -43,6 +44,8 @@ struct model {
     /* of this rank */
     uint32_t      n_layer, hidden, n_head, n_kv_head, head_dim, inter, moe_inter, vocab, n_expert, top_k_expert, rot;
     bool          norm_topk, qk_norm_late;
+    bool          layernorm; /* norms take the mean off; their sums go without it */
+    bool          parallel;  /* struct model_family */
     enum op_act   act;
     float         eps, rope_scale, q_beta;
     uint32_t      q_period;
@@ -50,10 +53,10 @@ struct model {
     float        *inv_freq, *inv_freq_local; /* [rot / 2]; local: of layers with a window, NULL: as the others */
     float         attn_cap, logit_cap;
     struct layer *layer;
-    struct dev_weight    embed;      /* [vocab, hidden], whole on every rank */
-    struct dev_weight    head;       /* [vocab or vocab / n_rank, hidden]; data NULL: tied, use embed */
-    bool                 head_split; /* head holds only this rank's rows of the vocabulary */
-    float               *norm;
+    struct dev_weight    embed;            /* [vocab, hidden], whole on every rank */
+    struct dev_weight    head;             /* [vocab or vocab / n_rank, hidden]; data NULL: tied, use embed */
+    bool                 head_split;       /* head holds only this rank's rows of the vocabulary */
+    float               *norm, *norm_bias; /* of the head; bias NULL: none */
     struct dev_kv        kv;
     struct dev_kv_layer *kv_layer; /* [n_layer], of kv */
     uint32_t             rows_max, logit_rows_max;

@@ -69,6 +69,15 @@ static const struct name_row rows_glm4[] = {
     { SLOT_MIX_POST, "model.layers.{l}.post_self_attn_layernorm.weight" },
     { SLOT_FFN_POST, "model.layers.{l}.post_mlp_layernorm.weight" },
 };
+static const struct name_row rows_starcoder2[] = {
+    { SLOT_NORM_BIAS, "model.norm.bias" },
+    { SLOT_MIX_NORM_BIAS, "model.layers.{l}.input_layernorm.bias" },
+    { SLOT_FFN_NORM_BIAS, "model.layers.{l}.post_attention_layernorm.bias" },
+    { SLOT_UP, "model.layers.{l}.mlp.c_fc.weight" },
+    { SLOT_UP_BIAS, "model.layers.{l}.mlp.c_fc.bias" },
+    { SLOT_DOWN, "model.layers.{l}.mlp.c_proj.weight" },
+    { SLOT_DOWN_BIAS, "model.layers.{l}.mlp.c_proj.bias" },
+};
 #define ROWS(r) .row = (r), .n_row = sizeof(r) / sizeof *(r)
 const struct model_names names_llama = { ROWS(rows_llama) };
 const struct model_names names_mixtral = { ROWS(rows_mixtral), .base = &names_llama };
@@ -77,6 +86,7 @@ const struct model_names names_gemma = { ROWS(rows_gemma), .base = &names_llama 
 const struct model_names names_hunyuan = { ROWS(rows_hunyuan), .base = &names_llama };
 const struct model_names names_qwen_moe = { ROWS(rows_qwen_moe), .base = &names_llama };
 
+const struct model_names names_starcoder2 = { ROWS(rows_starcoder2), .base = &names_llama };
 const struct model_names names_glm = { ROWS(rows_glm), .base = &names_llama, .more = { [SLOT_GATE] = 1 } };
 const struct model_names names_glm4 = { ROWS(rows_glm4), .base = &names_glm };
 const struct model_names names_phi3 = { ROWS(rows_phi3), .more = { [SLOT_Q] = 2, [SLOT_GATE] = 1 } };

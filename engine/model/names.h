@@ -10,6 +10,7 @@ enum slot {
     SLOT_EMBED,
     SLOT_NORM,
     SLOT_HEAD,
+    SLOT_NORM_BIAS,
     /* per layer */
     SLOT_MIX_NORM, /* before attention */
     SLOT_Q,
@@ -32,6 +33,8 @@ enum slot {
     SLOT_ROUTER,
     SLOT_MIX_POST, /* of what attention made, before it is added */
     SLOT_FFN_POST,
+    SLOT_MIX_NORM_BIAS,
+    SLOT_FFN_NORM_BIAS,
     /* per layer and expert */
     SLOT_X_GATE,
     SLOT_X_UP,
@@ -52,7 +55,7 @@ struct model_names {
     unsigned char             more[SLOT_COUNT]; /* the tensor of slot s holds the rows of more[s] slots after it, too */
 };
 extern const struct model_names names_llama, names_mixtral, names_qwen_moe, names_phi3, names_olmo, names_hunyuan,
-    names_gemma, names_glm, names_glm4;
+    names_gemma, names_glm, names_glm4, names_starcoder2;
 
 /* The slot, layer and expert of a tensor (0 if the slot has none). false: no pattern matches. */
 bool names_match(const struct model_names *names, const char *tensor, enum slot *slot_out, uint32_t *layer_out,

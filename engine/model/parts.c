@@ -6,6 +6,7 @@ static const struct mix_part mixes[] = {
 };
 static const struct ffn_part ffns[] = {
     [FFN_GLU] = { .place = ffn_dense_place, .run = ffn_dense },
+    [FFN_MLP] = { .place = ffn_mlp_place, .run = ffn_mlp },
     [FFN_MOE] = { .place = ffn_moe_place, .run = ffn_moe },
 };
 
@@ -17,7 +18,8 @@ const struct mix_part *parts_mix(const struct model_spec *spec, uint32_t l)
 
 const struct ffn_part *parts_ffn(const struct model_spec *spec, uint32_t l)
 {
-    return &ffns[spec_layer_moe(spec, l) ? FFN_MOE : FFN_GLU];
+    if (spec_layer_moe(spec, l)) return &ffns[FFN_MOE];
+    return &ffns[spec->family->ffn == FFN_MLP ? FFN_MLP : FFN_GLU];
 }
 
 /* One pool serves all layers, so a window's tokens stay as long as those of the other layers: in a block they are

@@ -22,6 +22,8 @@ static void model_sizes(struct model *m, const struct model_spec *s, const struc
                          .q_period = s->q_period,
                          .norm_topk = s->norm_topk,
                          .qk_norm_late = s->family->qk_norm_late,
+                         .layernorm = s->family->norm != NORM_RMS,
+                         .parallel = s->family->parallel,
                          .act = s->act,
                          .eps = s->rms_eps,
                          .embed_scale = s->embed_scale,
@@ -88,7 +90,9 @@ static void plan_norms(struct place *p, struct layer *y, uint32_t l)
         float   **at;
         bool      is;
     } norms[] = { { SLOT_MIX_NORM, &y->mix_norm, !f->no_pre_norm },
-                  { SLOT_FFN_NORM, &y->ffn_norm, !f->no_pre_norm },
+                  { SLOT_FFN_NORM, &y->ffn_norm, !f->no_pre_norm && !f->parallel },
+                  { SLOT_MIX_NORM_BIAS, &y->mix_bias, f->norm == NORM_LAYER_BIAS },
+                  { SLOT_FFN_NORM_BIAS, &y->ffn_bias, f->norm == NORM_LAYER_BIAS && !f->parallel },
                   { SLOT_MIX_POST, &y->mix_post, f->post_norm },
                   { SLOT_FFN_POST, &y->ffn_post, f->post_norm } };
     for (size_t i = 0; i < sizeof norms / sizeof *norms; i++) {
@@ -112,6 +116,10 @@ void plan_weights(struct place *p)
     }
     place_vector(p, &m->norm, s->hidden);
     place_elements(p, m->norm, 0, SLOT_NORM, 0, 0, s->hidden);
+    if (s->family->norm == NORM_LAYER_BIAS) {
+        place_vector(p, &m->norm_bias, s->hidden);
+        place_elements(p, m->norm_bias, 0, SLOT_NORM_BIAS, 0, 0, s->hidden);
+    }
     place_vector(p, &m->inv_freq, s->rot / 2);
     if (s->rope_local_theta != 0) place_vector(p, &m->inv_freq_local, s->rot / 2);
     for (uint32_t l = 0; l < s->n_layer && !p->st; l++) {

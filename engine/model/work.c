@@ -7,6 +7,7 @@ struct model_work model_work(const struct model_spec *s, uint32_t n_seq)
 {
     struct model_work w = { .params = 0 };
     double hidden = s->hidden, heads = (double)s->n_head * s->head_dim, kv = (double)s->n_kv_head * s->head_dim;
+    double dense = (s->family->ffn == FFN_MLP ? 2 : 3) * hidden * s->inter;
     double head = (double)s->vocab * hidden, linear = 0, active = 0, read = 0;
     for (uint32_t l = 0; l < s->n_layer; l++) {
         double mix = hidden * (heads + 2 * kv) + heads * hidden, one = mix, all = mix, touched = mix;
@@ -18,9 +19,9 @@ struct model_work model_work(const struct model_spec *s, uint32_t n_seq)
             one += router + expert * s->top_k_expert;
             touched += router + expert * some;
         } else {
-            all += 3 * hidden * s->inter;
-            one += 3 * hidden * s->inter;
-            touched += 3 * hidden * s->inter;
+            all += dense;
+            one += dense;
+            touched += dense;
         }
         linear += all;
         active += one;

@@ -61,11 +61,14 @@ void cpu_add_rmsnorm(struct device *d, void *out, void *x, const void *delta, co
 void cpu_norm_row(const struct simd *v, float *out, const float *x, const float *w, uint32_t dim, float eps);
 /* rope.c */
 struct rope_cache *rope_cache_init(void *memory, size_t bytes);
-void               cpu_squares(struct device *d, float *out, const struct op_qkv *o, uint32_t n);
+void cpu_layernorm(struct device *d, void *out, const void *x, const float *w, const float *bias, uint32_t n,
+                   uint32_t dim, float eps);
+void cpu_squares(struct device *d, float *out, const struct op_qkv *o, uint32_t n);
 void cpu_qkv(struct device *d, const struct op_qkv *o, const struct dev_batch *b, const struct dev_kv *kv);
 /* Entries of dev_ops in attn.c, mlp.c, moe.c, sample.c: */
 void cpu_attention(struct device *d, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv);
 void cpu_columns(struct device *d, void *out, const void *x, const uint32_t *column, uint32_t n, uint32_t k);
+void cpu_ungated(struct device *d, void *x, size_t n, enum op_act act);
 void cpu_glu(struct device *d, void *out, const void *gate_up, uint32_t n, uint32_t inter, enum op_act act);
 void cpu_scale(struct device *d, void *x, size_t n, float by);
 void cpu_cap(struct device *d, float *x, size_t n, float by, float cap);

@@ -1,7 +1,7 @@
 /* mlp: the gate of a feed-forward, multipliers and soft caps, and inputs in another order. */
 #include "kernels/cpu/cpu.h"
 
-enum { GLU_ROWS = 4, SCALE_PIECE = 4096 /* numbers */ };
+enum { GLU_ROWS = 4, SCALE_PIECE = 4096, ACT_CHUNK = 256 /* numbers */ };
 
 struct glu_job {
     const struct simd *v;
@@ -26,6 +26,34 @@ void cpu_glu(struct device *d, void *out, const void *gate_up, uint32_t n, uint3
 {
     struct glu_job j = { cpu_of(d)->v, out, gate_up, n, inter, act };
     team_run(cpu_of(d)->team, (n + GLU_ROWS - 1) / GLU_ROWS, (uint64_t)n * inter * 3, glu_piece, &j);
+}
+
+struct act_job {
+    const struct simd *v;
+    float             *x;
+    size_t             n;
+    enum op_act        act;
+};
+
+/* The gate of ones: multiplying by them changes no bit. */
+static void act_piece(void *arg, uint32_t piece, uint32_t thread)
+{
+    (void)thread;
+    const struct act_job *j = arg;
+    size_t                at = (size_t)piece * SCALE_PIECE;
+    size_t                end = j->n - at < SCALE_PIECE ? j->n : at + SCALE_PIECE;
+    float                 ones[ACT_CHUNK];
+    for (int i = 0; i < ACT_CHUNK; i++) ones[i] = 1;
+    for (; at < end; at += ACT_CHUNK) {
+        uint32_t n = (uint32_t)(end - at < ACT_CHUNK ? end - at : ACT_CHUNK);
+        j->v->act_mul[j->act](j->x + at, j->x + at, ones, n);
+    }
+}
+
+void cpu_ungated(struct device *d, void *x, size_t n, enum op_act act)
+{
+    struct act_job j = { cpu_of(d)->v, x, n, act };
+    team_run(cpu_of(d)->team, (uint32_t)((n + SCALE_PIECE - 1) / SCALE_PIECE), n * 3, act_piece, &j);
 }
 
 struct scale_job {

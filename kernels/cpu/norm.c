@@ -1,4 +1,4 @@
-/* norm: RMSNorm by rows, alone or behind the residual add. */
+/* norm: norms by rows: of the root of the mean square, alone or behind the residual add, and of the deviation. */
 #include "kernels/cpu/cpu.h"
 #include <math.h>
 #include <string.h>
@@ -54,4 +54,33 @@ void cpu_add_rmsnorm(struct device *d, void *out, void *x, const void *delta, co
                      float eps)
 {
     norm(d, (struct norm_job){ .out = out, .x = x, .delta = delta, .w = w, .n = n, .dim = dim, .eps = eps });
+}
+
+struct layernorm_job {
+    const struct simd *v;
+    float             *out;
+    const float       *x, *w, *bias;
+    uint32_t           n, dim;
+    float              eps;
+};
+
+static void layernorm_piece(void *arg, uint32_t piece, uint32_t thread)
+{
+    (void)thread;
+    const struct layernorm_job *j = arg;
+    uint32_t                    end = (piece + 1) * NORM_ROWS < j->n ? (piece + 1) * NORM_ROWS : j->n;
+    for (uint32_t r = piece * NORM_ROWS; r < end; r++) {
+        const float *x = j->x + (size_t)r * j->dim;
+        float       *out = j->out + (size_t)r * j->dim;
+        j->v->shift(out, x, j->v->total(x, j->dim) / (float)j->dim, j->dim);
+        cpu_norm_row(j->v, out, out, j->w, j->dim, j->eps);
+        if (j->bias) j->v->add(out, j->bias, j->dim);
+    }
+}
+
+void cpu_layernorm(struct device *d, void *out, const void *x, const float *w, const float *bias, uint32_t n,
+                   uint32_t dim, float eps)
+{
+    struct layernorm_job j = { cpu_of(d)->v, out, x, w, bias, n, dim, eps };
+    team_run(cpu_of(d)->team, (n + NORM_ROWS - 1) / NORM_ROWS, (uint64_t)n * dim / 2, layernorm_piece, &j);
 }

@@ -35,6 +35,8 @@ struct simd {
     void (*expand)(float *dst, const void *code, enum dtype t, const void *scale, const f16 *zero, uint32_t n_k);
 
     float (*sum_squares)(const float *x, uint32_t n);
+    float (*total)(const float *x, uint32_t n);
+    void (*shift)(float *out, const float *x, float by, uint32_t n); /* x - by; out may be x */
     void (*norm)(float *out, const float *x, const float *w, float scale,
                  uint32_t n); /* x * scale * w; w NULL: x * scale */
     void (*add)(float *x, const float *delta, uint32_t n);

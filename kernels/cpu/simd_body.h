@@ -3,7 +3,8 @@
  *   v_max (b where either is NaN) v_load_bf16 v_load_f16 (and _n) v_store_bf16_n v_store_f16_n v_pow2 (see v_exp)
  *   v_above (16-bit mask) v_equal v_nan v_pick (mask ? a : b) v_transpose (16 of them) v_low16 v_high16 (bf16 pairs)
  *   v_load_i8 (int8) v_load_f8 (E4M3, NaN may be anything) v_load_i4 (low and high halves of 16 bytes) v_add_bits v_sum_bits (as unsigned integers) v_sum v_hmax (trees: lane i with i + 8, + 4, + 2, + 1)
- *   v_fused and V_FUSED where v_fma may round twice; MUL_ROWS, MUL_COLS(rows), SIMD_TABLE, SIMD_NAME */
+ *   v_fused and V_FUSED where v_fma may round twice; MUL_ROWS, MUL_COLS(rows), SIMD_TABLE, SIMD_NAME
+ * Over 500 lines: one table of functions, which an including file compiles as a whole. */
 #include <math.h>
 #include <string.h>
 
@@ -170,6 +171,19 @@ static float row_sum_squares(const float *x, uint32_t n)
     return v_sum(v_add(v_add(s[0], s[1]), v_add(s[2], s[3])));
 }
 
+/* The same sums of the numbers themselves. */
+static float row_total(const float *x, uint32_t n)
+{
+    v16      s[4] = { v_zero(), v_zero(), v_zero(), v_zero() };
+    uint32_t i = 0;
+    for (; i + 64 <= n; i += 64) {
+        UNROLL for (int j = 0; j < 4; j++) s[j] = v_add(s[j], v_load(x + i + 16 * j));
+    }
+    for (; i + 16 <= n; i += 16) s[0] = v_add(s[0], v_load(x + i));
+    if (i < n) s[1] = v_add(s[1], v_load_n(x + i, n - i));
+    return v_sum(v_add(v_add(s[0], s[1]), v_add(s[2], s[3])));
+}
+
 /* body(i, n) for every 16 of [0, n), n < 16 at the end: lanes are independent, so the tail has the bits of the rest */
 #define FOR_VECTORS(n) for (uint32_t i = 0, len; len = (n)-i < 16 ? (n)-i : 16, i < (n); i += 16)
 
@@ -254,6 +268,12 @@ ROW_ACT(gelu_tanh)
 ROW_ACT(quick_gelu)
 ROW_ACT(relu)
 ROW_ACT(relu2)
+
+static void row_shift(float *out, const float *x, float by, uint32_t n)
+{
+    v16 b = v_set1(by);
+    FOR_VECTORS(n) { store_part(out + i, v_sub(load_part(x + i, len), b), len); }
+}
 
 static void row_rope(float *x, const float *cos, const float *sin, uint32_t half)
 {
@@ -458,6 +478,8 @@ const struct simd SIMD_TABLE = {
     .mul = { [DT_F32] = mul_f32, [DT_BF16] = mul_bf16, [DT_F16] = mul_f16 },
     .expand = panel_expand,
     .sum_squares = row_sum_squares,
+    .total = row_total,
+    .shift = row_shift,
     .norm = row_norm,
     .add = row_add,
     .cap = row_cap,

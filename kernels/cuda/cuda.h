@@ -170,6 +170,7 @@ void cuda_add_rmsnorm(struct device *d, void *out, void *x, const void *delta, c
                       float eps);
 /* mlp.cu */
 void cuda_embed(struct device *d, void *out, const uint32_t *id, const struct dev_weight *w, uint32_t n);
+void cuda_ungated(struct device *d, void *x, size_t n, enum op_act act);
 void cuda_glu(struct device *d, void *out, const void *gate_up, uint32_t n, uint32_t inter, enum op_act act);
 void cuda_scale(struct device *d, void *x, size_t n, float by);
 void cuda_cap(struct device *d, float *x, size_t n, float by, float cap);
@@ -178,6 +179,8 @@ void cuda_add_bias(struct cuda_dev *d, void *x, const float *bias, uint32_t m, u
 /* x[p.at] = from[p.from], 0 where that is UINT32_MAX; n: launch bound, patches whose at is UINT32_MAX are skipped */
 void cuda_patch(struct cuda_dev *d, uint32_t *x, const struct dev_patch *p, const uint32_t *from, uint32_t n);
 /* rope_kv.cu, attn.cu */
+void cuda_layernorm(struct device *d, void *out, const void *x, const float *w, const float *bias, uint32_t n,
+                    uint32_t dim, float eps);
 void cuda_squares(struct device *d, float *out, const struct op_qkv *o, uint32_t n);
 void cuda_qkv(struct device *d, const struct op_qkv *o, const struct dev_batch *b, const struct dev_kv *kv);
 void cuda_attention(struct device *d, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv);

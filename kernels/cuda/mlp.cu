@@ -194,6 +194,53 @@ extern "C" void cuda_glu(struct device *dev, void *out, const void *gate_up, uin
     cuda_launched(d, "glu");
 }
 
+template <class T, class GATE, bool VECTOR>
+__global__ void __launch_bounds__(MLP_THREADS) k_act(T *x, size_t n, GATE act)
+{
+    size_t i = ((size_t)blockIdx.x * MLP_THREADS + threadIdx.x) * (VECTOR ? VEC : 1);
+    pdl_wait();
+    if (i >= n) return;
+    if (VECTOR) {
+        float f[VEC];
+        uint4 a = *(const uint4 *)(x + i);
+        pdl_launch();
+        act_load8<T>(f, a);
+#pragma unroll
+        for (int j = 0; j < VEC; j++) f[j] = act(f[j]);
+        *(uint4 *)(x + i) = act_store8<T>(f);
+    } else {
+        float f = act_load(x[i]);
+        pdl_launch();
+        x[i] = act_store<T>(act(f));
+    }
+}
+
+template <class T, class GATE> static void act_on(struct cuda_dev *d, void *x, size_t n, GATE act)
+{
+    size_t units = MLP_THREADS * VEC;
+    if (vec_fits(n, x, x, x))
+        LAUNCH((k_act<T, GATE, true>), (uint32_t)((n + units - 1) / units), MLP_THREADS, 0, d, (T *)x, n, act);
+    else
+        LAUNCH((k_act<T, GATE, false>), (uint32_t)((n + MLP_THREADS - 1) / MLP_THREADS), MLP_THREADS, 0, d, (T *)x, n,
+               act);
+}
+
+extern "C" void cuda_ungated(struct device *dev, void *x, size_t n, enum op_act act)
+{
+    struct cuda_dev *d = cuda_of(dev);
+    bool             half = dev->act == DT_F16;
+    if (!n) return;
+    if (act == OP_SILU && half)
+        act_on<__half>(d, x, n, gate_silu{});
+    else if (act == OP_SILU)
+        act_on<__nv_bfloat16>(d, x, n, gate_silu{});
+    else if (half)
+        act_on<__half>(d, x, n, gate_other{ act });
+    else
+        act_on<__nv_bfloat16>(d, x, n, gate_other{ act });
+    cuda_launched(d, "ungated");
+}
+
 /* ---------------------------------------------------------------- bias and patches */
 
 template <class T, bool VECTOR>

@@ -1,4 +1,4 @@
-/* norm: RMSNorm, alone and behind the residual sum.   truth: kernels/ref/norm.c
+/* norm: RMSNorm, alone and behind the residual sum, and LayerNorm.   truth: kernels/ref/norm.c
  *   x, delta, out act [n, dim]   w F32 [dim]
  * One row per block: mean of squares in fp32, out = x * scale * w rounded once. The shape of the sum depends on dim
  * alone, so a row gives the same bits in every batch. The residual x + delta is rounded to act first and the norm is of
@@ -197,4 +197,78 @@ extern "C" void cuda_add_rmsnorm(struct device *dev, void *out, void *x, const v
     else
         norm<__nv_bfloat16, true>(d, out, x, delta, w, n, dim, eps);
     cuda_launched(d, "add_rmsnorm");
+}
+
+/* Numbers [i, i + VEC) of a row, or number i alone. */
+template <class T, bool VECTOR> __device__ __forceinline__ void layernorm_load(float f[VEC], const T *x)
+{
+    if (VECTOR)
+        act_load8<T>(f, *(const uint4 *)x);
+    else
+        f[0] = act_load(*x);
+}
+
+/* One row per block, read three times: after the first they lie in the cache. Deviations from the mean are squared, so
+ * that nothing is lost where the mean is large. */
+template <class T, bool VECTOR>
+__global__ void __launch_bounds__(NORM_THREADS)
+    k_layernorm(T *out, const T *x, const float *w, const float *bias, uint32_t dim, float eps)
+{
+    const int N = VECTOR ? VEC : 1;
+    size_t    row = (size_t)blockIdx.x * dim;
+    uint32_t  step = blockDim.x * N, first = threadIdx.x * N;
+    float     f[VEC], sum = 0.0f, squares = 0.0f;
+    pdl_wait();
+    for (uint32_t i = first; i < dim; i += step) {
+        layernorm_load<T, VECTOR>(f, x + row + i);
+#pragma unroll
+        for (int j = 0; j < N; j++) sum += f[j];
+    }
+    pdl_launch();
+    float mean = norm_sum(sum) / (float)dim;
+    for (uint32_t i = first; i < dim; i += step) {
+        layernorm_load<T, VECTOR>(f, x + row + i);
+#pragma unroll
+        for (int j = 0; j < N; j++) squares = __fmaf_rn(f[j] - mean, f[j] - mean, squares);
+    }
+    __syncthreads(); /* all have read the first sum */
+    float scale = 1.0f / sqrtf(norm_sum(squares) / (float)dim + eps);
+    for (uint32_t i = first; i < dim; i += step) {
+        layernorm_load<T, VECTOR>(f, x + row + i);
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            f[j] = (f[j] - mean) * scale * w[i + j];
+            if (bias) f[j] += bias[i + j];
+        }
+        if (VECTOR)
+            *(uint4 *)(out + row + i) = act_store8<T>(f);
+        else
+            out[row + i] = act_store<T>(f[0]);
+    }
+}
+
+/* more than eight: the arguments of the op, and its device */
+template <class T>
+static void layernorm(struct cuda_dev *d, void *out, const void *x, const float *w, const float *bias, uint32_t n,
+                      uint32_t dim, float eps)
+{
+    bool     vector = vec_fits(dim, out, x, x);
+    uint32_t units = vector ? dim / VEC : dim, threads = (units + 31) / 32 * 32;
+    if (threads > NORM_THREADS) threads = NORM_THREADS;
+    if (vector)
+        LAUNCH((k_layernorm<T, true>), n, threads, 0, d, (T *)out, (const T *)x, w, bias, dim, eps);
+    else
+        LAUNCH((k_layernorm<T, false>), n, threads, 0, d, (T *)out, (const T *)x, w, bias, dim, eps);
+}
+
+extern "C" void cuda_layernorm(struct device *dev, void *out, const void *x, const float *w, const float *bias,
+                               uint32_t n, uint32_t dim, float eps)
+{
+    struct cuda_dev *d = cuda_of(dev);
+    if (!n || !dim) return;
+    if (dev->act == DT_F16)
+        layernorm<__half>(d, out, x, w, bias, n, dim, eps);
+    else
+        layernorm<__nv_bfloat16>(d, out, x, w, bias, n, dim, eps);
+    cuda_launched(d, "layernorm");
 }

@@ -12,9 +12,12 @@ void ref_logits(struct device *d, float *out, const void *x, const struct dev_we
 void ref_rmsnorm(struct device *d, void *out, const void *x, const float *w, uint32_t n, uint32_t dim, float eps);
 void ref_add_rmsnorm(struct device *d, void *out, void *x, const void *delta, const float *w, uint32_t n, uint32_t dim,
                      float eps);
+void ref_layernorm(struct device *d, void *out, const void *x, const float *w, const float *bias, uint32_t n,
+                   uint32_t dim, float eps);
 void ref_squares(struct device *d, float *out, const struct op_qkv *o, uint32_t n);
 void ref_qkv(struct device *d, const struct op_qkv *o, const struct dev_batch *b, const struct dev_kv *kv);
 void ref_attention(struct device *d, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv);
+void ref_ungated(struct device *d, void *x, size_t n, enum op_act act);
 void ref_glu(struct device *d, void *out, const void *gate_up, uint32_t n, uint32_t inter, enum op_act act);
 void ref_scale(struct device *d, void *x, size_t n, float by);
 void ref_cap(struct device *d, float *x, size_t n, float by, float cap);

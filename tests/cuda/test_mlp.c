@@ -87,6 +87,34 @@ static void multipliers_and_soft_caps_agree_with_ref(void **state)
         }
 }
 
+static void activations_without_a_gate_agree_with_ref(void **state)
+{
+    (void)state;
+    static const uint32_t size[] = { 1, 7, 64, 3000, 4096 };
+    for (size_t t = 0; t < 2; t++)
+        for (size_t s = 0; s < sizeof size / sizeof *size; s++) {
+            uint32_t       n = size[s];
+            struct device *d = ct_open(acts[t], 0), *ref = ct_open_ref();
+            float         *x = op_random(n, 1, 4), *want = malloc(n * sizeof *want), *got = malloc(n * sizeof *got);
+            double         unit = acts[t] == DT_BF16 ? 0x1p-8 : 0x1p-11;
+            ct_round(x, n, d->act);
+            for (int act = 0; act < OP_ACTS; act++) {
+                memcpy(want, x, n * sizeof *x);
+                ref->ops->ungated(ref, want, n, (enum op_act)act);
+                void *dx = ct_act(d, x, n);
+                d->ops->ungated(d, dx, n, (enum op_act)act);
+                ct_act_get(d, got, dx, n);
+                for (uint32_t i = 0; i < n; i++)
+                    assert_true(fabs((double)got[i] - (double)want[i]) <= unit * fabs((double)want[i]) + 1e-5);
+            }
+            free(x);
+            free(want);
+            free(got);
+            dev_close(d);
+            dev_close(ref);
+        }
+}
+
 static void gates_agree_with_ref_and_rows_stand_alone(void **state)
 {
     (void)state;
@@ -183,6 +211,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(embed_copies_rows_and_reads_nothing_for_an_id_it_has_not),
         cmocka_unit_test(gather_takes_rows_and_zeros),
+        cmocka_unit_test(activations_without_a_gate_agree_with_ref),
         cmocka_unit_test(multipliers_and_soft_caps_agree_with_ref),
         cmocka_unit_test(gates_agree_with_ref_and_rows_stand_alone),
         cmocka_unit_test(bias_is_added_with_one_rounding),

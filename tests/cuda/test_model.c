@@ -10,7 +10,8 @@
 
 static const char *const names[] = { "llama3",        "llama2",     "llama-linear", "llama-yarn", "llama-bias",
                                      "mistral",       "qwen2",      "qwen3",        "mixtral",    "qwen3-moe",
-                                     "qwen3-moe-raw", "llama-gelu", "mistral-gelu", "qwen3-relu", "llama-untied" };
+                                     "qwen3-moe-raw", "llama-gelu", "mistral-gelu", "qwen3-relu", "llama-untied",
+                                     "glm4",          "cohere2",    "starcoder2" };
 #ifdef CUDA_EMU
 enum { PROMPT_MAX = 200, CASES = 6 }; /* what an emulator does in time */
 #else

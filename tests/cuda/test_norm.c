@@ -57,6 +57,44 @@ static void norms_agree_with_ref_in_every_dimension(void **state)
         }
 }
 
+static void layer_norms_agree_with_ref_and_rows_stand_alone(void **state)
+{
+    (void)state;
+    static const uint32_t dim[] = { 2, 7, 64, 100, 512, 520, 4104, 8192, 16384 };
+    enum { N = 3 };
+    for (size_t t = 0; t < 2; t++)
+        for (size_t s = 0; s < sizeof dim / sizeof *dim; s++) {
+            struct device *d = ct_open(acts[t], 0), *ref = ct_open_ref();
+            size_t         all = (size_t)N * dim[s];
+            float         *x = op_random(all, 1, 3), *w = op_random(dim[s], 3, 1), *bias = op_random(dim[s], 2, 1),
+                  *want = op_random(all, 4, 1), *got = op_random(all, 5, 1), *alone = op_random(dim[s], 6, 1);
+            for (uint32_t i = 0; i < dim[s]; i++) x[i] += 20;
+            ct_round(x, all, d->act);
+            void *dx = ct_act(d, x, all), *dw = ct_bytes(d, w, dim[s] * sizeof *w),
+                 *db = ct_bytes(d, bias, dim[s] * sizeof *w), *out = ct_act_new(d, all),
+                 *one = ct_act(d, x + 2 * (size_t)dim[s], dim[s]);
+            for (int with = 0; with < 2; with++) {
+                ref->ops->layernorm(ref, want, x, w, with ? bias : NULL, N, dim[s], 1e-5f);
+                d->ops->layernorm(d, out, dx, dw, with ? db : NULL, N, dim[s], 1e-5f);
+                ct_act_get(d, got, out, all);
+                double unit = d->act == DT_BF16 ? 0x1p-8 : 0x1p-11;
+                for (size_t i = 0; i < all; i++)
+                    assert_true(fabs((double)got[i] - (double)want[i]) <= unit * fabs((double)want[i]) + 3e-5);
+            }
+            d->ops->layernorm(d, one, one, dw, db, 1, dim[s], 1e-5f); /* in place */
+            ct_act_get(d, alone, one, dim[s]);
+            op_assert_same(got + 2 * (size_t)dim[s], alone, dim[s], "a row alone");
+            free(x);
+            free(w);
+            free(bias);
+            free(want);
+            free(got);
+            free(alone);
+            dev_close(d);
+            dev_close(ref);
+        }
+}
+
 /* Rows that begin at an odd address take the slow way, with nothing but their alignment changed. */
 static void rows_may_begin_anywhere(void **state)
 {
@@ -122,6 +160,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(norms_agree_with_ref_in_every_dimension),
+        cmocka_unit_test(layer_norms_agree_with_ref_and_rows_stand_alone),
         cmocka_unit_test(rows_may_begin_anywhere),
         cmocka_unit_test(a_row_has_the_same_bits_in_every_place_and_order),
     };

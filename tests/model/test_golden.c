@@ -41,7 +41,11 @@ static const char *const names[] = { "llama3",
                                      "gemma3",
                                      "exaone4",
                                      "glm4",
-                                     "glm" };
+                                     "glm",
+                                     "cohere",
+                                     "cohere2",
+                                     "starcoder2",
+                                     "starcoder2-window" };
 
 /* max |a - b| over all recorded rows, relative to the largest recorded logit */
 static double logits_error(const struct gold *g, struct gold_run *r)

@@ -38,6 +38,68 @@ static void norms_agree_with_ref(void **state)
     op_close(d, n_dev);
 }
 
+/* Of rows far from zero too, with and without a bias, in place, and a row alone. */
+static void layer_norms_agree_with_ref_and_rows_stand_alone(void **state)
+{
+    (void)state;
+    static const uint32_t dim[] = { 2, 7, 16, 33, 64, 100, 256, 1000 };
+    struct device        *d[OP_DEVICES_MAX], *ref = op_open(DEV_REF, NULL, 0);
+    uint32_t              n_dev = op_cpu_devices(d), n = 41;
+    for (size_t s = 0; s < sizeof dim / sizeof *dim; s++) {
+        size_t all = (size_t)n * dim[s];
+        float *x = op_random(all, 1, 3), *w = op_random(dim[s], 2, 1), *bias = op_random(dim[s], 3, 1),
+              *want = op_random(all, 4, 1), *got = op_random(all, 5, 1), *alone = op_random(dim[s], 6, 1);
+        for (size_t i = 0; i < all / 2; i++) x[i] += 20;
+        for (uint32_t i = 0; i < n_dev; i++)
+            for (int with = 0; with < 2; with++) {
+                ref->ops->layernorm(ref, want, x, w, with ? bias : NULL, n, dim[s], 1e-5f);
+                memcpy(got, x, all * sizeof *x);
+                d[i]->ops->layernorm(d[i], got, got, w, with ? bias : NULL, n, dim[s], 1e-5f);
+                op_assert_near(got, want, all, 3e-5, d[i]->ops->name);
+                for (uint32_t r = 0; r < n; r += 8) {
+                    d[i]->ops->layernorm(d[i], alone, x + (size_t)r * dim[s], w, with ? bias : NULL, 1, dim[s], 1e-5f);
+                    op_assert_same(got + (size_t)r * dim[s], alone, dim[s], d[i]->ops->name);
+                }
+            }
+        free(x);
+        free(w);
+        free(bias);
+        free(want);
+        free(got);
+        free(alone);
+    }
+    dev_close(ref);
+    op_close(d, n_dev);
+}
+
+static void activations_without_a_gate_are_those_of_a_gate_of_ones(void **state)
+{
+    (void)state;
+    enum { N = 3, INTER = 3001 };
+    struct device *d[OP_DEVICES_MAX + 1];
+    uint32_t       n_dev = op_cpu_devices(d);
+    d[n_dev++] = op_open(DEV_REF, NULL, 0);
+    float *x = op_random(N * INTER, 1, 4), *both = malloc(2 * N * INTER * sizeof *both),
+          *got = op_random(N * INTER, 2, 1), *want = op_random(N * INTER, 3, 1);
+    for (uint32_t r = 0; r < N; r++)
+        for (uint32_t i = 0; i < INTER; i++) {
+            both[r * 2 * INTER + i] = x[r * INTER + i];
+            both[r * 2 * INTER + INTER + i] = 1;
+        }
+    for (uint32_t i = 0; i < n_dev; i++)
+        for (int act = 0; act < OP_ACTS; act++) {
+            memcpy(got, x, N * INTER * sizeof *x);
+            d[i]->ops->ungated(d[i], got, N * INTER, (enum op_act)act);
+            d[i]->ops->glu(d[i], want, both, N, INTER, (enum op_act)act);
+            op_assert_same(got, want, N * INTER, d[i]->ops->name);
+        }
+    free(x);
+    free(both);
+    free(got);
+    free(want);
+    op_close(d, n_dev);
+}
+
 static void a_row_has_the_same_bits_in_every_place(void **state)
 {
     (void)state;
@@ -197,6 +259,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(norms_agree_with_ref),
+        cmocka_unit_test(layer_norms_agree_with_ref_and_rows_stand_alone),
+        cmocka_unit_test(activations_without_a_gate_are_those_of_a_gate_of_ones),
         cmocka_unit_test(a_row_has_the_same_bits_in_every_place),
         cmocka_unit_test(gates_agree_with_ref_and_rows_stand_alone),
         cmocka_unit_test(multipliers_and_soft_caps_agree_with_ref),

@@ -21,6 +21,7 @@ from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
 from compressed_tensors.quantization.utils import calculate_qparams
 from safetensors.torch import load_file, save_file
 from transformers import (
+    Cohere2Config, Cohere2ForCausalLM, CohereConfig, CohereForCausalLM, Starcoder2Config, Starcoder2ForCausalLM,
     Ernie4_5Config, Ernie4_5ForCausalLM, Exaone4Config, Exaone4ForCausalLM, Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig,
     Glm4Config, Glm4ForCausalLM, GlmConfig, GlmForCausalLM, GraniteConfig, GraniteForCausalLM, HunYuanDenseV1Config, HunYuanDenseV1ForCausalLM, LlamaConfig, LlamaForCausalLM, Ministral3Config,
     Ministral3ForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM, Olmo3Config,
@@ -43,6 +44,7 @@ SMALL = dict(hidden_size=32, intermediate_size=48)
 PATCHES = {"llama-untied": dict(tie_word_embeddings=True), "seed-oss": dict(attention_bias="drop"),
            "smollm3": dict(no_rope_layers="drop", layer_types="drop", tie_word_embeddings="drop"),
            "smollm3-window": dict(layer_types="drop"), "ernie4-5-tied": dict(tie_word_embeddings="drop"),
+           "starcoder2": dict(hidden_act="drop", use_bias="drop"),
            "glm4": dict(attention_bias="drop", rope_parameters=dict(rope_type="default", rope_theta=10000.0))}
 
 
@@ -126,6 +128,16 @@ MODELS = {
              partial_rotary_factor=0.5)), torch.bfloat16, False, 1),
     "glm": (GlmConfig, GlmForCausalLM, dict(SMALL, attention_bias=False, tie_word_embeddings=True, rope_parameters=dict(rope_type="default",
             rope_theta=10000.0, partial_rotary_factor=0.25)), torch.bfloat16, True, 1),
+    # norms without the mean, both parts of a layer beside each other, pairs of neighbours
+    "cohere": (CohereConfig, CohereForCausalLM, dict(hidden_size=64, head_dim="drop", logit_scale=0.375, attention_bias=True,
+               tie_word_embeddings=True), torch.bfloat16, False, 1),
+    "cohere2": (Cohere2Config, Cohere2ForCausalLM, dict(hidden_size=64, head_dim="drop", num_hidden_layers=4, sliding_window=16, logit_scale=0.5,
+                tie_word_embeddings=False), torch.bfloat16, True, 1),
+    # norms with biases, a feed-forward without a gate
+    "starcoder2": (Starcoder2Config, Starcoder2ForCausalLM, dict(hidden_size=64, head_dim="drop", tie_word_embeddings=False,
+                   hidden_act="gelu_pytorch_tanh"), torch.bfloat16, False, 1),
+    "starcoder2-window": (Starcoder2Config, Starcoder2ForCausalLM, dict(SMALL, hidden_size=64, head_dim="drop", use_bias=False, sliding_window=16,
+                          tie_word_embeddings=True, hidden_act="silu"), torch.bfloat16, True, 1),
     # a wrapper: its vision tower lies in the file too
     "qwen3-vl": (qwen3_vl_config, Qwen3VLForConditionalGeneration, dict(tie_word_embeddings=False, rope_parameters=dict(rope_type="default",
                  rope_theta=5000000.0, mrope_section=[3, 3, 2], mrope_interleaved=True)), torch.bfloat16, False, 1),

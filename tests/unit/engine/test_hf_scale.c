@@ -81,6 +81,45 @@ static void gemma_has_soft_caps_and_a_scalar_for_its_scores(void **state)
     refused("Gemma2ForCausalLM", "{\"query_pre_attn_scalar\": 0}", "query_pre_attn_scalar is 0");
 }
 
+static void logits_of_cohere_have_a_factor_and_its_layers_without_a_window_do_not_rotate(void **state)
+{
+    (void)state;
+    struct model_spec s;
+    load("CohereForCausalLM", "{}", &s);
+    assert_true(s.logit_scale == 0.0625f && s.embed_scale == 1 && s.residual_scale == 1);
+    assert_true(s.rms_eps == 1e-5f && s.rope_theta == 5e5 && s.tied && !s.qkv_bias && !s.mlp_bias);
+    assert_int_equal(s.window, 0);
+    model_spec_free(&s);
+    load("Cohere2ForCausalLM", "{\"logit_scale\": 0.25, \"layer_norm_eps\": 1e-4, \"attention_bias\": true}", &s);
+    assert_true(s.logit_scale == 0.25f && s.rms_eps == 1e-4f && s.qkv_bias && s.o_bias);
+    for (int l = 0; l < 4; l++) assert_int_equal(s.layer_windowed[l], l < 3);
+    model_spec_free(&s);
+    refused("CohereForCausalLM", "{\"use_qk_norm\": true}", "use_qk_norm is true");
+    refused("Cohere2ForCausalLM", "{\"use_qk_norm\": true}", "use_qk_norm is true");
+    refused("CohereForCausalLM", "{\"logit_scale\": 0}", "logit_scale is 0");
+    refused("Cohere2ForCausalLM", "{\"logit_scale\": \"a\"}", "logit_scale is \"a\"");
+}
+
+static void starcoder_2_has_biases_everywhere_and_a_gelu(void **state)
+{
+    (void)state;
+    struct model_spec s;
+    load("Starcoder2ForCausalLM", "{\"num_key_value_heads\": \"-\", \"norm_epsilon\": 1e-3, \"rms_norm_eps\": \"-\"}",
+         &s);
+    assert_int_equal(s.act, OP_GELU_TANH);
+    assert_true(s.qkv_bias && s.o_bias && s.mlp_bias && s.tied);
+    assert_true(s.rms_eps == 1e-3f);
+    assert_int_equal(s.n_kv_head, 2);
+    assert_int_equal(s.window, 0);
+    model_spec_free(&s);
+    load("Starcoder2ForCausalLM", "{\"use_bias\": false, \"hidden_act\": \"silu\", \"sliding_window\": 16}", &s);
+    assert_int_equal(s.act, OP_SILU);
+    assert_false(s.qkv_bias || s.o_bias || s.mlp_bias);
+    assert_int_equal(s.window, 16);
+    model_spec_free(&s);
+    refused("Starcoder2ForCausalLM", "{\"hidden_act\": \"mish\"}", "hidden_act is \"mish\"");
+}
+
 static void windows_alternate_as_each_family_has_it(void **state)
 {
     (void)state;
@@ -145,6 +184,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_factors_of_granite_are_read_and_default_to_one),
         cmocka_unit_test(gemma_has_soft_caps_and_a_scalar_for_its_scores),
+        cmocka_unit_test(logits_of_cohere_have_a_factor_and_its_layers_without_a_window_do_not_rotate),
+        cmocka_unit_test(starcoder_2_has_biases_everywhere_and_a_gelu),
         cmocka_unit_test(windows_alternate_as_each_family_has_it),
         cmocka_unit_test(layers_with_a_window_have_a_base_of_their_own),
         cmocka_unit_test(alpha_of_hunyuan_stretches_the_base),

@@ -54,14 +54,18 @@ enum status call_weigh(const struct dialect *d, const char *body, size_t n_body,
     return ST_OK;
 }
 
-static void make_id(struct call *c, const char *request_id)
+/* ST_IO: an id that nobody may guess cannot be drawn. */
+static enum status make_id(struct call *c, const char *request_id)
 {
     static const char hex[] = "0123456789abcdef";
     char              drawn[33] = { 0 };
     unsigned char     r[16] = { 0 };
     if (c->ask.request_id) request_id = json_string_value(c->ask.request_id);
+    if (c->dialect->draws_id) request_id = NULL;
     if (!request_id || !*request_id) {
-        if (getrandom(r, sizeof r, 0) != sizeof r) memcpy(r, &(uint64_t){ clock_us() }, 8);
+        bool drew = getrandom(r, sizeof r, 0) == sizeof r;
+        if (!drew && c->dialect->draws_id) return ST_IO;
+        if (!drew) memcpy(r, &(uint64_t){ clock_us() }, 8);
         for (size_t i = 0; i < sizeof r; i++) {
             drawn[2 * i] = hex[r[i] >> 4];
             drawn[2 * i + 1] = hex[r[i] & 15];
@@ -69,6 +73,7 @@ static void make_id(struct call *c, const char *request_id)
         request_id = drawn;
     }
     snprintf(c->id, sizeof c->id, "%s%s", c->dialect->id_prefix, request_id);
+    return ST_OK;
 }
 
 static enum status check_product(const struct call *c, uint64_t tokens, struct api_error *e)
@@ -82,15 +87,20 @@ static enum status check_product(const struct call *c, uint64_t tokens, struct a
 }
 
 enum status call_parse(struct call *c, const struct dialect *d, const struct api_model *m, const char *body,
-                       size_t n_body, const char *request_id, struct api_error *e)
+                       size_t n_body, const struct call_from *from, struct api_error *e)
 {
-    struct json_fields f;
-    struct json_error  je;
-    enum status        st;
+    static const struct call_from nobody = { 0 };
+    struct json_fields            f;
+    struct json_error             je;
+    enum status                   st;
     *c = (struct call){ .model = m, .dialect = d, .created = clock_wall_s(), .role = "assistant" };
     *e = (struct api_error){ .http = 0 };
     c->guard.tok = m->tok;
-    arena_init(&c->arena, ARENA_BODY_FACTOR * n_body + (size_t)ARENA_CONTEXT_FACTOR * m->context + ARENA_SLACK);
+    if (!from) from = &nobody;
+    c->tenant = from->tenant;
+    c->past = from->past;
+    size_t n_text = n_body + (c->past ? c->past->n : 0);
+    arena_init(&c->arena, ARENA_BODY_FACTOR * n_text + (size_t)ARENA_CONTEXT_FACTOR * m->context + ARENA_SLACK);
     buf_init(&c->scratch, TEXT_MAX);
     buf_init(&c->token, TEXT_MAX);
     buf_init(&c->rendered, tmpl_limits_default.output_bytes_max);
@@ -99,11 +109,13 @@ enum status call_parse(struct call *c, const struct dialect *d, const struct api
         !(c->body = json_fields_build(body, &f, &je)))
         return call_body_wrong(&je, e);
     c->n_unknown_fields = f.n_skipped;
-    if ((st = params_read(c, e)) || (st = params_finish(c, e)) || (st = c->dialect->parse(c, e))) goto out;
+    if ((st = params_read(c, e)) || (st = params_finish(c, e)) || (st = make_id(c, from->request_id)) ||
+        (st = c->dialect->parse(c, e)))
+        goto out;
     c->n_choice = c->n * c->n_prompt;
     if (c->max_tokens > 0) st = check_product(c, (uint64_t)c->max_tokens, e);
-    make_id(c, request_id);
 out:
+    c->past = NULL;
     if (st && !e->http) api_fail(e, 503, "", "out of memory");
     return st;
 }

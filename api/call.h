@@ -22,25 +22,27 @@
 #include "base/json_scan.h"
 #include "engine/request.h"
 
-struct calls_tools; /* api/calls/calls_tool.h */
-struct family;      /* family.h */
-struct parts;       /* parts.h */
+struct calls_tools;     /* api/calls/calls_tool.h */
+struct responses_store; /* api/responses/store.h */
+struct family;          /* family.h */
+struct parts;           /* parts.h */
 
 /* The served model as calls see it. Constant, shared. */
 struct api_model {
-    const char *const   *served_name; /* [n_name]; responses show [0] */
-    uint32_t             n_name;
-    const struct tok    *tok;
-    const struct tmpl   *tmpl;     /* NULL: no chat template; chat requests get a 400 */
-    const struct family *family;   /* how it speaks of tools and reasoning (family.h); NULL: neither is known */
-    struct grammars     *grammars; /* for forms of answers; has a lock of its own */
-    uint32_t             context, vocab;
-    const char          *fingerprint; /* system_fingerprint */
-    int64_t              created;
-    const char          *root;                                  /* model path or name for /v1/models */
-    float                temperature, top_p, min_p, repetition; /* defaults of requests */
-    uint32_t             top_k;
-    int64_t              max_new_tokens; /* -1: the rest of the context */
+    const char *const      *served_name; /* [n_name]; responses show [0] */
+    uint32_t                n_name;
+    const struct tok       *tok;
+    const struct tmpl      *tmpl;      /* NULL: no chat template; chat requests get a 400 */
+    const struct family    *family;    /* how it speaks of tools and reasoning (family.h); NULL: neither is known */
+    struct grammars        *grammars;  /* for forms of answers; has a lock of its own */
+    struct responses_store *responses; /* has locks of its own; NULL: responses are not stored */
+    uint32_t                context, vocab;
+    const char             *fingerprint; /* system_fingerprint */
+    int64_t                 created;
+    const char             *root;                                  /* model path or name for /v1/models */
+    float                   temperature, top_p, min_p, repetition; /* defaults of requests */
+    uint32_t                top_k;
+    int64_t                 max_new_tokens; /* -1: the rest of the context */
     /* bounds */
     uint32_t                  n_max;                    /* choices of one prompt: 16   */
     uint32_t                  prompts_max;              /* 128 */
@@ -56,7 +58,7 @@ struct api_model {
 /* The dialects for the route table. The struct is private to api/ (dialect.h). */
 struct dialect;
 extern const struct dialect dialect_chat, dialect_completion, dialect_lmi, dialect_lmi_events, dialect_tgi,
-    dialect_invocation, dialect_messages, dialect_messages_count, dialect_responses;
+    dialect_invocation, dialect_messages, dialect_messages_count, dialect_responses, dialect_responses_count;
 
 struct call_choice {       /* index = prompt * n + i */
     struct eng_choice eng; /* its arrays lie in the call's arena, or in `map` if large; made by call_prepare */
@@ -140,6 +142,8 @@ struct call {
     double                    hit_share; /* cache_hit_threshold */
     uint64_t                  cache_key; /* hash of prompt_cache_key; 0: none */
     uint64_t                  n_unknown_fields;
+    uint64_t                  tenant; /* whose store it may read and write */
+    const struct buf         *past;   /* of call_from, in call_parse only */
     const char               *echo_prefix;
     size_t                    n_echo_prefix; /* chat echo: content of the last message */
     char                      served[256];   /* the model's name as the client wrote it, or the first served name */
@@ -167,6 +171,19 @@ struct call {
     struct call_transfer      transfer;
 };
 
+/* What a request goes on from: lines of the store (api/responses/store.h). */
+struct call_past {
+    struct buf lines;
+    uint64_t   tree_bytes; /* memory that call_parse will use for them, until call_prepare has finished */
+};
+
+/* Who sends a body. */
+struct call_from {
+    const char       *request_id; /* a valid X-Request-Id of the client, or the server's id; NULL: a random one */
+    uint64_t          tenant;     /* key of what is stored for this client */
+    const struct buf *past;       /* lines of call_past, not used after call_parse; NULL or empty: none */
+};
+
 /* Bounds of a body: members of its objects, and memory of its tree. */
 enum { CALL_MEMBERS_MAX = 256 << 10, CALL_TREE_BYTES_MAX = 256 << 20 };
 extern const struct json_bounds call_bounds;
@@ -178,10 +195,17 @@ enum status call_pick(const struct dialect **d, const char *body, size_t n_body,
  * not count. On error *e, as from call_parse. */
 enum status call_weigh(const struct dialect *d, const char *body, size_t n_body, uint64_t *bytes_out,
                        struct api_error *e);
-/* request_id: a valid X-Request-Id of the client, or the server's id; NULL: a random one. body is not used afterwards.
- * ST_OK; ST_INVALID or ST_NOMEM with *e. */
+/* Bytes of text that this body stands for, with those of the stored response that it goes on from: whether a text thread
+ * should have it. */
+uint64_t call_text_bytes(const struct dialect *d, const struct api_model *m, uint64_t tenant, const char *body,
+                         size_t n_body);
+/* Finds what the body goes on from. past_out is the caller's to free (buf_free), also with an error. ST_INVALID with *e,
+ * ST_NOMEM. */
+enum status call_recall(const struct dialect *d, const struct api_model *m, uint64_t tenant, const char *body,
+                        size_t n_body, struct call_past *past_out, struct api_error *e);
+/* from: NULL: nobody, by a random id. body is not used afterwards. ST_OK; ST_INVALID or ST_NOMEM with *e. */
 enum status call_parse(struct call *c, const struct dialect *d, const struct api_model *m, const char *body,
-                       size_t n_body, const char *request_id, struct api_error *e);
+                       size_t n_body, const struct call_from *from, struct api_error *e);
 enum status call_prepare(struct call *c, struct api_error *e);
 /* Frees the tree after a failed call_parse or call_prepare, if call_free comes later. */
 void call_drop_body(struct call *c);
@@ -194,6 +218,9 @@ void call_free(struct call *c);
 enum status api_tokenize(const struct api_model *m, const char *body, size_t n, struct buf *out, struct api_error *e);
 /* Of a body for /v1/messages: {"input_tokens":n}, as many as its prompt would have. */
 enum status api_count_tokens(const struct api_model *m, const char *body, size_t n, struct buf *out,
+                             struct api_error *e);
+/* The same of a body for /v1/responses, with what it goes on from. */
+enum status api_input_tokens(const struct api_model *m, uint64_t tenant, const char *body, size_t n, struct buf *out,
                              struct api_error *e);
 enum status api_detokenize(const struct api_model *m, const char *body, size_t n, struct buf *out, struct api_error *e);
 void        api_models(const struct api_model *m, struct buf *out);

@@ -5,6 +5,8 @@
 #include "api/messages.h"
 #include "api/tools.h"
 
+enum { COUNT_IDS_MAX = 4 << 20 };
+
 enum status chat_prompt_parse(struct call *c, struct api_error *e)
 {
     enum status st;
@@ -42,5 +44,22 @@ enum status chat_prompt_prepare(struct call *c, struct api_error *e)
     } else {
         buf_free(&c->rendered);
     }
+    return ST_OK;
+}
+
+enum status chat_prompt_count(struct call *c, struct buf *out, struct api_error *e)
+{
+    struct tok_ids ids = { 0 };
+    enum status    st = messages_render(c, e);
+    if (!st) st = guard_encode(&c->guard, text_of(&c->rendered), c->rendered.n, 0, COUNT_IDS_MAX, &c->arena, &ids);
+    if (st == ST_TOO_LARGE && !e->http && c->dialect->too_long) return c->dialect->too_long(c, COUNT_IDS_MAX, e);
+    if (st == ST_TOO_LARGE && !e->http)
+        st = api_fail_code(e, 400, c->dialect->prompt_param, "context_length_exceeded",
+                           "the prompt has more than the %d tokens that are counted", COUNT_IDS_MAX);
+    if (st == ST_INVALID && !e->http) api_fail(e, 400, c->dialect->prompt_param, "the prompt cannot be tokenised");
+    if (st && !e->http) api_fail(e, 503, "", "out of memory");
+    if (st) return st;
+    buf_puts(out, "\"input_tokens\":");
+    json_put_int(out, (int64_t)ids.n);
     return ST_OK;
 }

@@ -9,3 +9,5 @@
 enum status chat_prompt_parse(struct call *c, struct api_error *e);
 /* For a dialect's prepare: renders the messages and tokenizes them. ST_INVALID with *e, ST_NOMEM. */
 enum status chat_prompt_prepare(struct call *c, struct api_error *e);
+/* Appends "input_tokens":n, as many as prepare would make, however long the prompt is. ST_INVALID with *e, ST_NOMEM. */
+enum status chat_prompt_count(struct call *c, struct buf *out, struct api_error *e);

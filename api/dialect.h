@@ -25,9 +25,11 @@ struct writer {
 
 /* A row either describes a dialect or, with pick, chooses another row by the form of a body. */
 struct dialect {
-    const char                *id_prefix; /* prefix of an answer's id: "chatcmpl-" */
-    const char                *id_header; /* header that tells the request's id beside x-request-id; NULL: none */
-    const struct param_fields *fields;    /* the fields that a body may have */
+    const char *id_prefix;             /* prefix of an answer's id: "chatcmpl-" */
+    bool        draws_id;              /* ids are random, whatever the request's own id is: they open what is stored */
+    bool        recalls;               /* a body may go on from a stored response (api/responses/recall.c) */
+    const char *id_header;             /* header that tells the request's id beside x-request-id; NULL: none */
+    const struct param_fields *fields; /* the fields that a body may have */
     unsigned                   fields_on; /* bit in `on` of struct param that selects this dialect's rows */
     const char                *nest;      /* a field whose members are fields too, selected by nest_on; NULL: none */
     unsigned                   nest_on;   /* as fields_on */

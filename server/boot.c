@@ -1,4 +1,5 @@
 #include "server/boot_impl.h"
+#include "api/responses/store.h"
 #include "api/schema/grammars.h"
 #include "engine/model/source_object.h"
 #include "server/options.h"
@@ -174,6 +175,7 @@ void boot_free(struct boot *b)
     if (b->nodes) nodes_stop(b->nodes);
     if (b->team) rank_team_free(b->team);
     if (b->nodes) nodes_free(b->nodes);
+    responses_store_free(b->model.responses);
     grammars_free(b->model.grammars);
     if (b->tmpl) tmpl_free(b->tmpl);
     if (b->tok) tok_free(b->tok);

@@ -2,16 +2,19 @@
 #include "server/boot_impl.h"
 #include "server/config_alias.h"
 #include "api/calls/calls_row.h"
+#include "api/responses/store.h"
 #include "api/schema/grammars.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "engine/model/folder.h"
 #include "engine/model/source_object.h"
 #include "models/embed.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +22,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { JSON_FILE_MAX = 256 << 20, TEMPLATE_MAX = 4 << 20 };
+enum { JSON_FILE_MAX = 256 << 20, TEMPLATE_MAX = 4 << 20, STORE_LIFE_S = 3600, STORE_KEYS_MAX = 4096 };
 
 int boot_exit_of(enum status st)
 {
@@ -263,8 +266,28 @@ static void log_family(const struct family *f)
              f->calls.row && !f->tools ? "; the chat template shows no tools, so requests with tools are refused" : "");
 }
 
+/* Memory that is not there would end the process later, and not this start. */
+static int open_store(struct boot *b)
+{
+    uint64_t share = (uint64_t)b->cfg->response_store_mib << 20, memory = memory_limit_bytes();
+    uint32_t n_key = b->auth && auth_count(b->auth) ? auth_count(b->auth) : 1;
+    bool     fits = n_key <= STORE_KEYS_MAX && share <= memory / 2 / n_key;
+    if (!fits || responses_store_create(share, n_key, (uint64_t)STORE_LIFE_S * 1000000, &b->model.responses)) {
+        snprintf(b->err, sizeof b->err,
+                 "--response-store-mib: found %u MiB for each of %u keys; there may be up to %d keys, and half of the "
+                 "memory of %" PRIu64 " MiB",
+                 b->cfg->response_store_mib, n_key, STORE_KEYS_MAX, memory >> 20);
+        return EXIT_CONFIG;
+    }
+    LOG_INFO("boot: responses are stored for %d s after their last use, %u MiB for each of %u keys", STORE_LIFE_S,
+             b->cfg->response_store_mib, n_key);
+    return 0;
+}
+
 static int fill_model(struct boot *b)
 {
+    int code = 0;
+
     const struct config     *cfg = b->cfg;
     const struct model_spec *s = &b->spec;
     struct api_model        *m = &b->model;
@@ -283,6 +306,8 @@ static int fill_model(struct boot *b)
     log_family(&b->family);
     m->grammars = grammars_create(b->tok, &b->family.calls, s->eos_id, s->n_eos);
     if (!m->grammars) return EXIT_SOFTWARE;
+    if (cfg->response_store_mib) code = open_store(b);
+    if (code) return code;
     m->vocab = s->vocab;
     snprintf(b->fingerprint, sizeof b->fingerprint, "spillway-" SPILLWAY_VERSION);
     m->fingerprint = b->fingerprint;

@@ -84,8 +84,8 @@ struct config {
     uint32_t        queue_requests, queue_tokens, request_timeout_s;
     /* server */
     const char *host;
-    uint32_t    port, io_threads, text_threads, max_connections, max_connections_address, max_body_mib, drain_s,
-        drain_delay_s, flush_s, stuck_s;
+    uint32_t port, io_threads, text_threads, max_connections, max_connections_address, max_body_mib, response_store_mib,
+        drain_s, drain_delay_s, flush_s, stuck_s;
     enum half_close half_close;
     const char     *takeover;
     uint32_t        takeover_s;

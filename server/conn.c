@@ -169,6 +169,7 @@ void conn_free(struct conn *c)
         metrics_http(io->srv->metrics, &c->req, 499, c->out_bytes - c->req.out_begin);
     conn_release_body(c);
     free(c->req.arg);
+    free(c->req.query);
     free(c->req.answer_head);
     wheel_clear(&io->wheel, &c->timer);
     list_del(&c->node);
@@ -335,6 +336,8 @@ static bool admit(struct conn *c, const struct http_head *d)
     else {
         size_t n = strlen(rt->path);
         if (rt->flags & ROUTE_PREFIX && !(r->arg = text_of((struct slice){ d->path.p + n, d->path.n - n })))
+            api_fail(&e, 503, "", "out of memory");
+        else if (rt->flags & ROUTE_PREFIX && d->query.n && !(r->query = text_of(d->query)))
             api_fail(&e, 503, "", "out of memory");
     }
     if (!e.http) {

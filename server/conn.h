@@ -38,6 +38,7 @@ struct request {
     uint64_t            tenant;                     /* 0: anonymous */
     uint64_t            t_start_us;                 /* time at which its head was complete */
     char               *arg;                        /* rest of the path of a ROUTE_PREFIX row; malloc'd */
+    char               *query;                      /* likewise: what is behind '?', or NULL; malloc'd */
     char               *answer_head;                /* header lines for any answer to it, or NULL; malloc'd */
     bool                events;                     /* it accepts text/event-stream */
     char                session[SESSION_ID_BYTES];  /* of SageMaker, open; "": none */

@@ -120,7 +120,7 @@ void endpoint_model_card(struct conn *c)
 
 /* ---- tokenize and detokenize: large bodies go to a text thread, while the connection waits ---- */
 
-typedef enum status text_fn(const struct api_model *m, const char *body, size_t n, struct buf *out,
+typedef enum status text_fn(const struct api_model *m, uint64_t tenant, const char *body, size_t n, struct buf *out,
                             struct api_error *e);
 
 struct text_task {
@@ -128,6 +128,7 @@ struct text_task {
     struct text_job         job;
     struct conn            *conn; /* NULL: gone */
     const struct api_model *model;
+    uint64_t                tenant;
     text_fn                *fn;
     struct buf              body, out;
     uint64_t                charge; /* of the body, taken from server.bodies */
@@ -143,7 +144,7 @@ static void task_gone(struct conn_work *w)
 static void task_run(struct text_job *j)
 {
     struct text_task *t = (struct text_task *)(void *)((char *)j - offsetof(struct text_task, job));
-    t->st = t->fn(t->model, t->body.data, t->body.n, &t->out, &t->e);
+    t->st = t->fn(t->model, t->tenant, t->body.data, t->body.n, &t->out, &t->e);
     conn_give_body(j->io->srv, &t->body, t->charge);
     t->charge = 0;
 }
@@ -170,10 +171,13 @@ static void run_text(struct conn *c, text_fn *fn)
     t->work = (struct conn_work){ .gone = task_gone };
     t->conn = c;
     t->model = c->io->srv->model;
+    t->tenant = c->req.tenant;
     t->fn = fn;
     t->charge = conn_take_body(c, &t->body);
     t->job =
         (struct text_job){ .io = c->io, .run = task_run, .done = task_done, .who = conn_who(c), .bytes = t->body.n };
+    if (c->req.route->dialect)
+        t->job.bytes = call_text_bytes(c->req.route->dialect, t->model, t->tenant, t->body.data, t->body.n);
     buf_init(&t->out, ANSWER_MAX);
     if (t->job.bytes < TEXT_INLINE_MAX) {
         task_run(&t->job);
@@ -188,6 +192,19 @@ static void run_text(struct conn *c, text_fn *fn)
     conn_fail(c, 429, "", "too many requests are waiting; try again later");
 }
 
-void endpoint_tokenize(struct conn *c) { run_text(c, api_tokenize); }
-void endpoint_count_tokens(struct conn *c) { run_text(c, api_count_tokens); }
-void endpoint_detokenize(struct conn *c) { run_text(c, api_detokenize); }
+/* What is asked of them is the same for every key. */
+#define FOR_ALL(name)                                                                                     \
+    static enum status name##_for(const struct api_model *m, uint64_t tenant, const char *body, size_t n, \
+                                  struct buf *out, struct api_error *e)                                   \
+    {                                                                                                     \
+        (void)tenant;                                                                                     \
+        return name(m, body, n, out, e);                                                                  \
+    }
+FOR_ALL(api_tokenize)
+FOR_ALL(api_detokenize)
+FOR_ALL(api_count_tokens)
+
+void endpoint_tokenize(struct conn *c) { run_text(c, api_tokenize_for); }
+void endpoint_detokenize(struct conn *c) { run_text(c, api_detokenize_for); }
+void endpoint_count_tokens(struct conn *c) { run_text(c, api_count_tokens_for); }
+void endpoint_input_tokens(struct conn *c) { run_text(c, api_input_tokens); }

@@ -13,5 +13,6 @@ void endpoint_metrics(struct conn *c);
 void endpoint_model_card(struct conn *c);
 void endpoint_tokenize(struct conn *c);
 void endpoint_count_tokens(struct conn *c);
+void endpoint_input_tokens(struct conn *c);
 void endpoint_detokenize(struct conn *c);
 void endpoint_tokenizer_info(struct conn *c);

@@ -28,6 +28,7 @@ struct gen {
     const struct dialect *dialect; /* the route's, and once the body was looked at, the body's */
     enum lmi_form         form;
     struct buf            body;
+    struct call_past      past;    /* what the body goes on from */
     uint64_t              charge;  /* of the body, taken from server.bodies */
     _Atomic bool          unheard; /* the client is gone: a text thread need not begin */
     struct eng_request   *req;     /* [n_req] one per prompt */
@@ -541,6 +542,7 @@ static enum status take_tree(struct gen *g, uint64_t *tree_out)
     struct budget *all = &g->io->srv->bodies;
     enum status    st = call_weigh(g->dialect, g->body.data, g->body.n, tree_out, &g->err);
     if (st) return st;
+    *tree_out += g->past.tree_bytes + g->past.lines.n;
     if (budget_take(all, *tree_out)) return ST_OK;
     if (*tree_out > all->bytes_max)
         api_fail(&g->err, 413, "",
@@ -556,14 +558,20 @@ static void text_run(struct text_job *j)
 {
     struct gen *g = (struct gen *)(void *)((char *)j - offsetof(struct gen, job));
     uint64_t    tree = 0, begin_us = clock_us();
+
+    const struct api_model *model = g->io->srv->model;
     g->st = ST_CANCELED;
     if (!atomic_load_explicit(&g->unheard, memory_order_relaxed)) {
         g->st = call_pick(&g->dialect, g->body.data, g->body.n, g->form, &g->err);
-        if (g->st == ST_OK && j->bytes >= TEXT_INLINE_MAX) g->st = take_tree(g, &tree);
+        if (g->st == ST_OK)
+            g->st = call_recall(g->dialect, model, g->tenant, g->body.data, g->body.n, &g->past, &g->err);
+        if (g->st == ST_OK && (j->bytes >= TEXT_INLINE_MAX || g->past.lines.n)) g->st = take_tree(g, &tree);
         if (g->st == ST_OK) {
+            const struct call_from from = { .request_id = g->id, .tenant = g->tenant, .past = &g->past.lines };
             g->parsed = true;
-            g->st = call_parse(&g->call, g->dialect, g->io->srv->model, g->body.data, g->body.n, g->id, &g->err);
+            g->st = call_parse(&g->call, g->dialect, model, g->body.data, g->body.n, &from, &g->err);
         }
+        buf_free(&g->past.lines);
     }
     conn_give_body(g->io->srv, &g->body, g->charge);
     g->charge = 0;
@@ -617,6 +625,7 @@ void gen_handle(struct conn *c)
     g->form = c->req.events && io->srv->cfg->lmi_form == LMI_LINES ? LMI_EVENTS : io->srv->cfg->lmi_form;
     g->charge = conn_take_body(c, &g->body);
     g->job = (struct text_job){ .io = io, .run = text_run, .done = text_done, .who = conn_who(c), .bytes = g->body.n };
+    g->job.bytes = call_text_bytes(g->dialect, io->srv->model, c->req.tenant, g->body.data, g->body.n);
     memcpy(g->id, c->req.id, sizeof g->id);
     g->route = c->req.route->label;
     g->trace = c->req.trace;

@@ -81,8 +81,13 @@ static const char *const l_cached[] = { "source=\"device\"",
 static_assert(sizeof l_cached / sizeof *l_cached - 2 == ENG_SOURCES, "in the order of enum eng_source");
 #define L_PHASE(id, name) "phase=\"" name "\"",
 static const char *const l_phase[] = { PHASE_LIST(L_PHASE) NULL };
-static const char *const l_arena[] = { "arena=\"weights\"", "arena=\"workspace\"", "arena=\"kv\"",
-                                       "arena=\"kv_host\"", "arena=\"bodies\"",    NULL };
+static const char *const l_arena[] = { "arena=\"weights\"",
+                                       "arena=\"workspace\"",
+                                       "arena=\"kv\"",
+                                       "arena=\"kv_host\"",
+                                       "arena=\"bodies\"",
+                                       "arena=\"responses\"",
+                                       NULL };
 /* As eng_class_of counts them. */
 static const char *const l_queue[] = { "tenant=\"anonymous\",priority=\"high\"",
                                        "tenant=\"anonymous\",priority=\"normal\"",

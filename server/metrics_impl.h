@@ -169,7 +169,7 @@ enum family_id {
 enum { WHYS_BELOW = 2 };   /* the first values of enum kv_evict_why: reasons for an eviction below the host */
 enum { N_HTTP_LABEL = 5 }; /* texts of a handler: N_CLASS with a status, one with the method, one without */
 /* Parts of memory with a bound, in the order of the label. */
-enum arena_id { ARENA_WEIGHTS, ARENA_WORK, ARENA_KV, ARENA_KV_HOST, ARENA_BODIES };
+enum arena_id { ARENA_WEIGHTS, ARENA_WORK, ARENA_KV, ARENA_KV_HOST, ARENA_BODIES, ARENA_RESPONSES };
 enum { N_CLASS = 3 }; /* 2xx, 4xx, 5xx */
 
 struct metrics {

@@ -1,4 +1,5 @@
 /* metrics_page: samples the engine, the tiers and the process when /metrics is requested, and prints the page. */
+#include "api/responses/store.h"
 #include "api/schema/grammars.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -202,6 +203,12 @@ static void sample_server(struct metrics *m, struct server *s)
     metric_set(&m->fam[F_ARENA].metric[ARENA_BODIES], (double)s->bodies.bytes_max);
     metric_set(&m->fam[F_ARENA_USED].metric[ARENA_BODIES],
                (double)atomic_load_explicit(&s->bodies.bytes, memory_order_relaxed));
+    if (s->model && s->model->responses) {
+        struct responses_store_stats stored;
+        responses_store_count(s->model->responses, &stored);
+        metric_set(&m->fam[F_ARENA].metric[ARENA_RESPONSES], (double)stored.bytes);
+        metric_set(&m->fam[F_ARENA_USED].metric[ARENA_RESPONSES], (double)stored.bytes_used);
+    }
     struct trace_counts traces = trace_counts(s->trace);
     count_to(m, F_TRACES, 0, traces.n_sent);
     count_to(m, F_TRACES, 1, traces.n_dropped);

@@ -125,6 +125,7 @@ static const struct opt options[] = {
     { U32("text-threads", text_threads, "0", 0, 64, "N", "threads that parse and tokenise bodies of 256 KiB and more, beside one for smaller ones; 0: one, or two on 8 CPUs and more") },
     { U32("max-connections", max_connections, "100000", 1, 10000000, "N", "open connections; above: the oldest closes that is idle or has sent no whole head, else 503") },
     { U32("max-connections-per-address", max_connections_address, "0", 0, 10000000, "N", "of them by one client address (IPv6: one /64); above: 503; 0: all, as behind a load balancer") },
+    { U32("response-store-mib", response_store_mib, "0", 0, 1048576, "MIB", "memory for stored responses of each API key (previous_response_id), taken at start; 0: responses are not stored") },
     { U32("max-body-mib", max_body_mib, "32", 1, 1024, "MIB", "largest request body; above: 413") },
     { U32("drain-delay-seconds", drain_delay_s, "0", 0, 3600, "SECONDS", "after SIGTERM, before the drain: /ready is 503 and requests are still taken, so that a load balancer notices") },
     { U32("drain-seconds", drain_s, "25", 0, 3600, "SECONDS", "after SIGTERM: how long running requests may finish") },

@@ -57,7 +57,7 @@ void route_list(const struct routes *t, char *out, size_t bytes)
 
 const char *route_method(const struct route *r)
 {
-    if (r->methods & M_POST) return http_method_name(M_POST);
+    if (r->methods & M_POST && !(r->methods & M_DELETE)) return http_method_name(M_POST);
     return http_method_name(r->methods & -r->methods);
 }
 

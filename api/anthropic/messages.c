@@ -1,12 +1,9 @@
 #include "api/anthropic/anthropic.h"
 #include "api/chat_prompt.h"
-#include "api/messages.h"
 #include <inttypes.h>
 #include <string.h>
 
 /* POST /v1/messages and /v1/messages/count_tokens. */
-
-enum { COUNT_IDS_MAX = 4 << 20 };
 
 /* ---------------------------------------------------------------- the request */
 
@@ -105,21 +102,11 @@ const struct dialect dialect_messages_count = { ROW(count_parse) };
 enum status api_count_tokens(const struct api_model *m, const char *body, size_t n, struct buf *out,
                              struct api_error *e)
 {
-    struct call    c;
-    struct tok_ids ids = { 0 };
-    enum status    st = call_parse(&c, &dialect_messages_count, m, body, n, NULL, e);
-    if (!st) st = messages_render(&c, e);
-    if (!st) {
-        st = guard_encode(&c.guard, text_of(&c.rendered), c.rendered.n, 0, COUNT_IDS_MAX, &c.arena, &ids);
-        if (st == ST_TOO_LARGE) st = too_long(&c, COUNT_IDS_MAX, e);
-        if (st == ST_INVALID && !e->http) api_fail(e, 400, "messages", "the messages cannot be tokenised");
-    }
-    if (!st) {
-        buf_puts(out, "{\"input_tokens\":");
-        json_put_int(out, (int64_t)ids.n);
-        buf_putc(out, '}');
-    }
-    if (st && !e->http) api_fail(e, 503, "", "out of memory");
+    struct call c;
+    enum status st = call_parse(&c, &dialect_messages_count, m, body, n, NULL, e);
+    buf_putc(out, '{');
+    if (!st) st = chat_prompt_count(&c, out, e);
+    buf_putc(out, '}');
     call_free(&c);
     return st;
 }

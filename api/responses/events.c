@@ -1,5 +1,5 @@
 #include "api/openai/logprob.h"
-#include "api/responses/responses.h"
+#include "api/responses/keep.h"
 #include "base/hash.h"
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -159,6 +159,7 @@ static void end_item(struct call *c, struct buf *out)
     if (items->n) buf_putc(items, ',');
     size_t from = items->n;
     put_item(c, status, true, items);
+    responses_keep_output(c, from);
     if (c->stream && !items->failed) {
         event_open(c, "response.output_item.done", out);
         buf_puts(out, ",\"output_index\":");
@@ -323,6 +324,7 @@ void responses_usage(struct call *c, struct buf *out)
     const struct call_choice *ch = &c->choice[0];
     bool                      cut = answer_why(c, 0).finish == ENG_LENGTH;
     const char               *status = cut ? "incomplete" : "completed";
+    responses_keep(c, status); /* the client may ask for it as soon as it reads this */
     if (c->stream) {
         event_open(c, cut ? "response.incomplete" : "response.completed", out);
         buf_puts(out, ",\"response\":");
@@ -334,6 +336,7 @@ void responses_usage(struct call *c, struct buf *out)
 
 void responses_failed(struct call *c, struct buf *out, const struct api_error *e)
 {
+    responses_of(c)->stores = false;
     if (!responses_of(c)->sequence) put_beginning(c, out);
     event_open(c, "response.failed", out);
     buf_puts(out, ",\"response\":");

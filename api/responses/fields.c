@@ -11,8 +11,11 @@ static bool absent(const json_t *v) { return !v || json_is_null(v); }
 
 enum status responses_open(struct call *c)
 {
-    if (!c->own) c->own = arena_calloc(&c->arena, 1, sizeof(struct responses_call));
-    return c->own ? ST_OK : ST_NOMEM;
+    if (c->own) return ST_OK;
+    struct responses_call *r = arena_calloc(&c->arena, 1, sizeof *r);
+    if (r) r->stores = c->model->responses != NULL; /* unless it says "store": false */
+    c->own = r;
+    return r ? ST_OK : ST_NOMEM;
 }
 
 /* The one place where a schema's members stand flat; chats have them in an object of their own. */
@@ -77,15 +80,28 @@ static enum status check_truncation(struct call *c, const struct param *p, const
     return api_fail(e, 400, p->name, "'%s' must be \"disabled\" or \"auto\"", p->name);
 }
 
-/* Nothing is stored, so no id is known. */
+/* Where responses are stored, call_recall has found what it names. */
 static enum status check_previous(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
 {
     char show[200];
-    (void)c;
+    if (c->past && c->past->n) {
+        if (responses_open(c)) return ST_NOMEM;
+        responses_of(c)->previous = arena_strndup(&c->arena, json_string_value(v), json_string_length(v));
+        return responses_of(c)->previous ? ST_OK : ST_NOMEM;
+    }
     return api_fail_code(e, 404, p->name, "previous_response_not_found",
                          "The response '%s' is not known: responses are not stored here. Send its input and output "
                          "items in 'input'.",
                          api_excerpt(show, sizeof show, json_string_value(v), json_string_length(v)));
+}
+
+static enum status check_store(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
+{
+    (void)p;
+    (void)e;
+    if (responses_open(c)) return ST_NOMEM;
+    responses_of(c)->stores = c->model->responses && json_is_true(v);
+    return ST_OK;
 }
 
 static enum status check_metadata(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
@@ -135,7 +151,7 @@ static const struct param rows[] = {
     ROW_LATER("conversation", 1, check_no_conversation),
     ROW_LATER("prompt", 1, NULL),
     ROW_LATER("background", 1, check_false),
-    ROW_IGNORED("store", 1, PARAM_BOOL),
+    ROW_READ("store", 1, PARAM_BOOL, check_store),
     ROW_IGNORED("stream_options", 1, PARAM_OBJECT),
     ROW_IGNORED("max_tool_calls", 1, PARAM_INT),
     ROW_IGNORED("service_tier", 1, PARAM_STRING),

@@ -1,4 +1,4 @@
-#include "api/responses/responses.h"
+#include "api/responses/keep.h"
 #include "api/turns.h"
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -168,6 +168,35 @@ static enum status read_item(struct reader *r, const json_t *item)
     return ST_OK;
 }
 
+/* A call that was cut off has no arguments that could be shown. */
+static bool was_cut(const json_t *item)
+{
+    return json_str_is(json_object_get(item, "type"), "function_call") &&
+           json_str_is(json_object_get(item, "status"), "incomplete");
+}
+
+/* The lines of what the request goes on from. Each was checked when it came. */
+static enum status read_past(struct reader *r, const struct buf *past)
+{
+    enum status st = ST_OK;
+    size_t      n_line = 0;
+    for (const char *p = text_of(past), *end = p + past->n; !st && p < end; n_line++) {
+        const char       *at = memchr(p, ' ', (size_t)(end - p)), *next = memchr(p, '\n', (size_t)(end - p));
+        struct json_error je;
+        json_t           *item = json_parse_bounded(at + 1, (size_t)(next - at) - 1, &call_bounds, &je);
+        if (n_line == r->c->model->messages_max)
+            st = api_fail(r->e, 400, "previous_response_id", "the conversation has more than %u items",
+                          r->c->model->messages_max);
+        else if (!item)
+            st = ST_NOMEM;
+        else if (!was_cut(item))
+            st = read_item(r, item);
+        json_decref(item);
+        p = next + 1;
+    }
+    return st;
+}
+
 enum status responses_input(struct call *c, struct api_error *e)
 {
     json_t       *input = (json_t *)(uintptr_t)c->ask.messages, *instructions = (json_t *)(uintptr_t)c->ask.system;
@@ -176,13 +205,15 @@ enum status responses_input(struct call *c, struct api_error *e)
     if (!st && !absent(instructions) && !json_is_string(instructions))
         st = api_fail(e, 400, "instructions", "'instructions' must be a string");
     if (!st && json_is_string(instructions)) st = turns_text(&r.turns, "system", instructions);
+    if (!st && c->past && c->past->n) st = read_past(&r, c->past);
     if (!st && json_array_size(input) > c->model->messages_max)
         st = api_fail(e, 400, "input", "'input' has more than %u items", c->model->messages_max);
     if (!st && json_is_string(input))
         st = turns_text(&r.turns, "user", input);
-    else if (!st && !json_is_array(input))
+    else if (!st && !json_is_array(input) && !(absent(input) && json_array_size(r.turns.list)))
         st = api_fail(e, 400, "input", "'input' must be a string or an array of items");
     for (r.i = 0; !st && r.i < json_array_size(input); r.i++) st = read_item(&r, json_array_get(input, r.i));
+    if (!st) st = responses_keep_input(c, input);
     if (!st && !json_array_size(r.turns.list)) st = api_fail(e, 400, "input", "'input' has nothing to answer");
     return turns_finish(&r.turns, c, st);
 }

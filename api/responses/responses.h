@@ -1,11 +1,15 @@
-/* responses: the dialect of OpenAI's Responses API, without a store of responses.   Thread: the call's owner.
+/* responses: the dialect of OpenAI's Responses API.   Thread: the call's owner.
  *
  *   fields.c     the fields of a request
  *   input.c      input items become messages of a chat
  *   tools.c      flat tools and tool_choice become those of a chat
  *   skeleton.c   the response object around its output: what a client sees of its own request
  *   events.c     writers: output items, as events of a stream and as members of a whole response
- *   row.c        the row and its errors */
+ *   row.c        the rows
+ *   store.h      responses that are stored, for the key that asked for them
+ *   keep.h       what is stored of a response
+ *   recall.c     a request goes on from a stored response
+ *   stored.h     what clients ask about a stored response */
 #pragma once
 #include "api/dialect.h"
 
@@ -16,16 +20,28 @@ enum { RESPONSES_ID_BYTES = 48 };
 /* What an output item is. */
 enum responses_item { ITEM_NONE, ITEM_MESSAGE, ITEM_REASONING, ITEM_FUNCTION, ITEM_CUSTOM };
 
+/* An item of the output, as a range of it. */
+struct responses_line {
+    size_t                 from, to;
+    struct responses_line *next;
+    char                   id[RESPONSES_ID_BYTES];
+};
+
 /* What the writers need of a call; c->own. */
 struct responses_call {
-    const char         *tail;     /* JSON of the response behind its usage */
-    bool                encrypts; /* include has reasoning.encrypted_content: the client sends reasoning back so */
-    uint64_t            sequence; /* number of the next event */
-    enum responses_item open;     /* the item at hand; its text so far is in call_choice.reason */
-    uint32_t            n_item;   /* items that were opened */
-    char                id[RESPONSES_ID_BYTES]; /* of the item at hand */
-    const char         *call, *call_name;       /* members of the call at hand: both, and its name */
-    bool                is_cut;                 /* the item at hand was cut off */
+    const char            *tail;     /* JSON of the response behind its usage */
+    bool                   encrypts; /* include has reasoning.encrypted_content: the client sends reasoning back so */
+    uint64_t               sequence; /* number of the next event */
+    enum responses_item    open;     /* the item at hand; its text so far is in call_choice.reason */
+    uint32_t               n_item;   /* items that were opened */
+    char                   id[RESPONSES_ID_BYTES]; /* of the item at hand */
+    const char            *call, *call_name;       /* members of the call at hand: both, and its name */
+    bool                   is_cut;                 /* the item at hand was cut off */
+    bool                   stores;                 /* the response is to be stored, or was */
+    const char            *previous;               /* id of the response that it goes on from; NULL: none */
+    const char            *input;                  /* lines of its own input, if it is to be stored */
+    size_t                 n_input;
+    struct responses_line *first, *last; /* of its output */
 };
 static inline struct responses_call *responses_of(const struct call *c) { return c->own; }
 
@@ -37,7 +53,10 @@ enum status responses_input(struct call *c, struct api_error *e);
 enum status responses_tools(struct call *c, struct api_error *e);
 /* Makes the tail of the response, while the body is there as the client sent it. ST_NOMEM. */
 enum status responses_skeleton(struct call *c);
-/* Writes the response object. output: its items with commas between; NULL: none yet. failed: why; NULL: it did not. */
+/* Writes the response object up to the items of its output, and what is behind them. */
+void responses_put_head(const struct call *c, const char *status, const struct api_error *failed, struct buf *out);
+void responses_put_tail(const struct call *c, bool ended, struct buf *out);
+/* Writes the whole object. output: its items with commas between; NULL: none yet. failed: why; NULL: it did not. */
 void responses_put(const struct call *c, const char *status, const struct buf *output, const struct api_error *failed,
                    struct buf *out);
 /* Writes the last event of a stream that fails. */

@@ -24,9 +24,10 @@ static void put_number(const char *name, double v, struct buf *b)
 
 static void put_tail(const struct call *c, struct buf *b)
 {
-    buf_puts(b, ",\"background\":false,\"conversation\":null,\"previous_response_id\":null,\"store\":false,"
-                "\"max_tool_calls\":null,\"service_tier\":null,\"truncation\":\"disabled\",\"model\":");
+    buf_puts(b, ",\"background\":false,\"conversation\":null,\"max_tool_calls\":null,\"service_tier\":null,"
+                "\"truncation\":\"disabled\",\"model\":");
     json_put_str(b, c->served, strlen(c->served));
+    put_given(c, "previous_response_id", "null", b);
     put_given(c, "instructions", "null", b);
     put_given(c, "max_output_tokens", "null", b);
     put_given(c, "metadata", "{}", b);
@@ -70,10 +71,8 @@ static void put_usage(const struct call *c, struct buf *out)
     buf_putc(out, '}');
 }
 
-void responses_put(const struct call *c, const char *status, const struct buf *output, const struct api_error *failed,
-                   struct buf *out)
+void responses_put_head(const struct call *c, const char *status, const struct api_error *failed, struct buf *out)
 {
-    bool ended = strcmp(status, "in_progress") && !failed;
     buf_puts(out, "{\"id\":");
     json_put_str(out, c->id, strlen(c->id));
     buf_puts(out, ",\"object\":\"response\",\"created_at\":");
@@ -94,11 +93,24 @@ void responses_put(const struct call *c, const char *status, const struct buf *o
     buf_puts(out, ",\"incomplete_details\":");
     buf_puts(out, strcmp(status, "incomplete") ? "null" : "{\"reason\":\"max_output_tokens\"}");
     buf_puts(out, ",\"output\":[");
-    if (output) buf_put(out, text_of(output), output->n);
+}
+
+void responses_put_tail(const struct call *c, bool ended, struct buf *out)
+{
+    const struct responses_call *r = responses_of(c);
     buf_puts(out, "],\"usage\":");
     if (ended)
         put_usage(c, out);
     else
         buf_puts(out, "null");
-    buf_puts(out, responses_of(c)->tail);
+    buf_puts(out, r->stores ? ",\"store\":true" : ",\"store\":false");
+    buf_puts(out, r->tail);
+}
+
+void responses_put(const struct call *c, const char *status, const struct buf *output, const struct api_error *failed,
+                   struct buf *out)
+{
+    responses_put_head(c, status, failed, out);
+    if (output) buf_put(out, text_of(output), output->n);
+    responses_put_tail(c, strcmp(status, "in_progress") && !failed, out);
 }

@@ -30,6 +30,7 @@ SCRIPTS = {
 WEATHER = {"type": "function", "name": "get_weather", "description": "The weather of a city.",
            "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}
 PATCH = {"type": "custom", "name": "apply_patch", "description": "Edits files.", "format": {"type": "grammar", "syntax": "lark", "definition": "start: /.+/"}}
+KEYS = ["sk-of-the-first-tenant", "sk-of-the-second-tenant"]
 TESTS = []
 
 
@@ -38,10 +39,10 @@ def test(fn):
     return fn
 
 
-def client(s):
+def client(s, key=KEYS[0]):
     import openai
 
-    return openai.OpenAI(base_url="http://127.0.0.1:%d/v1" % s.port, api_key="none", max_retries=0, timeout=300)
+    return openai.OpenAI(base_url="http://127.0.0.1:%d/v1" % s.port, api_key=key, max_retries=0, timeout=300)
 
 
 def plain(response):
@@ -71,7 +72,7 @@ ORDER = {
 
 def events_of(s, body):
     """The events of a stream as they come; order, numbers and ids are checked, and that the pieces are the whole. The last response."""
-    r = s.post("/v1/responses", dict(body, stream=True))
+    r = s.post("/v1/responses", dict(body, stream=True), headers={"Authorization": "Bearer " + KEYS[0]})
     assert r.status == 200, r
     events = []
     for frame in r.body.decode().split("\n\n"):
@@ -208,6 +209,89 @@ def turns_stay_cached(s):
 
 
 @test
+def a_loop_goes_on_by_ids_alone(s):
+    c = client(s)
+    system = "You are a coding agent. " * 60
+    for streamed in (False, True):
+        previous, say, before, spoken = None, "How is it there? @weather", 0, []
+        for turn in range(6):
+            given = [{"role": "user", "content": say}] if isinstance(say, str) else say
+            more = dict(model="m", input=say, tools=[WEATHER], instructions=system)
+            if previous:
+                more["previous_response_id"] = previous
+            counted = c.responses.input_tokens.count(**{k: v for k, v in more.items()})
+            if streamed:
+                with c.responses.stream(**more) as st:
+                    for _ in st:
+                        pass
+                    r = st.get_final_response()
+            else:
+                r = c.responses.create(**more)
+            assert r.store if hasattr(r, "store") else r.to_dict()["store"], r
+            assert r.previous_response_id == previous and counted.input_tokens == r.usage.input_tokens, (counted, r)
+            assert r.usage.input_tokens_details.cached_tokens >= 0.95 * before, (turn, r.usage)
+            spoken += given + [o.to_dict() for o in r.output]
+            again = c.responses.retrieve(r.id)
+            assert plain(again) == plain(r) and again.id == r.id and again.output[0].id == r.output[0].id, (again, r)
+            before, previous = r.usage.input_tokens, r.id
+            calls = [o for o in r.output if o.type == "function_call"]
+            assert bool(calls) == (turn % 3 == 0), (turn, r)
+            say = "And again: %s" % ("@weather" if turn % 3 == 2 else "@sunny")
+            if calls:
+                say = [{"type": "function_call_output", "call_id": calls[0].call_id, "output": "@sunny"}]
+        whole = c.responses.create(model="m", input=spoken + [{"role": "user", "content": say}], tools=[WEATHER], instructions=system, store=False)
+        r = c.responses.create(model="m", input=say, tools=[WEATHER], instructions=system, previous_response_id=previous)
+        assert whole.usage.input_tokens == r.usage.input_tokens, (whole.usage, r.usage)  # the same prompt as with all items sent again
+        for order in ("asc", "desc"):
+            items = [i for i in c.responses.input_items.list(r.id, order=order, limit=2)]  # page by page
+            assert [i.type for i in items] == ([x.get("type", "message") for x in spoken] + ["message"])[:: 1 if order == "asc" else -1], items
+            assert len({i.id for i in items}) == len(items)
+
+
+@test
+def what_is_deleted_or_anothers_is_not_there(s):
+    import openai
+
+    c, other = client(s), client(s, KEYS[1])
+    first = c.responses.create(model="m", input="@sunny")
+    second = c.responses.create(model="m", input="@sunny", previous_response_id=first.id)
+    unstored = c.responses.create(model="m", input="@sunny", store=False)
+    assert unstored.to_dict()["store"] is False
+
+    def missing(who, id):
+        for ask in (lambda: who.responses.retrieve(id), lambda: who.responses.delete(id), lambda: who.responses.cancel(id),
+                    lambda: who.responses.input_items.list(id), lambda: who.responses.create(model="m", input="x", previous_response_id=id),
+                    lambda: who.responses.input_tokens.count(model="m", input="x", previous_response_id=id)):
+            try:
+                ask()
+            except openai.NotFoundError as e:
+                assert id in e.body["message"], e
+            else:
+                raise AssertionError(id)
+
+    missing(other, first.id)
+    missing(c, unstored.id)
+    missing(c, "resp_" + "0" * 32)
+    c.responses.delete(first.id)
+    missing(c, first.id)
+    third = c.responses.create(model="m", input="@sunny", previous_response_id=second.id)  # what went on from it stays whole
+    assert len(list(c.responses.input_items.list(third.id))) == 5
+    try:
+        c.responses.cancel(second.id)
+        raise AssertionError("cancelled")
+    except openai.BadRequestError as e:
+        assert "background" in e.body["message"], e
+    key = {"Authorization": "Bearer " + KEYS[0]}
+    for path, wrong in (("?stream=true", "stream"), ("/input_items?limit=0", "limit"), ("/input_items?limit=101", "limit"), ("/input_items?order=up", "order"),
+                        ("/input_items?after=none", "after")):
+        r = s.get("/v1/responses/" + second.id + path, headers=key)
+        assert r.status == 400 and json.loads(r.body)["error"]["param"] == wrong, (path, r)
+    assert s.get("/v1/responses/" + second.id).status == 401
+    assert s.get("/v1/responses/" + second.id + "/else", headers=key).status == 404
+    assert s.request("POST", "/v1/responses/" + second.id, b"", headers=key).status == 405
+
+
+@test
 def errors_name_what_is_wrong(s):
     import openai
 
@@ -242,7 +326,7 @@ def main():
     from harness import Server, run_tests
 
     s = Server("--model", scripted.make(os.path.join(tempfile.mkdtemp(prefix="spillway-responses-"), "m"), SCRIPTS), "--served-model-name", "m",
-               "--device", "cpu")
+               "--device", "cpu", "--response-store-mib", "1", "--api-key", KEYS[0], "--api-key", KEYS[1])
     try:
         return run_tests([t for t in TESTS if not args.names or t.__name__ in args.names], s)
     finally:

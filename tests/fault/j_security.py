@@ -17,7 +17,8 @@ def j1(_):
     s = Server("--api-key", key, "--max-key-failures", "0")
     try:
         guarded = (("POST", "/v1/chat/completions"), ("POST", "/v1/completions"), ("GET", "/v1/models"), ("GET", "/v1/models/pebble"), ("POST", "/tokenize"),
-                   ("POST", "/detokenize"), ("POST", "/invocations"))
+                   ("POST", "/detokenize"), ("POST", "/invocations"), ("POST", "/v1/responses"), ("POST", "/v1/responses/input_tokens"),
+                   ("GET", "/v1/responses/resp_1"), ("GET", "/v1/responses/resp_1/input_items"))
         for method, path in guarded:
             body = SMALL if method == "POST" else b""
             for extra in ([], ["Authorization: Bearer wrong"], ["Authorization: Bearer " + key[:-1]], ["Authorization: Bearer " + key + "x"], ["Authorization: Bearer "],
@@ -32,6 +33,61 @@ def j1(_):
             assert s.get(path).status == 200
         ok = s.request("POST", "/v1/completions", SMALL, {"Authorization": "Bearer " + key})
         assert ok.status == 200
+    finally:
+        s.stop()
+
+
+@row("J26", "stored responses: another key asks for an id in each way, a body refers to a deleted one, and a key fills its share", own=True)
+def j26(_):
+    keys = ["sk-of-the-victim-0123456789", "sk-of-the-twin-0123456789"]
+    s = Server("--api-key", keys[0], "--api-key", keys[1], "--response-store-mib", "1")
+    bulk = {"k%d" % i: "v" * 512 for i in range(16)}  # 8 KiB of a share of 1 MiB
+
+    def ask(who, method, path, body=None):
+        r = s.request(method, path, body, {"Authorization": "Bearer " + keys[who]})
+        return r.status, json.loads(r.body)
+
+    def create(who, text, **more):
+        return ask(who, "POST", "/v1/responses", dict({"input": text, "max_output_tokens": 1, "temperature": 0}, **more))
+
+    def arena(name):
+        return float(next(x.split()[-1] for x in s.get("/metrics").body.decode().split("\n") if x.startswith("spillway:arena_%s_bytes{" % name) and '"responses"' in x))
+
+    try:
+        status, mine = create(0, "a secret: 4711")
+        assert status == 200 and mine["store"] is True, mine
+        id = mine["id"]
+        for wrong in (id, id[:-1], id + "0", "resp_" + "0" * 32, "resp_%00", "x" * 1500):
+            for method, tail in (("GET", ""), ("DELETE", ""), ("GET", "/input_items"), ("POST", "/cancel")):
+                status, got = ask(1, method, "/v1/responses/" + wrong + tail)
+                assert status == 404 and "4711" not in json.dumps(got), (method, wrong[:50], status)
+            for form in ({"previous_response_id": wrong}, {"previous_response_id": wrong, "stream": True}):
+                status, got = create(1, "x", **form)
+                assert status == 404 and got["error"]["code"] == "previous_response_not_found", got
+        # the twin fills its own share many times over; the victim's response stays, and nothing grows
+        reserved = arena("reserved")
+        assert reserved == 2 << 20
+        ids = []
+        for _ in range(300):
+            status, got = create(1, "x", metadata=bulk)
+            assert status == 200 and got["store"] is True, got
+            ids.append(got["id"])
+        assert 1 << 19 < arena("used") <= reserved == arena("reserved")
+        assert ask(1, "GET", "/v1/responses/" + ids[-1])[0] == 200 and ask(1, "GET", "/v1/responses/" + ids[0])[0] == 404
+        assert ask(0, "GET", "/v1/responses/" + id)[1] == mine
+        # a conversation that outgrows the share is answered, and says that it is not stored
+        status, got = create(0, "x", previous_response_id=id)
+        for _ in range(200):
+            before = got["id"]
+            status, got = create(0, "x", metadata=bulk, previous_response_id=before)
+            assert status == 200, got
+            if not got["store"]:
+                break
+        assert got["store"] is False and ask(0, "GET", "/v1/responses/" + got["id"])[0] == 404
+        status, deleted = ask(0, "DELETE", "/v1/responses/" + before)
+        assert status == 200 and deleted == {"id": before, "object": "response.deleted", "deleted": True}
+        assert create(0, "x", previous_response_id=before)[0] == 404
+        assert ask(0, "GET", "/v1/responses/" + id)[1] == mine
     finally:
         s.stop()
 

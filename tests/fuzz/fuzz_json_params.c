@@ -1,4 +1,6 @@
 #include "api/answer.h"
+#include "api/responses/store.h"
+#include "api/responses/stored.h"
 #include "tests/unit/api/tiny_model.h"
 #include <stdint.h>
 
@@ -19,6 +21,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
                                                 .block_tokens = 4,
                                                 .tp_size = 1 };
     int                             failed = world_open(NULL);
+    if (responses_store_create(1 << 20, 1, UINT64_MAX / 2, &world.m.responses)) abort();
     world.m.peering = &peering;
     return failed;
 }
@@ -103,6 +106,46 @@ static void answer(struct call *c, const uint8_t *data, size_t n)
     buf_free(&out);
 }
 
+static void must_be_json(const struct buf *out)
+{
+    struct json_error je;
+    json_t           *v = json_parse(out->data, out->n, 0, &je);
+    if (!json_is_object(v)) abort();
+    json_decref(v);
+}
+
+/* A response that was stored can be read, and a request that goes on from it is refused for its size alone. */
+static void go_on_from(const char *id, const uint8_t *data)
+{
+    struct api_error   e;
+    struct call_past   past;
+    struct call        c;
+    struct stored_page page = { .limit = 1 + data[0] % STORED_PAGE_MAX, .oldest_first = data[0] % 2 };
+    struct buf         out;
+    char               body[200];
+    buf_init(&out, 64 << 20);
+    if (api_response_get(&world.m, 0, id, &out, &e)) {
+        must_be_error(&e);
+        buf_free(&out);
+        return;
+    }
+    must_be_json(&out);
+    buf_clear(&out);
+    if (api_response_items(&world.m, 0, id, &page, &out, &e)) abort();
+    must_be_json(&out);
+    buf_free(&out);
+    int n = snprintf(body, sizeof body, "{\"input\":\"x\",\"previous_response_id\":\"%s\"}", id);
+    if (call_recall(&dialect_responses, &world.m, 0, body, (size_t)n, &past, &e)) abort();
+    const struct call_from from = { .past = &past.lines };
+    enum status            st = call_parse(&c, &dialect_responses, &world.m, body, (size_t)n, &from, &e);
+    if (!st) st = call_prepare(&c, &e);
+    if (st && strcmp(e.code, "context_length_exceeded") != 0) abort();
+    call_free(&c);
+    buf_free(&past.lines);
+    if (data[0] % 3 && api_response_delete(&world.m, 0, id, &out, &e)) abort();
+    buf_free(&out);
+}
+
 static void generate(const struct dialect *d, enum lmi_form form, const uint8_t *data, size_t n)
 {
     struct api_error e = { 0 };
@@ -118,7 +161,10 @@ static void generate(const struct dialect *d, enum lmi_form form, const uint8_t 
         must_be_error(&e);
     else
         answer(&c, data, n);
+    char id[sizeof c.id];
+    snprintf(id, sizeof id, "%s", c.id);
     call_free(&c);
+    if (!st && d == &dialect_responses) go_on_from(id, data);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
@@ -140,7 +186,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     }
     buf_init(&out, 64 << 20);
     enum status st;
-    if (data[0] % 16 == 2)
+    if (data[0] % 32 == 2)
+        st = api_input_tokens(&world.m, 0, body, n_body, &out, &e);
+    else if (data[0] % 16 == 2)
         st = api_count_tokens(&world.m, body, n_body, &out, &e);
     else
         st = (data[0] % 4 == 2 ? api_tokenize : api_detokenize)(&world.m, body, n_body, &out, &e);

@@ -106,7 +106,9 @@ static void B43_the_tree_of_a_body_is_freed_once_the_prompt_is_ready(void **stat
     const char      *body =
         "{\"prompt\":[\"Once\",\"Twice\"],\"echo\":true,\"return_prompt_text\":true,\"stop\":[\"fox\",\"hen\"]}";
     char *copy = strdup(body);
-    assert_int_equal(call_parse(&c, &dialect_completion, &world.m, copy, strlen(copy), "x1", &e), ST_OK);
+    assert_int_equal(call_parse(&c, &dialect_completion, &world.m, copy, strlen(copy),
+                                &(struct call_from){ .request_id = "x1" }, &e),
+                     ST_OK);
     assert_non_null(c.body);
     memset(copy, 'x', strlen(body)); /* the text is not needed behind call_parse */
     free(copy);

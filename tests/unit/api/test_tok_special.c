@@ -70,7 +70,7 @@ static void the_template_gets_the_special_tokens_that_transformers_passes(void *
         struct tok *t = load_case(golden, c);
         world.m.tok = t;
         static const char body[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],\"return_token_ids\":false}";
-        if (call_parse(&call, &dialect_chat, &world.m, body, sizeof body - 1, "x1", &e) || messages_render(&call, &e))
+        if (call_parse(&call, &dialect_chat, &world.m, body, sizeof body - 1, NULL, &e) || messages_render(&call, &e))
             fail_msg("%s", e.message);
         if (call.rendered.n != strlen(want) || memcmp(call.rendered.data, want, call.rendered.n) != 0)
             fail_msg("%s, %s:\n--- wanted\n%s\n--- got\n%.*s", name, json_string_value(json_object_get(c, "tokenizer")),

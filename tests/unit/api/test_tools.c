@@ -1,7 +1,6 @@
 /* Requests with tools, and answers with calls and reasoning, as OpenAI's chats have them. Over 500 lines: requests
  * and answers of calls share the templates and the scripted model. */
-#include "api/family.h"
-#include "api_world.h"
+#include "tools_world.h"
 
 static const char tool_template[] =
     "{% if tools %}<tools>{% for t in tools %}{{ t | tojson }}{% endfor %}</tools>{% endif %}"
@@ -10,21 +9,7 @@ static const char tool_template[] =
     "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% if enable_thinking %}<think>\n{% endif %}{% endif %}"
     "{# </think> #}";
 
-static struct family family;
-static struct buf    out;
-
-static int tools_open(void **state)
-{
-    static const uint32_t ends[1] = { EOS };
-    world_open(state);
-    tmpl_free(world.tmpl);
-    world.m.tmpl = world.tmpl = world_tmpl(tool_template);
-    family_init(&family, world.tmpl, world.tok, "auto", "auto");
-    world.m.family = &family;
-    grammars_free(world.m.grammars);
-    world.m.grammars = grammars_create(world.tok, &family.calls, ends, 1);
-    return 0;
-}
+static int tools_open(void **state) { return tools_world_open(state, tool_template); }
 
 #define W                                                                                                                \
     "{\"type\":\"function\",\"function\":{\"name\":\"w\",\"parameters\":{\"type\":\"object\",\"properties\":{\"city\":{" \

@@ -12,7 +12,6 @@ import concurrent.futures
 import json
 import os
 import shlex
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,7 +20,7 @@ import urllib.error
 import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "fault"))
-from harness import run_tests  # noqa: E402
+from harness import free_port, run_tests  # noqa: E402
 
 NATIVE = os.environ.get("SPILLWAY", "build/check/spillway")
 OTHER = shlex.split(os.environ.get("AARCH64", "qemu-aarch64 -L build/aarch64-root build/aarch64/spillway"))
@@ -31,9 +30,7 @@ PROMPTS = ["What is a KV cache?", "Write a JSON object with name and age", "Whic
 
 class Server:
     def __init__(self, command, isa):
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            self.url = "http://127.0.0.1:%d" % s.getsockname()[1]
+        self.url = "http://127.0.0.1:%d" % free_port()
         self.log = tempfile.TemporaryFile()
         args = [*command, "--port", self.url.rsplit(":", 1)[1], "--cpu-isa", isa, *SHAPE]
         self.process = subprocess.Popen(args, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)

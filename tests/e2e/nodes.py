@@ -11,7 +11,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,19 +20,11 @@ import urllib.error
 import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "fault"))
-from harness import eventually, run_tests, slower  # noqa: E402
+from harness import eventually, free_port, run_tests, slower  # noqa: E402
 
 SPILLWAY = os.environ.get("SPILLWAY", "build/emu/spillway")
 SHAPE = ["--max-num-seqs", "8", "--max-num-batched-tokens", "64", "--max-model-len", "256", "--kv-cache-bytes", "16MiB"]
 PROMPTS = ["What is the capital of France?", "Count from one to five.", "Say hello."]
-
-
-def free_port():
-    s = socket.socket()
-    s.bind(("127.0.0.1", 0))
-    port = s.getsockname()[1]
-    s.close()
-    return port
 
 
 class Server:

@@ -23,7 +23,7 @@ sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
 
 import scratch
-from harness import slower  # noqa: E402
+from harness import free_port, slower  # noqa: E402
 from tiers import BASE, World, arguments, ask, metric, run_named, settle, start  # noqa: E402
 
 ROUNDS = int(os.environ.get("PEER_ROUNDS", "3"))
@@ -42,15 +42,7 @@ def test(fn):
 
 
 def ports(n):
-    """n free ports, all held at once so that they differ."""
-    held = []
-    for _ in range(n):
-        held.append(socket.socket())
-        held[-1].bind(("127.0.0.1", 0))
-    found = [s.getsockname()[1] for s in held]
-    for s in held:
-        s.close()
-    return found
+    return [free_port() for _ in range(n)]
 
 
 def peer(own, *others, transport="tcp"):

@@ -171,7 +171,7 @@ def the_prefill_server_dies_or_stops_between_the_calls(w):
     p, d, at = pair(w)
     b = body(20)
     params = prefill(p, "/v1/completions", b)
-    freeze(p.proc)
+    freeze(p.proc.pid)
     check(w, d, "/v1/completions", b, params)
     assert (pulls(d, "pulled"), recomputed(d)) == (0, 1), (pulls(d, "pulled"), recomputed(d))
     p.proc.send_signal(signal.SIGCONT)

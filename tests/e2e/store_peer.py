@@ -13,14 +13,10 @@ import sys
 import threading
 import time
 
+from harness import free_port
+
 PATIENCE = 180  # seconds: nothing but a hang lasts as long
 KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test-secret", "AWS_REGION": "us-east-1"}
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class Moto:

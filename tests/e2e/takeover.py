@@ -617,7 +617,7 @@ def a_new_one_that_cannot_serve_is_forgotten(w):
 
     def hook(kind, fds):
         if kind == "READY":
-            freeze(stopped[0].proc)
+            freeze(stopped[0].proc.pid)
             return False
 
     Relay(front, path, hook)

@@ -12,6 +12,7 @@ counted in what the machine has left for us (slower).
 import http.client
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -68,10 +69,24 @@ def row(rid, title, slow=False, own=False):
     return register
 
 
+PORTS = set()  # that were given away
+
+
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """A port that nobody listens at, and another one each time. The kernel gives none of these to a connection or to a socket that
+    asks for any port, so it is still free when the server binds it, and free again when a server is started a second time."""
+    with open("/proc/sys/net/ipv4/ip_local_port_range") as f:
+        first = int(f.read().split()[0])
+    for port in random.SystemRandom().sample(range(10000, max(first, 20000)), 1000):
+        with socket.socket() as s:
+            try:
+                s.bind(("0.0.0.0", port))
+            except OSError:
+                continue
+        if port not in PORTS:
+            PORTS.add(port)
+            return port
+    raise AssertionError("no port is free")
 
 
 def fake_nvml(folder, *flags):
@@ -457,14 +472,14 @@ def eventually(check, what, seconds=None):
         time.sleep(0.05)
 
 
-def freeze(proc):
+def freeze(pid):
     """SIGSTOP, until each thread stands: the signal itself stops none that runs, and one may still answer a question."""
     def stands():
-        for task in os.listdir("/proc/%d/task" % proc.pid):
-            with open("/proc/%d/task/%s/stat" % (proc.pid, task), encoding="utf-8") as f:
+        for task in os.listdir("/proc/%d/task" % pid):
+            with open("/proc/%d/task/%s/stat" % (pid, task), encoding="utf-8") as f:
                 if f.read().rsplit(")", 1)[1].split()[0] not in "Tt":
                     return False
         return True
 
-    proc.send_signal(signal.SIGSTOP)
-    eventually(stands, "all threads of %d stand" % proc.pid)
+    os.kill(pid, signal.SIGSTOP)
+    eventually(stands, "all threads of %d stand" % pid)

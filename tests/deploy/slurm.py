@@ -8,6 +8,7 @@ SPILLWAY is the server; EMU_SERVER the one on the emulated GPU. One line each, t
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -19,7 +20,7 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(ROOT, "tests", "fault"))
 
 import scratch  # noqa: E402
-from harness import BINARY, PATIENCE, Server, eventually, free_port, post_bytes, run_tests  # noqa: E402
+from harness import BINARY, PATIENCE, PORTS, Server, eventually, free_port, freeze, post_bytes, run_tests  # noqa: E402
 
 SLURM = os.path.join(ROOT, "deploy", "slurm")
 EMU = os.environ.get("EMU_SERVER", os.path.join(ROOT, "build", "emu", "spillway"))
@@ -55,6 +56,12 @@ NodeName=two NodeHostname=%(host)s NodeAddr=127.0.0.1 Port=%(two)d CPUs=2 State=
 PartitionName=test Nodes=one,two Default=YES MaxTime=INFINITE State=UP
 """
 
+# slurmd looks for control groups even where no plugin uses them, and ends where none are mounted, as in a chroot. The plugin of
+# version 1 does nothing until it is asked.
+CGROUP_CONF = "CgroupPlugin=cgroup/v1\n"
+
+PORTS.update(range(20000, 20100))  # of one-node.sbatch, by the number of the job
+
 
 def program(name):
     found = shutil.which(name, path=os.environ["PATH"] + ":/usr/sbin:/sbin")
@@ -73,6 +80,8 @@ class Cluster:
         with open(folder + "/slurm.conf", "w") as f:
             f.write(CONF % {"folder": folder, "host": socket.gethostname().split(".")[0], "port": ports[0], "one": ports[1], "two": ports[2],
                             "user": subprocess.run(["id", "-un"], capture_output=True, text=True).stdout.strip(), "kill_wait": KILL_WAIT})
+        with open(folder + "/cgroup.conf", "w") as f:
+            f.write(CGROUP_CONF)
         with open(folder + "/munge.key", "wb") as f:
             f.write(os.urandom(128))
         os.chmod(folder + "/munge.key", 0o600)
@@ -84,12 +93,22 @@ class Cluster:
         self.start("slurmctld", "-i", *conf)
         for name in ("one", "two"):
             self.start("slurmd", "-N", name, *conf)
-        eventually(lambda: self.run("sinfo", "-h", "-o", "%T %D") == "idle 2", "both nodes are idle")
+        try:
+            eventually(lambda: self.run("sinfo", "-h", "-o", "%T %D") == "idle 2", "both nodes are idle")
+        except AssertionError as e:
+            self.stop()
+            raise AssertionError("%s; %s\n%s" % (e, self.run("sinfo", "-h", "-o", "%T %D %E"), self.said())) from None
 
     def start(self, name, *args):
         out = open("%s/%s-%d.out" % (self.folder, name, len(self.daemons)), "wb")
         self.daemons.append(subprocess.Popen([program(name), *args], stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=getattr(self, "env", None)))
         out.close()
+
+    def said(self):
+        """The last lines of what each daemon wrote."""
+        names = sorted(n for n in os.listdir(self.folder) if n.endswith((".log", ".out")))
+        texts = [(n, open(os.path.join(self.folder, n), errors="replace").read().splitlines()[-12:]) for n in names]
+        return "\n".join("%s: %s" % (n, line) for n, text in texts for line in text)
 
     def run(self, *argv, env=None):
         r = subprocess.run(argv, capture_output=True, text=True, env=dict(self.env, **(env or {})), cwd=self.folder, timeout=PATIENCE)
@@ -142,6 +161,36 @@ class Job:
     def ask(self, **fields):
         return self.server.post("/v1/completions", {"prompt": "The capital of France is", "temperature": 0, **fields}, headers={"Authorization": "Bearer " + KEY})
 
+    def frozen_stream(self):
+        """A stream that has begun and not ended, of a server that stands: for a fast one the answer might else be over too soon."""
+        pids = [p for p in os.listdir("/proc") if p.isdigit() and self.runs(p)]
+        assert len(pids) == 1, pids
+        while True:
+            stream = self.server.conn()
+            stream.send(post_bytes("/v1/completions", b'{"prompt":"Once","max_tokens":1500,"ignore_eos":true,"stream":true}', ["Authorization: Bearer " + KEY]))
+            while b"data: " not in stream.data:
+                stream.data += stream.sock.recv(1 << 16)
+            freeze(int(pids[0]))
+            stream.sock.setblocking(False)
+            try:
+                while True:
+                    stream.data += stream.sock.recv(1 << 16)
+            except BlockingIOError:
+                pass
+            if b"data: [DONE]" not in stream.data:
+                return stream
+            os.kill(int(pids[0]), signal.SIGCONT)
+            stream.close()
+
+    def runs(self, pid):
+        """This process is the server of the job."""
+        try:
+            with open("/proc/%s/environ" % pid, "rb") as f:
+                own = b"SLURM_JOB_ID=" + self.id.encode() in f.read().split(b"\0")
+            return own and os.path.samefile("/proc/%s/exe" % pid, BINARY)
+        except OSError:
+            return False
+
     def ended(self):
         eventually(lambda: self.state() not in ("RUNNING", "COMPLETING"), "the job has ended")
         return self.state()
@@ -155,11 +204,8 @@ def one_node_serves_and_scancel_drains_it():
     r = job.ask(max_tokens=8)
     assert r.status == 200 and "Paris" in r.json["choices"][0]["text"], r
     assert job.server.complete("Hi").status == 401
-    stream = job.server.conn()
-    stream.send(post_bytes("/v1/completions", b'{"prompt":"Once","max_tokens":1500,"ignore_eos":true,"stream":true}', ["Authorization: Bearer " + KEY]))
-    while b"data: " not in stream.data:
-        stream.data += stream.sock.recv(1 << 16)
-    assert cluster.run("scancel", job.id) == ""
+    stream = job.frozen_stream()
+    assert cluster.run("scancel", job.id) == ""  # whose signals are SIGCONT and SIGTERM
     body = stream.read_all()[0].body
     assert b"data: [DONE]" in body and b'"error"' not in body, body[-200:]
     assert job.ended() == "CANCELLED"

@@ -30,7 +30,7 @@ sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
 
 import scratch
-from tiers import arguments, proven, run_named, too_slow  # noqa: E402
+from tiers import arguments, metric, proven, run_named, too_slow  # noqa: E402
 
 KINDS = ["HELLO", "WELCOME", "REFUSED", "ASK", "SLAB", "NO", "READY", "GO", "TAKEN", "BYE"]
 ORDER = ["HELLO", "WELCOME", "ASK", "SLAB", "READY", "GO", "TAKEN"]
@@ -148,14 +148,6 @@ def host_hits(w, s):
         n += 1
         if most > 40 * MANY or (n >= 4 and too_slow(s) == before) or time.monotonic() > end:
             return most
-
-
-def metric(s, name, label=""):
-    total = 0.0
-    for line in s.get("/metrics").body.decode().splitlines():
-        if line.startswith(name) and label in line:
-            total += float(line.rsplit(" ", 1)[1])
-    return total
 
 
 class Relay:
@@ -412,7 +404,8 @@ class Crowd:
         self.threads = [threading.Thread(target=self.work, args=(s, k % MANY)) for k in range(n)]
         for t in self.threads:
             t.start()
-        until("they are here", lambda: metric(s, "vllm:num_requests_") + len(self.status) >= n)
+        # whoever ends between the two counts is in neither
+        until("they are here", lambda: len(self.status) + metric(s, ("vllm:num_requests_running", "vllm:num_requests_waiting")) >= n)
 
     def work(self, s, k):
         try:

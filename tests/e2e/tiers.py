@@ -95,9 +95,10 @@ def leave(s, body):
 
 
 def metric(s, name, label=""):
-    total = 0.0
+    """The sum of all series of that name, or of those names, on one page."""
+    names, total = name if isinstance(name, tuple) else (name,), 0.0
     for line in s.get("/metrics").body.decode().splitlines():
-        if line.startswith(name) and label in line:
+        if line.split("{")[0].split(" ")[0] in names and label in line:
             total += float(line.rsplit(" ", 1)[1])
     return total
 

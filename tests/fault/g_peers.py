@@ -18,6 +18,7 @@ from tiers import ask, metric, settle, start  # noqa: E402
 
 from f_tiers import world  # noqa: E402
 
+IN_ENGINE = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 CLONE_NEWNET, CLONE_NEWNS, MS_REC, MS_SLAVE = 0x40000000, 0x20000, 0x4000, 0x80000
 SECONDS = float(os.environ.get("PARTITION_SECONDS", "3"))  # 60 for all of it
 
@@ -147,14 +148,14 @@ def g8(_):
             params = roles.prefill(p, path, b)
             before = metric(d, "vllm:generation_tokens_total")
             busy = [d.conn().send(post_bytes(path, json.dumps({**long, "seed": seed}).encode())) for seed in (2, 3)]
-            settle(d, "a full queue, or one that was", lambda: metric(d, "vllm:num_requests_running") + metric(d, "vllm:num_requests_waiting") == 2
+            settle(d, "a full queue, or one that was", lambda: metric(d, IN_ENGINE) == 2
                    or metric(d, "vllm:generation_tokens_total") >= before + 1000)
             r = d.post(path, {**b, "kv_transfer_params": params})
             if r.status == 429:
                 told(p, 2 + n_pulled)
             for c in busy:
                 c.close()
-            settle(d, "room", lambda: metric(d, "vllm:num_requests_running") + metric(d, "vllm:num_requests_waiting") == 0)
+            settle(d, "room", lambda: metric(d, IN_ENGINE) == 0)
             if r.status == 429:
                 break
             assert r.status == 200, r

@@ -144,8 +144,7 @@ def a_peer_dies_stops_and_comes_back(w):
             t.join()
         assert not bad, bad
         assert b.get("/health").status == 200
-    up = lines(b, " is connected over ")
-    assert up >= 2, "it was not connected to again"
+    connected(b, 2)
     settle(b, "pulling again", lambda: again(w, a, b))
     assert not b.error_lines(), b.error_lines()
     a.stop(), b.stop()
@@ -282,7 +281,6 @@ def a_peer_that_lies_is_found_out(w):
     for k in range(12):
         ask(w, a, k)
     in_host(a, 60)
-    honest = 0
     lies = ["no", h.swapped, h.other_slots, h.other_digests, h.beyond_the_slab, h.all_is_here, h.for_ever, "old", "cut", "forged", "shifted"]
     for lie in lies[:1] + lies[4:6] if SANITIZED else lies:  # there, those that name what is not there
         here = ports(1)[0]
@@ -292,20 +290,30 @@ def a_peer_that_lies_is_found_out(w):
         for k in range(15):  # the last three are nobody's
             ask(w, b, k)
         name = getattr(lie, "__name__", lie)
+
+        def came():
+            if lie in ("no", h.for_ever):
+                return hits(b) >= 20
+            doubtful = lie in (h.swapped, h.other_slots, h.other_digests, "shifted")
+            return liar.told > 0 and (not doubtful or metric(b, "spillway:kv_verify_failures_total") > 0)
+
+        def comes():
+            """By further prompts, where b, which waits for a peer no longer than a part of computing takes, has pulled too little yet."""
+            if not came():
+                again(w, a, b)
+            return came()
+
+        settle(b, "what %s brings" % name, comes)
         found, doubts = hits(b), metric(b, "spillway:kv_verify_failures_total")
         if lie in ("no", h.for_ever):
-            honest = max(honest, found)
-            assert doubts == 0 and found > 0, (name, found, doubts)
+            assert doubts == 0, (name, found, doubts)
         else:
-            assert liar.told > 0, name
             assert found == 0 or lie == "old", (name, found)  # the first answer is true, and kept for the lies
-        if lie in (h.swapped, h.other_slots, h.other_digests, "shifted"):
-            assert doubts > 0, name
         assert b.get("/health").status == 200 and a.get("/health").status == 200
         assert not b.error_lines(), (name, b.error_lines())
         b.stop()
         liar.stop()
-    assert honest >= 20 and not a.error_lines(), (honest, a.error_lines())
+    assert not a.error_lines(), a.error_lines()
     a.stop()
 
 

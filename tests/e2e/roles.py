@@ -182,8 +182,9 @@ def the_prefill_server_dies_or_stops_between_the_calls(w):
     p.proc.wait()
     check(w, d, "/v1/completions", b, params)
     assert (pulls(d, "pulled"), recomputed(d)) == (0, 2), (pulls(d, "pulled"), recomputed(d))
+    n = lines(d, " is connected over ")  # it may have found the one that stood again
     p = start(w, *HOST, "--role", "prefill", "--kv-peer-listen", "127.0.0.1:%d" % at)
-    connected(d, 2)
+    connected(d, n + 1)
     b = body(22)
     check(w, d, "/v1/completions", b, prefill(p, "/v1/completions", b))
     assert pulls(d, "pulled") == 1

@@ -26,6 +26,9 @@ struct conn_work {
                  uint64_t          now_us); /* called every few seconds; must not end the answer; may be NULL */
 };
 
+/* Takes the whole answer of a connection without a socket; the connection may be gone then. */
+typedef void conn_answer(struct conn *c, int status, const void *body, size_t n);
+
 enum conn_state { CONN_HEAD, CONN_BODY, CONN_WAIT, CONN_FLUSH, CONN_LINGER };
 
 /* The request being read or answered. */
@@ -53,6 +56,7 @@ struct request {
 struct conn {
     struct io          *io;
     struct bufferevent *bev;
+    conn_answer        *answer; /* of a request of this process's own (inner.h), which has no socket; else NULL */
     struct peer         peer;
     uint64_t            tenant_seen; /* tenant of the last valid key on this connection; 0: none */
     struct list         node, unsent;

@@ -165,6 +165,10 @@ void conn_respond_with(struct conn *c, int status, const char *content_type, con
 {
     bool head = c->req.method == M_HEAD;
     c->req.status = status;
+    if (c->answer) {
+        c->answer(c, status, body, n);
+        return;
+    }
     if (!c->req.keep_alive || server_state(c->io->srv) >= SRV_HANDED) c->close_after = true;
     put_head(c, status, content_type, more, (int64_t)n);
     if (n && !head) conn_out(c, body, n);

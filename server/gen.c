@@ -604,6 +604,11 @@ static void text_done(struct text_job *j)
         if (!g->err.http) api_fail(&g->err, g->st == ST_NOMEM ? 503 : 400, "", "the request is refused");
         struct api_error e = g->err;
         gen_fail(g, &e, ENG_ERROR);
+    } else if (g->call.stream && g->conn->answer) {
+        struct api_error e;
+        api_fail(&e, 400, "stream", "'stream': this request comes over no connection, its answer cannot be a stream");
+        refuse_claim(g);
+        gen_fail(g, &e, ENG_ERROR);
     } else {
         if (g->call.n_unknown_fields) metrics_unknown_fields(g->io->srv->metrics, g->call.n_unknown_fields);
         say_ignored(g);

@@ -84,6 +84,12 @@ enum status server_listen(struct server *s, int listen_fd, char *err, size_t err
     snprintf(err, err_bytes, "cannot start the io threads");
     st = loop_accept(&s->io[0]);
     atomic_store(&s->accepting, listen_fd < 0);
+    return st ? st : server_start_inner(s);
+}
+
+enum status server_start_inner(struct server *s)
+{
+    enum status st = ST_OK;
     for (uint32_t i = 0; st == ST_OK && i < s->n_io; i++) st = loop_start(&s->io[i]);
     return st;
 }

@@ -10,6 +10,8 @@ enum status server_create(const struct config *cfg, struct auth *auth, const str
 /* Binds and listens, or takes listen_fd (moved; -1: none), on which another process accepts until server_accept. Starts
  * the threads. ST_IO: the address is not available; ST_CONFIG: listen_fd listens on another address. err: one line. */
 enum status server_listen(struct server *s, int listen_fd, char *err, size_t err_bytes);
+/* Starts the threads without a socket, for requests of inner.h alone. */
+enum status server_start_inner(struct server *s);
 void        server_accept(struct server *s, bool on);
 void        server_ready(struct server *s, const struct api_model *model, const struct gen_engine *eng);
 /* away true: SRV_READY becomes SRV_HANDED, and the server accepts no more. False: the reverse. */

@@ -166,7 +166,7 @@ static void plan_ranks(struct boot *b, struct boot_plan *p, boot_progress *progr
                   .block_tokens = cfg->block_size,
                   .step = eng_batch_cfg(&p->eng),
                   .n_thread = cfg->threads,
-                  .ident = cfg->kv_host_gib > 0,
+                  .ident = cfg->kv_host_gib > 0 || cfg->batch,
                   .kv_touch = cfg->given_kv_bytes || cfg->given_kv_gib ? UINT64_MAX : KV_TOUCH_UNASKED,
                   .progress = progress,
                   .progress_ctx = ctx },

@@ -109,6 +109,10 @@ struct config {
     enum old_metrics old_metrics;
     const char      *otlp_endpoint; /* "": no traces */
     double           otlp_ratio;
+    /* `spillway batch` (server/cmd/batch.h) */
+    const char *batch_input, *batch_output, *batch_errors; /* paths; "-": standard input, standard output; "": none */
+    bool        batch_restart;
+    bool        batch; /* it is that command; no option */
     /* commands */
     const char     *config_file;
     struct str_list told; /* a line each: what has no effect here, and other things to know of the options */

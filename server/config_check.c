@@ -173,9 +173,33 @@ static int check_traces(const struct config *c, char *err, size_t n_err)
         "--otlp-traces-endpoint: found '%.60s', allowed is http://HOST:PORT or https://, with or without a path", url);
 }
 
+static int check_batch(const struct config *c, char *err, size_t n_err)
+{
+    const struct {
+        const char *name;
+        bool        given;
+    } row[] = { { "--input", *c->batch_input },
+                { "--output", *c->batch_output },
+                { "--errors", *c->batch_errors },
+                { "--restart", c->batch_restart } };
+    for (size_t i = 0; !c->batch && i < sizeof row / sizeof *row; i++)
+        if (row[i].given)
+            return usage_error(err, n_err, "%s is an option of 'spillway batch', which comes before everything else",
+                               row[i].name);
+    if (!c->batch) return 0;
+    if (!*c->batch_input) return usage_error(err, n_err, "--input: the file of the batch is missing");
+    if (!*c->batch_output) return usage_error(err, n_err, "--output: the file for the answers is missing");
+    if (!strcmp(c->batch_errors, "-")) return usage_error(err, n_err, "--errors: found '-', needed is a file");
+    if (!strcmp(c->batch_input, c->batch_output) && strcmp(c->batch_input, "-") != 0)
+        return usage_error(err, n_err, "--output: found the file of --input, needed is another one");
+    if (*c->takeover) return usage_error(err, n_err, "--takeover: a batch takes over from no server");
+    return 0;
+}
+
 int config_check(const struct config *c, char *err, size_t err_bytes)
 {
-    int code = check_sizes(c, err, err_bytes);
+    int code = check_batch(c, err, err_bytes);
+    if (!code) code = check_sizes(c, err, err_bytes);
     if (!code) code = check_parsers(c, err, err_bytes);
     if (!code) code = check_device(c, err, err_bytes);
     if (!code) code = check_address(c, err, err_bytes);

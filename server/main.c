@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "base/stacks.h"
 #include "server/app.h"
+#include "server/cmd/batch.h"
 #include "server/cmd/devices.h"
 #include "server/cmd/families.h"
 #include "server/cmd/doctor.h"
@@ -54,7 +55,9 @@ extern char **environ;
 static const struct {
     const char *name;
     int (*run)(int argc, char **argv); /* argv[0] is the name; returns an exit code */
-} commands[] = { { "kv", kv_main }, { "tune", tune_main }, { "doctor", doctor_main }, { "plan", plan_main } };
+} commands[] = {
+    { "kv", kv_main }, { "batch", batch_main }, { "tune", tune_main }, { "doctor", doctor_main }, { "plan", plan_main }
+};
 
 int main(int argc, char **argv)
 {

@@ -160,6 +160,11 @@ static const struct opt options[] = {
     { NUM("otlp-traces-ratio", otlp_ratio, "1", 0, 1, "SHARE", "share of requests without a traceparent that are traced; one that has it says so itself") },
     { ENUM("old-metric-names", old_metrics, "auto", old_metrics, "names of earlier vLLMs in /metrics; auto: those that routers read (gpu_cache_usage_perc, gpu_prefix_cache_*); all: time_per_output_token_seconds too") },
 
+    { .group = "batch: 'spillway batch', with the options of model, device and engine", STR("input", batch_input, "FILE", "OpenAI batch lines to run; -: standard input, then nothing can be continued") },
+    { STR("output", batch_output, "FILE", "where the answers go, a line each; continued where it has some of the same batch; -: standard output") },
+    { STR("errors", batch_errors, "FILE", "where the lines that failed go instead") },
+    { BOOL("restart", batch_restart, "false", "empty --output and --errors instead of continuing them") },
+
     { .group = "other", STR("config", config_file, "FILE", "lines of 'name = value', names as here without the dashes") },
     { BOOL("help", help, "false", "this text") },
     { BOOL("version", version, "false", "the version") },
@@ -267,6 +272,7 @@ void options_help(struct buf *out)
     buf_puts(
         out,
         "usage: spillway [serve] [DIR] [--option value | --option=value]...\n"
+        "       spillway batch --input FILE --output FILE [--option value]...    runs OpenAI batch lines without a server\n"
         "       spillway tune --model DIR | --shape NAME   finds the GPU's fastest matrix products; tune --help says more\n"
         "       spillway plan --model DIR [--gpu NAME]     what a model takes, how many sequences fit, and how fast it can be\n"
         "       spillway doctor [DIR]...                   what this machine gives a server: driver, libraries, limits, folders\n"
@@ -294,5 +300,5 @@ void options_help(struct buf *out)
     }
     buf_puts(
         out,
-        "\nexit codes: 0 done, 64 usage, 70 internal, 71 broken GPU, 74 input/output, 77 permission, 78 model or configuration refused\n");
+        "\nexit codes: 0 done, 1 batch: lines failed, 64 usage, 70 internal, 71 broken GPU, 74 input/output, 75 batch: ended by a signal, 77 permission, 78 model or configuration refused\n");
 }

@@ -339,8 +339,8 @@ static int fill_model(struct boot *b)
 
 static int fit_context(struct boot *b)
 {
-    const struct config     *cfg = b->cfg;
-    const struct model_spec *s = &b->spec;
+    const struct config *cfg = b->cfg;
+    struct model_spec   *s = &b->spec;
     if (cfg->max_model_len > s->context) {
         snprintf(b->err, sizeof b->err, "--max-model-len: found %u, the model allows at most %u%s", cfg->max_model_len,
                  s->context,
@@ -351,6 +351,12 @@ static int fit_context(struct boot *b)
         return EXIT_CONFIG;
     }
     b->model.context = cfg->max_model_len ? cfg->max_model_len : s->context;
+    model_spec_serve(s, b->model.context);
+    if (s->rope_scaling == ROPE_SCALE_LONG)
+        LOG_INFO(
+            "boot: rope_type longrope: all sequences have the %s frequencies, because contexts up to %u tokens are "
+            "served; up to %u have the short ones, more the long ones (--max-model-len)",
+            s->rope_is_long ? "long" : "short", b->model.context, s->rope_orig_context);
     return 0;
 }
 

@@ -402,6 +402,9 @@ void model_spec_free(struct model_spec *spec)
     free(spec->layer_nope);
     free(spec->layer_moe);
     free(spec->layer_codes);
+    free(spec->rope_short);
+    free(spec->rope_long);
+    spec->rope_short = spec->rope_long = NULL;
     spec->layer_windowed = spec->layer_nope = spec->layer_moe = NULL;
     spec->layer_codes = NULL;
 }

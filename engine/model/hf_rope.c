@@ -3,6 +3,7 @@
 #include "engine/model/hf.h"
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The one set of RoPE parameters: rope_scaling (v4, and what v5 prefers when both are there) or rope_parameters (v5),
@@ -69,6 +70,36 @@ static void hf_rope_alpha(struct hf *c, const json_t *rp)
     if (alpha != 0 && s->head_dim > 2) s->rope_theta *= pow(alpha, s->head_dim / (s->head_dim - 2.0));
 }
 
+/* A list of factors, one for each pair that rotates -> *list_out, owned by the spec. */
+static void hf_rope_list(struct hf *c, const json_t *rp, const char *key, float **list_out)
+{
+    const json_t *list = hf_value(rp, key);
+    uint32_t      n = c->spec->rot / 2;
+    if (c->st) return;
+    if (!json_is_array(list) || json_array_size(list) != n) {
+        hf_fail(c, "%s of rope type longrope has %zu numbers, must be a list of %u, one for each pair that rotates",
+                key, json_array_size(list), n);
+        return;
+    }
+    if (!(*list_out = calloc(n, sizeof **list_out))) c->st = ST_NOMEM;
+    for (uint32_t i = 0; i < n && !c->st; i++)
+        (*list_out)[i] = (float)hf_num_of(c, json_array_get(list, i), key, 1e-6, 1e6, 1);
+}
+
+/* max_position_embeddings is the stretched context. The one before stretching is a key beside the object: the class has
+ * it in any case, so that transformers never reads it inside. */
+static void hf_rope_long(struct hf *c, const json_t *rp)
+{
+    struct model_spec *s = c->spec;
+    s->rope_orig_context = hf_size(c, "original_max_position_embeddings", 2, 1 << 30, s->family->def->context);
+    if (c->st) return;
+    s->rope_factor = hf_num(c, rp, "factor", 1e-3, 1e6, (double)s->context / s->rope_orig_context);
+    s->rope_attn_factor = hf_num(c, rp, "attention_factor", 0, 1e3, (double)NAN);
+    hf_rope_list(c, rp, "short_factor", &s->rope_short);
+    hf_rope_list(c, rp, "long_factor", &s->rope_long);
+    model_spec_serve(s, s->context);
+}
+
 static void hf_rope_scaling(struct hf *c, const json_t *rp, const char *type)
 {
     static const struct {
@@ -76,22 +107,25 @@ static void hf_rope_scaling(struct hf *c, const json_t *rp, const char *type)
         enum model_rope_scaling scaling;
     } types[] = {
         { "default", ROPE_SCALE_DEFAULT }, { "linear", ROPE_SCALE_LINEAR },   { "llama3", ROPE_SCALE_LLAMA3 },
-        { "yarn", ROPE_SCALE_YARN },       { "dynamic", ROPE_SCALE_DYNAMIC },
+        { "yarn", ROPE_SCALE_YARN },       { "dynamic", ROPE_SCALE_DYNAMIC }, { "longrope", ROPE_SCALE_LONG },
     };
     enum { N_TYPE = sizeof types / sizeof *types };
     struct model_spec *s = c->spec;
+    bool               lists = s->family->longrope; /* of other families longrope is not known */
     size_t             i = 0;
+    if (lists && (!strcmp(type, "su") || !strcmp(type, "yarn"))) type = "longrope";
     while (i < N_TYPE && strcmp(types[i].name, type)) i++;
-    if (i == N_TYPE) {
+    if (i == N_TYPE || (types[i].scaling == ROPE_SCALE_LONG && !lists)) {
         hf_fail(c, "rope_type is \"%.40s\", supported are default, linear, llama3, yarn and dynamic", type);
         return;
     }
-    if (s->family->rope_part && types[i].scaling != ROPE_SCALE_DEFAULT) {
-        hf_fail(c, "rope_type is \"%.40s\", supported of %s is default", type, s->family->arch);
+    if (s->family->rope_part && types[i].scaling != ROPE_SCALE_DEFAULT && types[i].scaling != ROPE_SCALE_LONG) {
+        hf_fail(c, "rope_type is \"%.40s\", supported of %s %s", type, s->family->arch,
+                lists ? "are default and longrope" : "is default");
         return;
     }
     s->rope_scaling = types[i].scaling;
-    if (s->rope_scaling == ROPE_SCALE_DEFAULT) return;
+    if (s->rope_scaling == ROPE_SCALE_DEFAULT || s->rope_scaling == ROPE_SCALE_LONG) return;
     if (s->rope_scaling == ROPE_SCALE_DYNAMIC) {
         /* Up to max_position_embeddings transformers computes plain frequencies and reads the factor alone. Beyond that
          * every length has frequencies of its own, which keys in the cache cannot follow: the context ends there. */
@@ -175,6 +209,7 @@ static void hf_rope_part(struct hf *c, const json_t *rp)
 
 static bool hf_rope_served(const struct model_family *f, const char *key)
 {
+    if (f->longrope && strstr(key, "_factor")) return true;
     return (f->mrope && !strcmp(key, "mrope_section")) || (f->q_scale && !strcmp(key, "llama_4_scaling_beta"));
 }
 
@@ -213,6 +248,7 @@ static void hf_rope_of(struct hf *c, const json_t *rp)
     if (c->st) return;
     hf_rope_scaling(c, rp, type ? json_string_value(type) : "default");
     hf_rope_part(c, rp);
+    if (s->rope_scaling == ROPE_SCALE_LONG) hf_rope_long(c, rp);
     hf_q_scale(c, rp);
 }
 

@@ -14,7 +14,8 @@ enum model_rope_scaling {
     ROPE_SCALE_LINEAR,
     ROPE_SCALE_LLAMA3,
     ROPE_SCALE_YARN,
-    ROPE_SCALE_DYNAMIC
+    ROPE_SCALE_DYNAMIC,
+    ROPE_SCALE_LONG
 };
 
 /* Values of absent keys of config.json, as in the family's configuration class of transformers. */
@@ -75,6 +76,7 @@ struct model_family {
     bool rope_alpha;  /* honours alpha of rope_type dynamic, which stretches the base */
     bool no_pre_norm; /* parts take the stream itself, not a norm of it                                     */
     bool post_norm;   /* what a part made is normed before it is added                                      */
+    bool longrope;    /* honours rope_type longrope, which su and yarn mean too */
     bool parallel;    /* attention and feed-forward take the same norm of the stream, and both are added to it */
     bool nope_rest;   /* layers without a window do not rotate, whatever the others have */
     bool logit_scale; /* honours logit_scale, 0.0625 without the key; refuses use_qk_norm */
@@ -114,7 +116,9 @@ struct model_spec {
     double rope_factor, rope_low_freq, rope_high_freq, rope_beta_fast, rope_beta_slow, rope_attn_factor, rope_mscale,
         rope_mscale_all_dim;
     uint32_t       rope_orig_context;
-    double         q_beta; /* llama_4_scaling_beta; 0: none (struct op_qkv) */
+    float         *rope_short, *rope_long; /* [rot / 2] longrope: what the frequencies are divided by; else NULL */
+    bool           rope_is_long;           /* rope_long is in use (model_spec_serve) */
+    double         q_beta;                 /* llama_4_scaling_beta; 0: none (struct op_qkv) */
     uint32_t       q_period;
     bool           rope_truncate;    /* yarn: round the correction range */
     uint32_t       rot;              /* dimensions that rotate           */
@@ -145,6 +149,10 @@ struct model_spec {
  * ST_NOT_FOUND. */
 enum status model_spec_load(const struct source *src, struct model_spec *spec_out, char *err, size_t err_bytes);
 void        model_spec_free(struct model_spec *spec);
+/* Sequences of up to so many tokens will be served; before the first model_load. Of a longrope model, this chooses the
+ * frequencies of all sequences: the long ones where the context is more than rope_orig_context. Without this call it is
+ * the whole context of the model. */
+void model_spec_serve(struct model_spec *spec, uint32_t context);
 
 /* families.c: the row of an architecture, else of a model_type. Either may be NULL. NULL: not supported. */
 const struct model_family *model_family_find(const char *arch, const char *model_type);

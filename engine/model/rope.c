@@ -1,5 +1,5 @@
 /* rope: inverse frequencies as transformers computes them (modeling_rope_utils.py), in double, rounded once at the end.
- * Scaling types: linear (kaiokendev), llama3 (Llama 3.1), yarn (Peng et al. 2023, arXiv:2309.00071). Dynamic is plain
+ * Scaling types: linear (kaiokendev), llama3 (Llama 3.1), yarn (Peng et al. 2023, arXiv:2309.00071). longrope. Dynamic is plain
  * in the context that hf_rope.c gives it. */
 #include "engine/model/model.h"
 #include <math.h>
@@ -43,8 +43,24 @@ static double rope_llama3(const struct model_spec *s, double f)
     return (1 - smooth) * f / s->rope_factor + smooth * f;
 }
 
+/* LongRoPE (Ding et al. 2024, arXiv:2402.13753). The factor on cos and sin is that of both lists. */
+static float rope_of_lists(const struct model_spec *s, float *inv_freq)
+{
+    const float *by = s->rope_is_long ? s->rope_long : s->rope_short;
+    for (uint32_t i = 0; i < s->rot / 2; i++)
+        inv_freq[i] = (float)(pow(s->rope_theta, -2.0 * i / s->rot) / (double)by[i]);
+    if (!isnan(s->rope_attn_factor)) return (float)s->rope_attn_factor;
+    return s->rope_factor <= 1 ? 1 : (float)sqrt(1 + log(s->rope_factor) / log(s->rope_orig_context));
+}
+
+void model_spec_serve(struct model_spec *s, uint32_t context)
+{
+    s->rope_is_long = s->rope_scaling == ROPE_SCALE_LONG && context > s->rope_orig_context;
+}
+
 float model_rope(const struct model_spec *s, float *inv_freq_out)
 {
+    if (s->rope_scaling == ROPE_SCALE_LONG) return rope_of_lists(s, inv_freq_out);
     if (s->rope_scaling == ROPE_SCALE_YARN) return rope_yarn(s, inv_freq_out);
     for (uint32_t i = 0; i < s->rot / 2; i++) {
         double f = pow(s->rope_theta, -2.0 * i / s->rot);

@@ -713,6 +713,35 @@ def a_special_token_that_only_the_map_names_is_in_the_prompt(s):
         x.stop()
 
 
+@test
+def the_served_context_chooses_the_frequencies_of_a_longrope_model(s):
+    import shutil
+    import tempfile
+
+    from harness import Server
+
+    pebble = os.path.join(os.path.dirname(os.path.dirname(HERE)), "models", "pebble")
+    folder = tempfile.mkdtemp(prefix="spillway-longrope-")
+    shutil.copy(os.path.join(pebble, "tokenizer.json"), folder)
+    with open(os.path.join(pebble, "config.json"), encoding="utf-8") as f:
+        vocab = json.load(f)["vocab_size"]
+    config = dict(architectures=["Phi3ForCausalLM"], hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, vocab_size=vocab,
+                  max_position_embeddings=512, original_max_position_embeddings=128, eos_token_id=2, torch_dtype="bfloat16",
+                  rope_scaling=dict(type="longrope", short_factor=[1.0] * 8, long_factor=[4.0] * 8))
+    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as f:
+        json.dump(config, f)
+    try:
+        for args, used in (((), "long"), (("--max-model-len", "129"), "long"), (("--max-model-len", "128"), "short")):
+            x = Server("--model", folder, "--load-format", "dummy", "--device", "cpu", "--kv-cache-bytes", "16MiB", *args)
+            try:
+                assert x.post("/v1/completions", {"prompt": "Hi", "max_tokens": 4}).status == 200
+                assert "all sequences have the %s frequencies" % used in x.tail(200), x.tail(200)
+            finally:
+                x.stop()
+    finally:
+        shutil.rmtree(folder)
+
+
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--preset", default="dev")

@@ -39,6 +39,7 @@ BASE = dict(hidden_size=48, intermediate_size=64, num_hidden_layers=2, num_atten
 LLAMA3 = dict(rope_type="llama3", rope_theta=10000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64)
 YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=64)
 
+LONG = ([1.0, 1.05, 1.1, 1.3, 1.5, 1.75, 2.0, 2.5], [1.25, 1.5, 2.5, 4.0, 7.0, 11.0, 16.0, 24.0])
 SMALL = dict(hidden_size=32, intermediate_size=48)
 # Keys of config.json as published checkpoints have them, where the configuration that made the logits writes other ones ("drop": none).
 PATCHES = {"llama-untied": dict(tie_word_embeddings=True), "seed-oss": dict(attention_bias="drop"),
@@ -123,6 +124,13 @@ MODELS = {
              partial_rotary_factor=1.0)), torch.bfloat16, False, 1),
     "phi3-partial": (Phi3Config, Phi3ForCausalLM, dict(SMALL, head_dim="drop", hidden_size=64, pad_token_id=0, sliding_window=16,
                      rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.75)), torch.bfloat16, True, 2),
+    # frequencies by lists: the short ones, for the context is not stretched, and the long ones, for each prompt is longer than the original context
+    "phi3-short": (Phi3Config, Phi3ForCausalLM, dict(SMALL, hidden_size=64, head_dim="drop", pad_token_id=0, original_max_position_embeddings=512,
+                   rope_parameters=dict(rope_type="longrope", rope_theta=10000.0, factor=4.0, short_factor=LONG[0], long_factor=LONG[1])),
+                   torch.bfloat16, False, 1),
+    "phi3-long": (Phi3Config, Phi3ForCausalLM, dict(SMALL, hidden_size=64, head_dim="drop", pad_token_id=0, original_max_position_embeddings=4,
+                  tie_word_embeddings=True, rope_parameters=dict(rope_type="longrope", rope_theta=10000.0, factor=2.0, partial_rotary_factor=0.75,
+                  short_factor=LONG[0][:6], long_factor=LONG[1][:6])), torch.bfloat16, True, 1),
     # half of each head rotates, in pairs of neighbours; biases by default, and without them; norms behind the parts, and without them
     "glm4": (Glm4Config, Glm4ForCausalLM, dict(hidden_size=64, rope_parameters=dict(rope_type="default", rope_theta=10000.0,
              partial_rotary_factor=0.5)), torch.bfloat16, False, 1),

@@ -287,12 +287,12 @@ static void a_part_of_each_head_rotates_where_the_family_says_so(void **state)
     refused("Phi3ForCausalLM", "{\"partial_rotary_factor\": 0.2}",
             "partial_rotary_factor 0.2 makes 3 of 16 dimensions");
     refused("Phi3ForCausalLM", "{\"partial_rotary_factor\": 0}", "partial_rotary_factor 0 makes 0 of 16 dimensions");
-    /* su and yarn mean longrope there */
-    static const char *const types[] = { "longrope", "su", "yarn", "linear", "dynamic" };
+    static const char *const types[] = { "linear", "dynamic", "llama3" };
     for (size_t i = 0; i < ARRAY_N(types); i++) {
-        char over[200], says[60];
+        char over[200], says[100];
         snprintf(over, sizeof over, "{\"rope_scaling\": {\"type\": \"%s\", \"factor\": 4}}", types[i]);
-        snprintf(says, sizeof says, "rope_type is \"%s\", supported ", types[i]);
+        snprintf(says, sizeof says, "rope_type is \"%s\", supported of Phi3ForCausalLM are default and longrope",
+                 types[i]);
         refused("Phi3ForCausalLM", over, says);
     }
 }

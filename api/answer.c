@@ -91,6 +91,11 @@ void answer_choice_end(struct call *c, uint32_t i, enum eng_finish finish, struc
 
 void answer_end(struct call *c, struct buf *out) { writer_of(c)->usage(c, out); }
 
+bool answer_fails_in_stream(const struct call *c, const struct api_error *e)
+{
+    return c->stream && c->dialect->overflows_in_stream && !strcmp(e->code, "context_length_exceeded");
+}
+
 void answer_fail(struct call *c, const struct api_error *e, struct buf *out)
 {
     struct api_error told = *e;

@@ -55,6 +55,8 @@ bool answer_feed(struct call *c, uint32_t i, uint32_t n_out, struct buf *out);
 void answer_choice_end(struct call *c, uint32_t i, enum eng_finish finish, struct buf *out);
 /* All choices have ended: writes the rest of the stream, or the whole body. */
 void answer_end(struct call *c, struct buf *out);
+/* Whether a stream that has not begun tells this error as its last event, by answer_fail, and not as a body. */
+bool answer_fails_in_stream(const struct call *c, const struct api_error *e);
 /* Writes the last event of a request that fails after bytes of its stream were sent. */
 void answer_fail(struct call *c, const struct api_error *e, struct buf *out);
 /* Content-Type of the call's stream; and bytes that may be sent between two events to keep a connection alive. */

@@ -111,6 +111,7 @@ struct call_ask {
     double temperature, top_p, min_p, presence, frequency, repetition;
     bool   logprobs, add_generation, add_generation_set, continue_final, include_stop, skip_special, spaces_between,
         parallel;
+    bool drops_oldest; /* the dialect's prepare leaves out old messages of what is too long */
 };
 
 /* How long the answer took, for return_timings. The server sets it before the answer ends. */

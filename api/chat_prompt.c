@@ -15,7 +15,7 @@ enum status chat_prompt_parse(struct call *c, struct api_error *e)
     c->n_prompt = 1;
     if (!(c->prompt = arena_calloc(&c->arena, 1, sizeof *c->prompt))) return ST_NOMEM;
     if ((st = messages_check(c, e))) return st;
-    if (c->ask.truncate == -2 && !encode_text_fits(c->model, c->prompt_bytes))
+    if (c->ask.truncate == -2 && !c->ask.drops_oldest && !encode_text_fits(c->model, c->prompt_bytes))
         return encode_too_long(c, c->prompt_bytes, e);
     return tools_read(c, e);
 }

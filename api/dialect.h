@@ -37,6 +37,7 @@ struct dialect {
     int64_t                    max_tokens_default;                                   /* -1: the rest of the context */
     bool                       add_special;        /* by default the tokenizer's special tokens are added to a prompt */
     bool                       echo_scores_prompt; /* echo with logprobs returns those of the prompt too */
+    bool                       overflows_in_stream; /* where a stream's prompt is too long, the stream says so */
     bool                       clamps; /* more output than the context has room for is cut, and is no error */
     /* The error for a prompt of n tokens, or at least n, that leaves no room for output; NULL: vLLM's. Returns
      * ST_INVALID. */

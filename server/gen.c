@@ -202,12 +202,15 @@ static void gen_fail(struct gen *g, const struct api_error *e, enum eng_finish f
     gen_cancel_live(g);
     atomic_store_explicit(&g->unheard, true, memory_order_relaxed);
     gen_report(g, e->http, finish, e);
+    bool whole = !g->begun && g->parsed && answer_fails_in_stream(&g->call, e); /* a stream of nothing but the error */
+    if (whole) conn_stream_begin(g->conn, answer_stream_type(&g->call));
+    g->begun |= whole;
     struct conn *c = gen_detach(g);
     if (g->begun) {
         buf_clear(&g->io->frames);
         answer_fail(&g->call, e, &g->io->frames);
         conn_stream_put(c, g->io->frames.data, g->io->frames.n);
-        conn_stream_end(c, false);
+        conn_stream_end(c, whole);
     } else {
         conn_error_unlogged(c, e);
     }

@@ -73,10 +73,8 @@ static enum status check_top(struct call *c, const struct param *p, const json_t
 
 static enum status check_truncation(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
 {
-    (void)c;
-    if (json_str_is(v, "disabled")) return ST_OK;
-    if (json_str_is(v, "auto"))
-        return api_fail(e, 400, p->name, "'%s': \"auto\" is not supported: leave out old items of 'input'", p->name);
+    c->ask.drops_oldest = json_str_is(v, "auto");
+    if (c->ask.drops_oldest || json_str_is(v, "disabled")) return ST_OK;
     return api_fail(e, 400, p->name, "'%s' must be \"disabled\" or \"auto\"", p->name);
 }
 

@@ -2,6 +2,7 @@
  *
  *   fields.c     the fields of a request
  *   input.c      input items become messages of a chat
+ *   truncate.c   the oldest messages of what is too long are left out
  *   tools.c      flat tools and tool_choice become those of a chat
  *   skeleton.c   the response object around its output: what a client sees of its own request
  *   events.c     writers: output items, as events of a stream and as members of a whole response
@@ -51,6 +52,9 @@ enum status responses_open(struct call *c);
 enum status responses_input(struct call *c, struct api_error *e);
 /* Makes c->ask.tools and c->ask.tool_choice. ST_INVALID with *e, ST_NOMEM. */
 enum status responses_tools(struct call *c, struct api_error *e);
+/* Makes the prompt; with "truncation": "auto" without the oldest messages, as far as it has to be. ST_INVALID with *e,
+ * ST_NOMEM. */
+enum status responses_prepare(struct call *c, struct api_error *e);
 /* Makes the tail of the response, while the body is there as the client sent it. ST_NOMEM. */
 enum status responses_skeleton(struct call *c);
 /* Writes the response object up to the items of its output, and what is behind them. */

@@ -14,9 +14,9 @@ static enum status parse(struct call *c, struct api_error *e)
 
 /* clang-format off */
 #define ROW                                                                                                         \
-    .id_prefix = "resp_", .draws_id = true, .recalls = true, .fields = &responses_fields, .fields_on = 1,            \
+    .id_prefix = "resp_", .draws_id = true, .recalls = true, .overflows_in_stream = true, .fields = &responses_fields, .fields_on = 1,            \
     .prompt_param = "input", .max_tokens_param = "max_output_tokens", .top_logprobs_param = "top_logprobs",          \
-    .max_tokens_default = -1, .clamps = true, .parse = parse, .prepare = chat_prompt_prepare,                        \
+    .max_tokens_default = -1, .clamps = true, .parse = parse, .prepare = responses_prepare,                        \
     .error = api_error_json, .error_stream = responses_failed
 /* clang-format on */
 

@@ -24,9 +24,9 @@ static void put_number(const char *name, double v, struct buf *b)
 
 static void put_tail(const struct call *c, struct buf *b)
 {
-    buf_puts(b, ",\"background\":false,\"conversation\":null,\"max_tool_calls\":null,\"service_tier\":null,"
-                "\"truncation\":\"disabled\",\"model\":");
+    buf_puts(b, ",\"background\":false,\"conversation\":null,\"max_tool_calls\":null,\"service_tier\":null,\"model\":");
     json_put_str(b, c->served, strlen(c->served));
+    put_given(c, "truncation", "\"disabled\"", b);
     put_given(c, "previous_response_id", "null", b);
     put_given(c, "instructions", "null", b);
     put_given(c, "max_output_tokens", "null", b);

@@ -292,6 +292,35 @@ def what_is_deleted_or_anothers_is_not_there(s):
 
 
 @test
+def a_stream_that_is_too_long_says_so_in_its_events(s):
+    r = s.post("/v1/responses", {"input": "word " * 20000, "stream": True}, headers={"Authorization": "Bearer " + KEYS[0]})
+    events = [json.loads(x[6:]) for x in r.body.decode().split("\n") if x.startswith("data: ")]
+    assert r.status == 200 and [e["type"] for e in events] == ["response.created", "response.in_progress", "response.failed"], r
+    assert [e["sequence_number"] for e in events] == [0, 1, 2]
+    last = events[-1]["response"]
+    assert last["status"] == "failed" and last["error"]["code"] == "context_length_exceeded" and last["id"] == events[0]["response"]["id"], last
+    with client(s).responses.create(model="m", input="word " * 20000, stream=True) as st:
+        assert [e.type for e in st][-1] == "response.failed"
+
+
+@test
+def old_items_are_left_out_where_that_is_asked_for(s):
+    c = client(s)
+    items = []
+    for n in range(60):
+        items += [{"role": "user", "content": "Question %d. " % n + "word " * 100},
+                  {"type": "function_call", "call_id": "c%d" % n, "name": "get_weather", "arguments": '{"city": "Oslo"}'},
+                  {"type": "function_call_output", "call_id": "c%d" % n, "output": "rain"}, {"role": "assistant", "content": "It rains."}]
+    items.append({"role": "user", "content": "@sunny"})
+    r = c.responses.create(model="m", input=items, instructions="Be short.", tools=[WEATHER], truncation="auto")
+    assert r.output_text == ANSWER and r.truncation == "auto" and r.usage.input_tokens > 1000, r
+    events = events_of(s, {"model": "m", "input": items, "tools": [WEATHER], "truncation": "auto"})
+    assert events["output"][0]["content"][0]["text"] == ANSWER
+    again = c.responses.create(model="m", input="@sunny", previous_response_id=r.id, truncation="auto")  # and what is stored is whole
+    assert again.output_text == ANSWER and len(list(c.responses.input_items.list(again.id, limit=100))) == len(items) + 2
+
+
+@test
 def errors_name_what_is_wrong(s):
     import openai
 
@@ -308,7 +337,7 @@ def errors_name_what_is_wrong(s):
     fails(openai.BadRequestError, "input[0]", input=[{"type": "function_call", "name": "a"}])
     fails(openai.BadRequestError, "background", background=True)
     fails(openai.BadRequestError, "conversation", conversation="c")
-    fails(openai.BadRequestError, "truncation", truncation="auto")
+    fails(openai.BadRequestError, "truncation", truncation="left")
     fails(openai.BadRequestError, "metadata", metadata={"k": "v" * 513})
     fails(openai.BadRequestError, "tools[0].function.name", tools=[{"type": "function", "parameters": {}}])
     fails(openai.BadRequestError, "text.format.type", text={"format": {"type": "xml"}})

@@ -54,7 +54,6 @@ static void what_is_wrong_is_named(void **state)
         { "\"input\":\"x\",\"text\":{\"format\":{\"type\":\"xml\"}}", "text.format.type" },
         { "\"input\":\"x\",\"reasoning\":{\"effort\":\"huge\"}", "reasoning.effort" },
         { "\"input\":\"x\",\"include\":[5]", "include" },
-        { "\"input\":\"x\",\"truncation\":\"auto\"", "truncation" },
         { "\"input\":\"x\",\"truncation\":\"left\"", "truncation" },
         { "\"input\":\"x\",\"conversation\":\"c\"", "conversation" },
         { "\"input\":\"x\",\"prompt\":{\"id\":\"p\"}", "prompt" },

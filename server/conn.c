@@ -273,15 +273,23 @@ static uint64_t body_limit(const struct conn *c)
     return c->req.route->flags & ROUTE_GEN ? c->io->srv->body_max : c->req.route->body_max;
 }
 
+/* The client libraries of both APIs send these from a browser too; a wildcard would not hold for authorization. */
+#define CORS_HEADERS                                                                                         \
+    "authorization, content-type, x-api-key, x-request-id, idempotency-key, "                                \
+    "anthropic-version, anthropic-beta, anthropic-dangerous-direct-browser-access, "                         \
+    "openai-organization, openai-project, openai-beta, "                                                     \
+    "x-stainless-lang, x-stainless-package-version, x-stainless-os, x-stainless-arch, x-stainless-runtime, " \
+    "x-stainless-runtime-version, x-stainless-retry-count, x-stainless-timeout, x-stainless-helper, "        \
+    "x-stainless-helper-method, x-stainless-poll-helper, x-stainless-custom-poll-interval"
+
 static void preflight(struct conn *c)
 {
-    char allow[ROUTE_ALLOW_BYTES], more[ROUTE_ALLOW_BYTES + 200];
-    snprintf(
-        more, sizeof more,
-        "Access-Control-Allow-Methods: %s\r\nAccess-Control-Allow-Headers: authorization, content-type, x-api-key, x-request-id\r\n"
-        "Access-Control-Max-Age: 600\r\n",
-        route_allow(route_methods(c->io->srv->routes) & ~(unsigned)M_HEAD,
-                    allow)); /* HEAD is allowed without being named */
+    char allow[ROUTE_ALLOW_BYTES], more[ROUTE_ALLOW_BYTES + sizeof CORS_HEADERS + 200];
+    snprintf(more, sizeof more,
+             "Access-Control-Allow-Methods: %s\r\nAccess-Control-Allow-Headers: " CORS_HEADERS
+             "\r\nAccess-Control-Max-Age: 600\r\n",
+             route_allow(route_methods(c->io->srv->routes) & ~(unsigned)M_HEAD,
+                         allow)); /* HEAD is allowed without being named */
     conn_respond_with(c, 204, NULL, more, NULL, 0);
 }
 

@@ -117,9 +117,10 @@ static void put_head(struct conn *c, int status, const char *content_type, const
     CHECK(n < (int)sizeof h);
     conn_out(c, h, (size_t)n);
     if (c->req.cors >= 0) {
-        const char       *origin = io->srv->cfg->cors_origin.s[c->req.cors];
-        static const char a[] = "Access-Control-Allow-Origin: ",
-                          b[] = "\r\nAccess-Control-Expose-Headers: x-request-id\r\nVary: Origin\r\n";
+        const char *origin = io->srv->cfg->cors_origin.s[c->req.cors];
+        static const char
+            a[] = "Access-Control-Allow-Origin: ",
+            b[] = "\r\nAccess-Control-Expose-Headers: x-request-id, request-id, retry-after\r\nVary: Origin\r\n";
         conn_out(c, a, sizeof a - 1);
         conn_out(c, origin, strlen(origin));
         conn_out(c, b, sizeof b - 1);

@@ -496,6 +496,14 @@ static void J9_cors_only_for_the_origins_given(void **state)
     ASK("OPTIONS /v1/completions HTTP/1.1\r\nHost: localhost\r\nOrigin: http://app.example\r\nAccess-Control-Request-Method: POST\r\n\r\n");
     assert_int_equal(status_of(got), 204);
     assert_non_null(strstr(got, "Access-Control-Allow-Origin: http://app.example\r\n"));
+    static const char *const of_clients[] = { "authorization", "anthropic-version",
+                                              "anthropic-dangerous-direct-browser-access", "openai-organization",
+                                              "x-stainless-lang" };
+    for (size_t i = 0; i < sizeof of_clients / sizeof *of_clients; i++) {
+        const char *list = strstr(got, "Access-Control-Allow-Headers: ");
+        const char *at = list ? strstr(list, of_clients[i]) : NULL;
+        assert_true(at && at < strstr(list, "\r\n"));
+    }
     ASK("OPTIONS /v1/completions HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil.example\r\n\r\n");
     assert_int_equal(status_of(got), 405);
     assert_null(strstr(got, "Access-Control"));

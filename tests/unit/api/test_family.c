@@ -28,8 +28,10 @@ static const struct want {
       "<\xef\xbd\x9c"
       "Assistant\xef\xbd\x9c>" },
     { "gemma3", "", "", 0, 0, 0, 0, "<start_of_turn>model\n" },
+    { "exaone4", "hermes", "think", 1, 0, 1, 0, "[|assistant|]\n" },
     { "glm4_5", "glm", "think", 1, 0, 0, 0, "<|assistant|>" },
     { "gpt_oss", "harmony", "", 1, 0, 1, 1, "<|start|>assistant" },
+    { "granite3", "list_json", "", 1, 0, 0, 0, "<|start_of_role|>assistant<|end_of_role|>" },
     { "hermes3", "hermes", "", 1, 0, 1, 0, "<|im_start|>assistant\n" },
     { "kimi_k2", "kimi_k2", "", 1, 0, 1, 0, "<|im_assistant|>assistant<|im_middle|>" },
     { "llama2", "", "", 0, 0, 0, 0, "" },

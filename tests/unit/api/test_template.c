@@ -87,7 +87,7 @@ static void every_family_renders_as_jinja_does(void **state)
         tmpl_free(t);
         free(text);
     }
-    assert_true(n_case >= 700);
+    assert_true(n_case >= 1100);
     json_decref(g);
 }
 

@@ -634,6 +634,44 @@ static enum status load_text(const char *text)
     return st;
 }
 
+/* The class of a family has an id of its own for files that name none; what generation_config.json names is added. */
+static void ends_of_families_are_those_of_class_and_generation_config(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *arch, *config, *generation;
+        uint32_t    n, id[3];
+    } cases[] = {
+        { "Gemma2ForCausalLM", "{}", "{\"eos_token_id\": [1, 107]}", 2, { 1, 107 } },
+        { "Gemma3ForCausalLM", "{}", "{\"eos_token_id\": [1, 106]}", 2, { 1, 106 } },
+        { "Phi3ForCausalLM",
+          "{\"vocab_size\": 32064}",
+          "{\"eos_token_id\": [32000, 32001, 32007]}",
+          3,
+          { 32000, 32001, 32007 } },
+        { "Glm4ForCausalLM",
+          "{\"vocab_size\": 151552, \"eos_token_id\": [151329, 151336]}",
+          "{\"eos_token_id\": [151329, 151336, 151338]}",
+          3,
+          { 151329, 151336, 151338 } },
+        { "Cohere2ForCausalLM", "{\"vocab_size\": 256000}", "{}", 1, { 255001 } },
+        { "Starcoder2ForCausalLM", "{\"vocab_size\": 51200, \"eos_token_id\": 0}", "{\"eos_token_id\": 0}", 1, { 0 } },
+        { "Olmo2ForCausalLM",
+          "{\"vocab_size\": 100352, \"eos_token_id\": 100257}",
+          "{\"eos_token_id\": 100265}",
+          2,
+          { 100257, 100265 } },
+        { "Exaone4ForCausalLM", "{\"vocab_size\": 400}", "{\"eos_token_id\": 361}", 2, { 2, 361 } },
+    };
+    for (size_t i = 0; i < ARRAY_N(cases); i++) {
+        struct model_spec s;
+        if (load2(cases[i].arch, cases[i].config, cases[i].generation, &s)) fail_msg("%s: %s", cases[i].arch, err);
+        if (s.n_eos != cases[i].n || memcmp(s.eos_id, cases[i].id, s.n_eos * sizeof *s.eos_id) != 0)
+            fail_msg("%s: %u ids, the first is %u", cases[i].arch, s.n_eos, s.eos_id[0]);
+        model_spec_free(&s);
+    }
+}
+
 static void a_file_that_is_no_json_says_where(void **state)
 {
     (void)state;
@@ -691,6 +729,7 @@ int main(void)
         cmocka_unit_test(the_flag_of_a_wrapper_goes_before_that_of_its_text_part),
         cmocka_unit_test(whole_heads_rotate_whatever_the_factor),
         cmocka_unit_test(generation_config_adds_stop_ids_and_defaults),
+        cmocka_unit_test(ends_of_families_are_those_of_class_and_generation_config),
         cmocka_unit_test(a_file_that_is_no_json_says_where),
         cmocka_unit_test(the_type_of_the_weights_is_looked_up_where_the_config_is_silent),
     };

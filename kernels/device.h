@@ -129,15 +129,26 @@ struct op_attn {     /* paged GQA attention, causal, ragged: prefill chunks and 
      * 0: the weights of the keys sum to less than 1. */
     const float *sinks;
 };
-struct op_moe { /* softmax over all experts, top-k, optional renormalise, SwiGLU experts, weighted sum */
+/* How a router chooses experts and weighs them, in fp32: scores s of all logits; the top_k experts with the largest
+ * s + bias, ties to the lower id; their weights s, without bias. With groups, only experts of the group_keep groups whose
+ * two largest s + bias have the largest sums. */
+enum op_route { OP_ROUTE_SOFTMAX, OP_ROUTE_SIGMOID };
+enum { OP_ROUTE_GROUPS_MAX = 32 };
+struct op_moe {                   /* router, SwiGLU experts, weighted sum */
     void                    *out; /* act [n_row, hidden]                                                       */
     const void              *x;   /* act [n_row, hidden]                                                       */
-    const void              *router_logits; /* act [n_row, n_expert]                                            */
+    const void              *router_logits; /* act, or F32 with router_f32 [n_row, n_expert]                    */
     const struct dev_weight *gate_up; /* [n_expert] each [2 * inter, hidden]: gate rows, then up rows            */
     const struct dev_weight *down;    /* [n_expert] each [hidden, inter]                                         */
     uint32_t                 n_row, n_expert, top_k, hidden, inter;
-    bool                     renorm;
-    enum op_act              act; /* of the experts; cuda: OP_SILU alone */
+    bool                     renorm; /* weights are divided by max(their sum, sum_min) + sum_add */
+    enum op_act              act;    /* of the experts; cuda: OP_SILU alone */
+    enum op_route            score;
+    bool                     router_f32;
+    const float             *bias; /* F32 [n_expert], finite; NULL: 0                                              */
+    uint32_t n_group, group_keep;  /* equal groups of neighbours, of 2 experts at least; n_group 0: none */
+    float    sum_min, sum_add;
+    float    scale; /* factor of the weights; 0: 1 */
 };
 
 /* Sampling of n rows of logits. Per row, in vLLM's order (v1/sample/sampler.py):
@@ -279,6 +290,8 @@ struct dev_ops {
     void (*layernorm)(struct device *d, void *out, const void *x, const float *w, const float *bias, uint32_t n,
                       uint32_t dim, float eps);
     void (*scale)(struct device *d, void *x, size_t n, float by); /* act [n] *= by, in place */
+    /* act [n, dim]: x[i] += sigmoid(gate[i]) * y[i]; gate act [n], or NULL: x += y */
+    void (*add_gated)(struct device *d, void *x, const void *y, const void *gate, uint32_t n, uint32_t dim);
     /* F32 [n], in place: x *= by, and then, if cap is not 0, x = cap * tanh(x / cap): a cap that no logit exceeds */
     void (*cap)(struct device *d, float *x, size_t n, float by, float cap);
     /* out[m, w->n] = x[m, w->k] * w^T + bias; fp32 accumulate; out act; bias F32 [w->n] or NULL */

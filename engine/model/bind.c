@@ -12,10 +12,10 @@ struct bind_row {
 };
 enum { SLOTS_OF_TENSOR_MAX = 3, NAMES_SHOWN = 4, MISSING_COUNTED_MAX = 1000, BIAS_BYTES_MAX = 64 << 20 };
 
-static_assert(SLOT_COUNT <= 32 && PART_COUNT <= 8, "both go into the low byte of a key");
+static_assert(SLOT_COUNT <= 64 && PART_COUNT <= 4, "both go into the low byte of a key");
 static uint64_t bind_key(enum slot slot, uint32_t layer, uint32_t expert, enum part part)
 {
-    return (uint64_t)layer << 40 | (uint64_t)expert << 8 | (uint64_t)part << 5 | (uint64_t)slot;
+    return (uint64_t)layer << 40 | (uint64_t)expert << 8 | (uint64_t)part << 6 | (uint64_t)slot;
 }
 
 static int bind_row_cmp(const void *a, const void *b)
@@ -84,10 +84,8 @@ bool bind_want(const struct model_spec *s, enum slot slot, uint32_t layer, uint6
     case SLOT_K_BIAS:
     case SLOT_V_BIAS: VECTOR(s->qkv_bias, kv, "num_key_value_heads * head_dim, attention_bias");
     case SLOT_O_BIAS: VECTOR(s->o_bias, s->hidden, "hidden_size, attention_bias");
-    case SLOT_Q_NORM:
-        VECTOR(s->family->qk_norm, s->family->qk_norm_whole ? q : s->head_dim, "num_attention_heads, head_dim");
-    case SLOT_K_NORM:
-        VECTOR(s->family->qk_norm, s->family->qk_norm_whole ? kv : s->head_dim, "num_key_value_heads, head_dim");
+    case SLOT_Q_NORM: VECTOR(s->qk_norm, s->family->qk_norm_whole ? q : s->head_dim, "num_attention_heads, head_dim");
+    case SLOT_K_NORM: VECTOR(s->qk_norm, s->family->qk_norm_whole ? kv : s->head_dim, "num_key_value_heads, head_dim");
     case SLOT_GATE: MATRIX(!moe && !mlp, s->inter, s->hidden, "intermediate_size x hidden_size");
     case SLOT_UP: MATRIX(!moe, s->inter, s->hidden, "intermediate_size x hidden_size");
     case SLOT_DOWN: MATRIX(!moe, s->hidden, s->inter, "hidden_size x intermediate_size");
@@ -95,6 +93,13 @@ bool bind_want(const struct model_spec *s, enum slot slot, uint32_t layer, uint6
     case SLOT_UP_BIAS: VECTOR(!moe && s->mlp_bias, s->inter, "intermediate_size, mlp_bias");
     case SLOT_DOWN_BIAS: VECTOR(!moe && s->mlp_bias, s->hidden, "hidden_size, mlp_bias");
     case SLOT_ROUTER: MATRIX(moe, s->n_expert, s->hidden, "num_experts x hidden_size");
+    case SLOT_ROUTER_BIAS: VECTOR(moe && s->router_bias, s->n_expert, "num_experts");
+    case SLOT_S_GATE:
+    case SLOT_S_UP:
+        MATRIX(moe && s->shared_inter, s->shared_inter, s->hidden, "the shared expert's size x hidden_size");
+    case SLOT_S_DOWN:
+        MATRIX(moe && s->shared_inter, s->hidden, s->shared_inter, "hidden_size x the shared expert's size");
+    case SLOT_S_WEIGHT: MATRIX(moe && s->shared_inter && s->family->shared_gate, 1, s->hidden, "1 x hidden_size");
     case SLOT_X_GATE:
     case SLOT_X_UP: MATRIX(moe, s->moe_inter, s->hidden, "moe_intermediate_size x hidden_size");
     case SLOT_X_DOWN: MATRIX(moe, s->hidden, s->moe_inter, "hidden_size x moe_intermediate_size");
@@ -188,6 +193,21 @@ static void bind_add(const struct model_spec *spec, struct bind *b, const struct
     }
 }
 
+/* Is it of a layer that predicts further tokens? They stand behind the others, and have tensors of their own names. */
+static bool bind_extra(const struct model_spec *spec, const char *name)
+{
+    unsigned layer;
+    return spec->n_extra_layer && sscanf(name, "model.layers.%6u.", &layer) == 1 && layer >= spec->n_layer &&
+           layer - spec->n_layer < spec->n_extra_layer;
+}
+
+/* A vector may be a matrix of one row. */
+static bool bind_shape_is(const struct st_tensor *t, uint32_t rank, const uint64_t shape[2])
+{
+    if (rank == 1 && t->rank == 2 && t->shape[0] == 1) return t->shape[1] == shape[0];
+    return t->rank == rank && t->shape[0] == shape[0] && (rank == 1 || t->shape[1] == shape[1]);
+}
+
 /* Each tensor to its slot; type and shape of those that are wanted. */
 static enum status bind_match(const struct model_spec *spec, struct bind *b, char *err, size_t err_bytes)
 {
@@ -204,11 +224,13 @@ static enum status bind_match(const struct model_spec *spec, struct bind *b, cha
         uint64_t                shape[2] = { 0, 0 };
         if (spec->quant.method && !bind_part_name(spec, name, whole, sizeof whole, &part)) continue;
         if (!names_match(spec->family->names, spec->quant.method ? whole : name, &slot, &layer, &expert)) {
-            if (!names_ignorable(t->name, spec->wrapper) && !bind_no_bias(spec, b->set, t, name))
+            if (!names_ignorable(t->name, spec->wrapper) && !bind_extra(spec, name) &&
+                !bind_no_bias(spec, b->set, t, name))
                 name_list_add(&unknown, t->name);
             continue;
         }
         if (slot == SLOT_HEAD && head_serves) slot = SLOT_EMBED; /* tied weights may have either name */
+        if (layer >= spec->n_layer && layer - spec->n_layer < spec->n_extra_layer) continue;
         bool in_range = layer < spec->n_layer && (slot < SLOT_EXPERT_FIRST || expert < spec->n_expert);
         if (!in_range || !bind_want(spec, slot, layer, shape, &rank, &keys)) {
             /* a tied head may lie there a second time */
@@ -237,7 +259,7 @@ static enum status bind_match(const struct model_spec *spec, struct bind *b, cha
                      t->dtype_text, spec->quant.method ? ", and the codes that quantization_config names" : "");
             return ST_CONFIG;
         }
-        if (t->rank != rank || t->shape[0] != shape[0] || (rank == 2 && t->shape[1] != shape[1])) {
+        if (!bind_shape_is(t, rank, shape)) {
             struct st_tensor wish = { .rank = rank, .shape = { shape[0], shape[1] } };
             char             want[64];
             snprintf(err, err_bytes, "%s: tensor %.120s has shape %s, config.json makes it %s (%s)", file, t->name,
@@ -344,6 +366,8 @@ enum status model_check(const struct model_spec *spec, const struct source *src,
     if (dense && spec->inter % n_rank) return ranks_fail("intermediate_size", spec->inter, n_rank, err, err_bytes);
     if (moe && spec->moe_inter % n_rank)
         return ranks_fail("moe_intermediate_size", spec->moe_inter, n_rank, err, err_bytes);
+    if (moe && spec->shared_inter % n_rank)
+        return ranks_fail("the shared expert's size", spec->shared_inter, n_rank, err, err_bytes);
     struct bind b;
     enum status st = bind_open(spec, src, &b, err, err_bytes);
     if (!st) bind_close(&b);

@@ -27,7 +27,7 @@ const struct st_tensor *bind_get_part(const struct bind *b, enum slot slot, uint
 /* The row of its tensor at which a slot begins: a tensor may hold several (struct model_names). */
 uint32_t bind_first_row(const struct bind *b, enum slot slot, uint32_t layer, uint32_t expert);
 /* bind_quant.c: bit mask of the slots that can be codes. */
-uint32_t bind_linear_slots(void);
+uint64_t bind_linear_slots(void);
 /* True if the spec's checkpoint stores this slot as codes. */
 bool bind_is_codes(const struct model_spec *s, enum slot slot, uint32_t layer);
 /* True if a tensor that bind_part_name identified as a PART_WEIGHT of a linear slot holds codes. name: bind_part_name's

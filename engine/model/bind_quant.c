@@ -42,10 +42,11 @@ static const struct suffix *suffixes(const struct model_spec *s)
     return s->quant.method == QUANT_FP8 || s->quant.method == QUANT_INT8 ? bytes : words;
 }
 
-uint32_t bind_linear_slots(void)
+uint64_t bind_linear_slots(void)
 {
-    return 1u << SLOT_Q | 1u << SLOT_K | 1u << SLOT_V | 1u << SLOT_O | 1u << SLOT_GATE | 1u << SLOT_UP |
-           1u << SLOT_DOWN | 1u << SLOT_X_GATE | 1u << SLOT_X_UP | 1u << SLOT_X_DOWN;
+    return SLOT_BIT(SLOT_Q) | SLOT_BIT(SLOT_K) | SLOT_BIT(SLOT_V) | SLOT_BIT(SLOT_O) | SLOT_BIT(SLOT_GATE) |
+           SLOT_BIT(SLOT_UP) | SLOT_BIT(SLOT_DOWN) | SLOT_BIT(SLOT_S_GATE) | SLOT_BIT(SLOT_S_UP) |
+           SLOT_BIT(SLOT_S_DOWN) | SLOT_BIT(SLOT_X_GATE) | SLOT_BIT(SLOT_X_UP) | SLOT_BIT(SLOT_X_DOWN);
 }
 
 bool bind_is_codes(const struct model_spec *s, enum slot slot, uint32_t layer)

@@ -171,6 +171,79 @@ static const struct model_defaults def_starcoder2 = { .n_kv_head = 2,
                                                       .tied = true,
                                                       .act = OP_GELU_TANH };
 
+static const struct model_defaults def_qwen2_moe = { .n_kv_head = 16,
+                                                     .context = 32768,
+                                                     .window = 4096,
+                                                     .window_pattern = 2,
+                                                     .max_window_layers = 28,
+                                                     .n_expert = 60,
+                                                     .top_k_expert = 4,
+                                                     .moe_inter = 1408,
+                                                     .shared_inter = 5632,
+                                                     .rms_eps = 1e-6f,
+                                                     .rope_theta = 1e4,
+                                                     .bos_id = UINT32_MAX,
+                                                     .eos_id = UINT32_MAX };
+static const struct model_defaults def_glm4_moe = { .n_kv_head = 8,
+                                                    .context = 131072,
+                                                    .n_expert = 128,
+                                                    .top_k_expert = 8,
+                                                    .moe_inter = 1408,
+                                                    .n_shared = 1,
+                                                    .first_dense = 1,
+                                                    .norm_topk = true,
+                                                    .n_extra_layer = 1,
+                                                    .rms_eps = 1e-5f,
+                                                    .rope_theta = 1e4,
+                                                    .rope_part = 0.5,
+                                                    .bos_id = UINT32_MAX,
+                                                    .eos_id = UINT32_MAX };
+static const struct model_defaults def_ernie_moe = { .n_kv_head = 4,
+                                                     .context = 131072,
+                                                     .n_expert = 64,
+                                                     .top_k_expert = 6,
+                                                     .moe_inter = 1536,
+                                                     .n_shared = 2,
+                                                     .first_dense = 1,
+                                                     .rms_eps = 1e-5f,
+                                                     .rope_theta = 5e5,
+                                                     .bos_id = 1,
+                                                     .eos_id = 2,
+                                                     .tied = true };
+static const struct model_defaults def_minimax_m2 = { .n_kv_head = 8,
+                                                      .head_dim = 128,
+                                                      .context = 196608,
+                                                      .n_expert = 256,
+                                                      .top_k_expert = 8,
+                                                      .rms_eps = 1e-6f,
+                                                      .rope_theta = 5e6,
+                                                      .bos_id = 200034,
+                                                      .eos_id = 200020 };
+
+static const struct model_moe_keys moe_qwen2 = { .shared_inter = "shared_expert_intermediate_size" };
+static const struct model_moe_keys moe_glm = { .score = OP_ROUTE_SIGMOID,
+                                               .bias = true,
+                                               .f32 = true,
+                                               .groups = true,
+                                               .sum_add = 1e-20f,
+                                               .n_expert = "n_routed_experts",
+                                               .n_shared = "n_shared_experts",
+                                               .first = "first_k_dense_replace" };
+static const struct model_moe_keys moe_ernie = { .bias = true,
+                                                 .f32 = true,
+                                                 .renorm = true,
+                                                 .sum_min = 1e-12f,
+                                                 .sum_min_key = "moe_norm_min",
+                                                 .n_expert = "moe_num_experts",
+                                                 .top_k = "moe_k",
+                                                 .n_shared = "moe_num_shared_experts",
+                                                 .first = "moe_layer_start_index",
+                                                 .last = "moe_layer_end_index",
+                                                 .every = "moe_layer_interval" };
+static const struct model_moe_keys moe_minimax = { .score = OP_ROUTE_SIGMOID, .bias = true, .renorm = true };
+
+static const struct model_bias_keys bias_qkv = { .qkv = "qkv_bias", .qkv_default = true };
+static const struct model_bias_keys bias_attention_qkv = { .qkv = "attention_bias" };
 static const struct model_bias_keys bias_use = { .qkv = "use_bias", .o = "use_bias", .mlp = "use_bias" };
 static const struct model_bias_keys bias_attention = { .qkv = "attention_bias", .o = "attention_bias" };
 static const struct model_bias_keys bias_seed_oss = {
@@ -255,6 +328,18 @@ static const struct model_family families[] = {
     { "Starcoder2ForCausalLM", "starcoder2", NORM_LAYER_BIAS, MIX_GQA, FFN_MLP, .bias = &bias_starcoder2,
       .window = true, .served = "StarCoder2", .variants = "StarCoder2 3B, 7B, 15B", .def = &def_starcoder2,
       .names = &names_starcoder2 },
+    { "Qwen2MoeForCausalLM", "qwen2_moe", NORM_RMS, MIX_GQA, FFN_MOE, .bias = &bias_qkv, .window = true,
+      .window_gate = true, .window_below = true, .moe = &moe_qwen2, .shared_gate = true, .served = "Qwen2-MoE",
+      .variants = "Qwen1.5-MoE-A2.7B, Qwen2-57B-A14B", .def = &def_qwen2_moe, .names = &names_qwen2_moe },
+    { "Glm4MoeForCausalLM", "glm4_moe", NORM_RMS, MIX_GQA, FFN_MOE, .qk_norm_key = "use_qk_norm",
+      .bias = &bias_attention_qkv, .rope_part = true, .moe = &moe_glm, .served = "GLM-4.5/4.6/4.7",
+      .variants = "GLM-4.5, 4.5-Air, 4.6, 4.7", .def = &def_glm4_moe, .names = &names_glm_moe },
+    { "Ernie4_5_MoeForCausalLM", "ernie4_5_moe", NORM_RMS, MIX_GQA, FFN_MOE, .bias = &bias_use, .rope_pairs = true,
+      .moe = &moe_ernie, .served = "ERNIE 4.5 MoE", .variants = "ERNIE 4.5 21B-A3B and 300B-A47B, text",
+      .def = &def_ernie_moe, .names = &names_ernie_moe },
+    { "MiniMaxM2ForCausalLM", "minimax_m2", NORM_RMS, MIX_GQA, FFN_MOE, .qk_norm = true, .qk_norm_whole = true,
+      .rope_part = true, .moe = &moe_minimax, .served = "MiniMax M2", .variants = "MiniMax M2, M2.1, M2.5",
+      .def = &def_minimax_m2, .names = &names_minimax },
 };
 enum { N_FAMILY = sizeof families / sizeof *families };
 

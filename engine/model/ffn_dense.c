@@ -1,17 +1,30 @@
-/* ffn_dense: down(act(gate(x)) * up(x)). Tensor parallel: gate and up by rows, down by columns, one sum at the end. */
+/* ffn_dense: down(act(gate(x)) * up(x)), of a layer or of the expert that all rows share. Tensor parallel: gate and up by rows, down by columns, one sum at the end. */
 #include "engine/model/parts.h"
+
+/* The matrices, n wide on this rank. gate: the slot of the first of three that follow each other. */
+static void dense_matrices(struct place *p, struct layer *layer, uint32_t l, enum slot gate, uint32_t n)
+{
+    uint32_t  n0 = p->rank * n, hidden = p->spec->hidden;
+    enum slot up = (enum slot)(gate + 1), down = (enum slot)(gate + 2);
+    place_matrix(p, &layer->dense.gate_up, 2 * n, hidden, gate, l);
+    place_order(p, &layer->dense.gate_up_order, hidden, gate, l);
+    place_rows(p, &layer->dense.gate_up, 0, gate, l, 0, n0, n, 0);
+    place_rows(p, &layer->dense.gate_up, n, up, l, 0, n0, n, 0);
+    place_matrix(p, &layer->dense.down, hidden, n, down, l);
+    place_order(p, &layer->dense.down_order, n, down, l);
+    place_rows(p, &layer->dense.down, 0, down, l, 0, 0, hidden, n0);
+}
+
+void ffn_shared_place(struct place *p, struct layer *layer, uint32_t l)
+{
+    dense_matrices(p, layer, l, SLOT_S_GATE, p->m->shared_inter);
+}
 
 void ffn_dense_place(struct place *p, struct layer *layer, uint32_t l)
 {
     const struct model_spec *s = p->spec;
     uint32_t                 n = p->m->inter, n0 = p->rank * n;
-    place_matrix(p, &layer->dense.gate_up, 2 * n, s->hidden, SLOT_GATE, l);
-    place_order(p, &layer->dense.gate_up_order, s->hidden, SLOT_GATE, l);
-    place_rows(p, &layer->dense.gate_up, 0, SLOT_GATE, l, 0, n0, n, 0);
-    place_rows(p, &layer->dense.gate_up, n, SLOT_UP, l, 0, n0, n, 0);
-    place_matrix(p, &layer->dense.down, s->hidden, n, SLOT_DOWN, l);
-    place_order(p, &layer->dense.down_order, n, SLOT_DOWN, l);
-    place_rows(p, &layer->dense.down, 0, SLOT_DOWN, l, 0, 0, s->hidden, n0);
+    dense_matrices(p, layer, l, SLOT_GATE, n);
     if (!s->mlp_bias) return;
     place_vector(p, &layer->dense.gate_up_bias, 2 * n);
     place_elements(p, layer->dense.gate_up_bias, 0, SLOT_GATE_BIAS, l, n0, n);
@@ -21,14 +34,22 @@ void ffn_dense_place(struct place *p, struct layer *layer, uint32_t l)
     place_elements(p, layer->dense.down_bias, 0, SLOT_DOWN_BIAS, l, 0, s->hidden);
 }
 
-void ffn_dense(struct model *m, uint32_t n_row, uint32_t l)
+/* This rank's part of out [n_row, hidden]. */
+static void dense_run(struct model *m, void *out, uint32_t n_row, uint32_t l, uint32_t inter)
 {
     const struct dev_ops *op = m->dev->ops;
     const struct layer   *y = &m->layer[l];
     const void           *in = model_in_order(m, m->h, y->dense.gate_up_order, n_row, m->hidden);
     op->linear(m->dev, m->wide, in, &y->dense.gate_up, y->dense.gate_up_bias, n_row);
-    op->glu(m->dev, m->narrow, m->wide, n_row, m->inter, m->act);
-    in = model_in_order(m, m->narrow, y->dense.down_order, n_row, m->inter);
-    op->linear(m->dev, m->delta, in, &y->dense.down, y->dense.down_bias, n_row);
-    op->allreduce(m->dev, m->delta, (size_t)n_row * m->hidden);
+    op->glu(m->dev, m->narrow, m->wide, n_row, inter, m->act);
+    in = model_in_order(m, m->narrow, y->dense.down_order, n_row, inter);
+    op->linear(m->dev, out, in, &y->dense.down, y->dense.down_bias, n_row);
+}
+
+void ffn_shared(struct model *m, uint32_t n_row, uint32_t l) { dense_run(m, m->shared, n_row, l, m->shared_inter); }
+
+void ffn_dense(struct model *m, uint32_t n_row, uint32_t l)
+{
+    dense_run(m, m->delta, n_row, l, m->inter);
+    m->dev->ops->allreduce(m->dev, m->delta, (size_t)n_row * m->hidden);
 }

@@ -1,4 +1,5 @@
-/* ffn_moe: a router picks top_k experts per row, each a small dense ffn; their weighted sum.
+/* ffn_moe: a router picks top_k experts per row, each a small dense ffn; their weighted sum, and perhaps an expert more
+ * that all rows share.
  * Tensor parallel: every rank holds its slice of every expert, so all ranks route alike and one sum at the end is
  * enough. */
 #include "engine/model/parts.h"
@@ -10,6 +11,15 @@ void ffn_moe_place(struct place *p, struct layer *layer, uint32_t l)
     uint32_t                 n = p->m->moe_inter, n0 = p->rank * n;
     place_matrix(p, &layer->moe.router, s->n_expert, s->hidden, SLOT_ROUTER, l);
     place_rows(p, &layer->moe.router, 0, SLOT_ROUTER, l, 0, 0, s->n_expert, 0);
+    if (s->router_bias) {
+        place_vector(p, &layer->moe.bias, s->n_expert);
+        place_elements(p, layer->moe.bias, 0, SLOT_ROUTER_BIAS, l, 0, s->n_expert);
+    }
+    if (s->shared_inter) ffn_shared_place(p, layer, l);
+    if (s->shared_inter && s->family->shared_gate) {
+        place_matrix(p, &layer->moe.shared, 1, s->hidden, SLOT_S_WEIGHT, l);
+        place_rows(p, &layer->moe.shared, 0, SLOT_S_WEIGHT, l, 0, 0, 1, 0);
+    }
     if (p->bind && !p->st) {
         layer->moe.gate_up = calloc(s->n_expert, sizeof *layer->moe.gate_up);
         layer->moe.down = calloc(s->n_expert, sizeof *layer->moe.down);
@@ -27,23 +37,37 @@ void ffn_moe_place(struct place *p, struct layer *layer, uint32_t l)
     }
 }
 
+/* delta += what the shared expert makes of h, as much of it as each row's weight says. The router's logits have been
+ * used: their memory takes the weights. */
+static void moe_add_shared(struct model *m, uint32_t n_row, uint32_t l)
+{
+    const struct dev_ops    *op = m->dev->ops;
+    const struct dev_weight *by = &m->layer[l].moe.shared;
+    ffn_shared(m, n_row, l);
+    if (by->data) op->linear(m->dev, m->router, m->h, by, NULL, n_row);
+    op->add_gated(m->dev, m->delta, m->shared, by->data ? m->router : NULL, n_row, m->hidden);
+}
+
 void ffn_moe(struct model *m, uint32_t n_row, uint32_t l)
 {
     const struct dev_ops *op = m->dev->ops;
     const struct layer   *y = &m->layer[l];
-    struct op_moe         moe = { .out = m->delta,
-                                  .x = m->h,
-                                  .router_logits = m->router,
-                                  .gate_up = y->moe.gate_up,
-                                  .down = y->moe.down,
-                                  .n_row = n_row,
-                                  .n_expert = m->n_expert,
-                                  .top_k = m->top_k_expert,
-                                  .hidden = m->hidden,
-                                  .inter = m->moe_inter,
-                                  .renorm = m->norm_topk,
-                                  .act = m->act };
-    op->linear(m->dev, m->router, m->h, &y->moe.router, NULL, n_row);
+    struct op_moe         moe = m->route;
+    moe.out = m->delta;
+    moe.x = m->h;
+    moe.router_logits = m->router;
+    moe.gate_up = y->moe.gate_up;
+    moe.down = y->moe.down;
+    moe.bias = y->moe.bias;
+    moe.n_row = n_row;
+    moe.hidden = m->hidden;
+    moe.inter = m->moe_inter;
+    moe.act = m->act;
+    if (moe.router_f32)
+        op->logits(m->dev, m->router, m->h, &y->moe.router, n_row);
+    else
+        op->linear(m->dev, m->router, m->h, &y->moe.router, NULL, n_row);
     op->moe(m->dev, &moe);
+    if (m->shared) moe_add_shared(m, n_row, l);
     op->allreduce(m->dev, m->delta, (size_t)n_row * m->hidden);
 }

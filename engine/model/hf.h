@@ -39,6 +39,9 @@ bool     hf_flag(struct hf *c, const json_t *v, const char *key, bool absent);  
 /* Reads c->file as a JSON object. ST_NOT_FOUND changes neither c nor err. */
 enum status hf_read(struct hf *c, const struct source *src, json_t **root_out);
 
+enum { LAYERS_MAX = 4096 };
+
+void hf_moe(struct hf *c);   /* hf_moe.c: experts */
 void hf_quant(struct hf *c); /* hf_quant.c: how weights are stored */
 void hf_rope(struct hf *c);  /* hf_rope.c: rotary embedding */
 /* The factor of an embedding, as the checkpoint's type has it; once that type is known. */

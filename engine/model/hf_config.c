@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SIZE_MAX_ALLOWED = 1 << 24, LAYERS_MAX = 4096, EXPERTS_MAX = 4096, HEAD_DIM_MAX = 4096 };
+enum { SIZE_MAX_ALLOWED = 1 << 24, HEAD_DIM_MAX = 4096 };
 
 /* ---------------------------------------------------------------- which family */
 
@@ -95,43 +95,6 @@ static void hf_sizes(struct hf *c)
     s->rms_eps = (float)hf_num_of(c, v, key, 1e-30, 1, (double)def->rms_eps);
 }
 
-static void hf_moe(struct hf *c)
-{
-    struct model_spec           *s = c->spec;
-    const struct model_defaults *def = s->family->def;
-    if (s->family->ffn != FFN_MOE) return;
-    const char *key = hf_value(c->text, "num_local_experts") ? "num_local_experts" : "num_experts";
-    s->n_expert = hf_size(c, key, 0, EXPERTS_MAX, def->n_expert);
-    s->top_k_expert = hf_size(c, "num_experts_per_tok", 1, EXPERTS_MAX, def->top_k_expert);
-    s->moe_inter = hf_size(c, "moe_intermediate_size", 1, SIZE_MAX_ALLOWED, def->moe_inter ? def->moe_inter : s->inter);
-    s->norm_topk =
-        hf_flag(c, hf_value(c->text, "norm_topk_prob"), "norm_topk_prob", def->norm_topk) || s->family->norm_topk;
-    if (c->st) return;
-    if (s->n_expert && s->top_k_expert > s->n_expert) {
-        hf_fail(c, "num_experts_per_tok is %u, at most %s, which is %u", s->top_k_expert, key, s->n_expert);
-        return;
-    }
-    uint32_t      step = hf_size(c, "decoder_sparse_step", 1, LAYERS_MAX, 1);
-    const json_t *only = hf_value(c->text, "mlp_only_layers"), *v;
-    size_t        i;
-    if (only && !json_is_array(only))
-        hf_fail(c, "mlp_only_layers is %s, must be a list of layer numbers", hf_show(only).text);
-    if (c->st) return;
-    if (!(s->layer_moe = calloc(s->n_layer, 1))) {
-        c->st = ST_NOMEM;
-        return;
-    }
-    for (uint32_t l = 0; l < s->n_layer; l++) s->layer_moe[l] = s->n_expert > 0 && (l + 1) % step == 0;
-    json_array_foreach(only, i, v)
-    {
-        if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) >= s->n_layer) {
-            hf_fail(c, "mlp_only_layers[%zu] is %s, must be a layer from 0 to %u", i, hf_show(v).text, s->n_layer - 1);
-            return;
-        }
-        s->layer_moe[json_integer_value(v)] = 0;
-    }
-}
-
 /* ---------------------------------------------------------------- layers without rotation */
 
 /* no_rope_layers says it the other way round from its name: 1 is a layer that rotates. */
@@ -201,7 +164,9 @@ static void hf_window(struct hf *c)
             f->window_layers ? hf_size(c, "max_window_layers", 0, LAYERS_MAX, f->def->max_window_layers) : 0;
         uint32_t every = f->def->window_pattern;
         if (f->window_key) every = hf_size(c, "sliding_window_pattern", 1, LAYERS_MAX, every);
-        for (uint32_t l = first; l < s->n_layer; l++)
+        uint32_t end =
+            f->window_below ? hf_size(c, "max_window_layers", 0, LAYERS_MAX, f->def->max_window_layers) : s->n_layer;
+        for (uint32_t l = first; l < s->n_layer && l < end; l++)
             s->layer_windowed[l] = f->window_nope ? s->layer_nope[l] : !every || (l + 1) % every;
     }
 }
@@ -278,6 +243,7 @@ static void hf_flags(struct hf *c)
 
     hf_biases(c);
     hf_tied(c);
+    s->qk_norm = s->family->qk_norm || hf_family_flag(c, s->family->qk_norm_key, false);
 
     v = hf_value_or_top(c, "torch_dtype");
     if (!v) v = hf_value_or_top(c, "dtype");

@@ -176,15 +176,24 @@ static void hf_rope_scaling(struct hf *c, const json_t *rp, const char *type)
     s->rope_truncate = hf_flag(c, hf_value(rp, "truncate"), "truncate", true);
 }
 
+/* The part of a head that rotates where partial_rotary_factor is absent. */
+static double hf_rope_part_absent(struct hf *c)
+{
+    struct model_spec *s = c->spec;
+    double             part = s->family->def->rope_part;
+    if (s->family->rope_part && hf_value(c->text, "rotary_dim"))
+        return (double)hf_size(c, "rotary_dim", 2, s->head_dim, HF_REQUIRED) / s->head_dim;
+    return part != 0 ? part : 1;
+}
+
 /* How many dimensions of a head rotate. In transformers the attention of these families rotates whole heads: with the
  * default type it does not look at partial_rotary_factor (nor at rotary_dim), and with any other the factor makes a
  * cosine that does not fit the head. */
 static void hf_rope_part(struct hf *c, const json_t *rp)
 {
     struct model_spec *s = c->spec;
-    double             usual = s->family->def->rope_part != 0 ? s->family->def->rope_part : 1;
-    double             part =
-        hf_num_of(c, hf_rope_value(c, rp, "partial_rotary_factor", NULL), "partial_rotary_factor", 0, 1, usual);
+    double part = hf_num_of(c, hf_rope_value(c, rp, "partial_rotary_factor", NULL), "partial_rotary_factor", 0, 1,
+                            hf_rope_part_absent(c));
     s->rot = s->head_dim;
     if (s->family->rope_part) {
         s->rot = (uint32_t)(s->head_dim * part);

@@ -40,7 +40,7 @@ void mix_gqa_place(struct place *p, struct layer *layer, uint32_t l)
         place_vector(p, &layer->gqa.o_bias, s->hidden);
         place_elements(p, layer->gqa.o_bias, 0, SLOT_O_BIAS, l, 0, s->hidden);
     }
-    if (s->family->qk_norm) {
+    if (s->qk_norm) {
         bool whole = s->family->qk_norm_whole; /* this rank's heads of it */
         place_vector(p, &layer->gqa.q_norm, whole ? q : hd);
         place_elements(p, layer->gqa.q_norm, 0, SLOT_Q_NORM, l, whole ? q0 : 0, whole ? q : hd);

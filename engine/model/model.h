@@ -24,6 +24,10 @@ struct model_defaults {
     uint32_t    head_dim;                           /* 0: hidden / heads      */
     uint32_t    context, window, max_window_layers; /* window 0: none */
     uint32_t    n_expert, top_k_expert, moe_inter;  /* moe_inter 0: intermediate_size */
+    uint32_t    shared_inter;                       /* of the shared expert, where it has a size of its own */
+    uint32_t    n_shared;                           /* shared experts of moe_inter each */
+    uint32_t    first_dense;                        /* first_k_dense_replace, moe_layer_start_index */
+    uint32_t    n_extra_layer;                      /* num_nextn_predict_layers */
     float       rms_eps;
     double      rope_theta;
     double      rope_part;      /* partial_rotary_factor; 0: 1 */
@@ -43,6 +47,21 @@ struct model_defaults {
 struct model_bias_keys {
     const char *qkv, *o, *mlp;
     bool        qkv_default, o_default, mlp_default; /* values of absent keys */
+};
+
+/* How a family routes to experts, and the keys of config.json that say it. NULL: no such key. */
+struct model_moe_keys {
+    enum op_route score;
+    bool          bias;                 /* a correction of the scores by which experts are chosen, kept in F32 */
+    bool          f32;                  /* the router's logits are not rounded to the activations' type */
+    bool          renorm;               /* divides by the sum of the chosen, whatever norm_topk_prob says */
+    float         sum_min, sum_add;     /* struct op_moe */
+    const char   *n_expert, *top_k;     /* the numbers of experts */
+    const char   *shared_inter;         /* the size of the shared expert */
+    const char   *n_shared;             /* ... or how many experts large it is */
+    const char   *first, *last, *every; /* layers with experts: first_k_dense_replace and the like; last -1: all */
+    const char   *sum_min_key;
+    bool          groups; /* honours n_group, topk_group and routed_scaling_factor */
 };
 
 /* One row per architecture (families.c): data, no code. */
@@ -69,19 +88,23 @@ struct model_family {
     bool qk_norm_late; /* qk_norm follows RoPE instead of preceding it                                         */
     bool norm_plus_1;  /* norms multiply by 1 + weight */
     bool
-         gemma; /* honours query_pre_attn_scalar and the soft caps; gates by hidden_activation alone; embedding times sqrt(hidden) */
-    bool window_key;  /* honours sliding_window_pattern */
-    bool rope_local;  /* layers with a window rotate by plain frequencies of a base of their own */
-    bool nope_full;   /* beside layers with a window, those without do not rotate */
-    bool rope_alpha;  /* honours alpha of rope_type dynamic, which stretches the base */
-    bool no_pre_norm; /* parts take the stream itself, not a norm of it                                     */
-    bool post_norm;   /* what a part made is normed before it is added                                      */
-    bool longrope;    /* honours rope_type longrope, which su and yarn mean too */
-    bool parallel;    /* attention and feed-forward take the same norm of the stream, and both are added to it */
-    bool nope_rest;   /* layers without a window do not rotate, whatever the others have */
-    bool logit_scale; /* honours logit_scale, 0.0625 without the key; refuses use_qk_norm */
-    bool scales;      /* honours embedding_multiplier, attention_multiplier, residual_multiplier, logits_scaling */
-    const struct model_bias_keys *bias;     /* honours these keys of biases instead of bias_keys */
+                gemma; /* honours query_pre_attn_scalar and the soft caps; gates by hidden_activation alone; embedding times sqrt(hidden) */
+    bool        window_key;  /* honours sliding_window_pattern */
+    bool        rope_local;  /* layers with a window rotate by plain frequencies of a base of their own */
+    bool        nope_full;   /* beside layers with a window, those without do not rotate */
+    bool        rope_alpha;  /* honours alpha of rope_type dynamic, which stretches the base */
+    bool        no_pre_norm; /* parts take the stream itself, not a norm of it                                     */
+    bool        post_norm;   /* what a part made is normed before it is added                                      */
+    bool        longrope;    /* honours rope_type longrope, which su and yarn mean too */
+    bool        parallel;    /* attention and feed-forward take the same norm of the stream, and both are added to it */
+    bool        nope_rest;   /* layers without a window do not rotate, whatever the others have */
+    bool        logit_scale; /* honours logit_scale, 0.0625 without the key; refuses use_qk_norm */
+    bool        scales; /* honours embedding_multiplier, attention_multiplier, residual_multiplier, logits_scaling */
+    const char *qk_norm_key;            /* says whether there is qk_norm; NULL: it is as above */
+    bool        shared_gate;            /* rows take as much of the shared expert as the sigmoid of a product says */
+    bool        window_below;           /* the window, without layer_types, is of layers before max_window_layers */
+    const struct model_moe_keys  *moe;  /* of routers that are no plain softmax, and of shared experts; NULL: neither */
+    const struct model_bias_keys *bias; /* honours these keys of biases instead of bias_keys */
     const char                   *served;   /* the models' name, as people know it */
     const char                   *variants; /* which of them */
     const struct model_defaults  *def;
@@ -100,9 +123,9 @@ struct model_quant {
 
 /* A layer's linear matrices according to the tensors (peek_codes.c). Bit s stands for slot s; all experts are alike. */
 struct model_layer_codes {
-    uint32_t codes;  /* stored as codes */
-    uint32_t floats; /* codes that are expanded to F32, because another part of the same matrix is of another kind */
-    uint32_t sorted; /* the matrix takes its inputs in another order, sorted by group */
+    uint64_t codes;  /* stored as codes */
+    uint64_t floats; /* codes that are expanded to F32, because another part of the same matrix is of another kind */
+    uint64_t sorted; /* the matrix takes its inputs in another order, sorted by group */
 };
 
 struct model_spec {
@@ -130,7 +153,13 @@ struct model_spec {
     uint32_t       n_expert, top_k_expert, moe_inter;
     unsigned char *layer_moe; /* [n_layer] 1: MoE ffn; NULL: by the family */
     bool           norm_topk;
-    enum op_act    act; /* activation of the feed-forward's gate */
+    uint32_t       shared_inter;  /* width of the shared expert; 0: none */
+    uint32_t       n_extra_layer; /* behind the others: they predict further tokens, and are not read */
+    bool           qk_norm;
+    bool           router_bias;                /* struct op_moe */
+    uint32_t       n_group, group_keep;        /* n_group 0: none */
+    float          route_scale, route_sum_min; /* route_scale 0: 1 */
+    enum op_act    act;                        /* activation of the feed-forward's gate */
     float          embed_scale, residual_scale,
         logit_scale; /* factors of the embedding, of what a part adds, of the logits; else 1 */
     float                     attn_cap, logit_cap; /* soft caps of scores and of logits; 0: none */

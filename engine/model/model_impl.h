@@ -32,27 +32,31 @@ struct layer {
         struct dev_weight gate_up, down; /* [2 inter, hidden]: gate rows, then up rows; [hidden, inter] */
         float            *gate_up_bias, *down_bias;
         uint32_t         *gate_up_order, *down_order; /* as above */
-    } dense;
+    } dense; /* the feed-forward, or the shared expert of a layer with experts */
     struct {
         struct dev_weight  router;         /* [n_expert, hidden], whole on every rank */
         struct dev_weight *gate_up, *down; /* [n_expert] of [2 inter, hidden] and [hidden, inter] */
+        float             *bias;           /* [n_expert], whole on every rank; or NULL */
+        struct dev_weight  shared;         /* [1, hidden], of the shared expert's weight; data NULL: that is 1 */
     } moe;
 };
 
 struct model {
     struct device *dev;
     /* of this rank */
-    uint32_t      n_layer, hidden, n_head, n_kv_head, head_dim, inter, moe_inter, vocab, n_expert, top_k_expert, rot;
-    bool          norm_topk, qk_norm_late;
-    bool          layernorm; /* norms take the mean off; their sums go without it */
-    bool          parallel;  /* struct model_family */
-    enum op_act   act;
-    float         eps, rope_scale, q_beta;
-    uint32_t      q_period;
-    float         embed_scale, attn_scale, residual_scale, logit_scale; /* as in struct model_spec */
-    float        *inv_freq, *inv_freq_local; /* [rot / 2]; local: of layers with a window, NULL: as the others */
-    float         attn_cap, logit_cap;
-    struct layer *layer;
+    uint32_t n_layer, hidden, n_head, n_kv_head, head_dim, inter, moe_inter, shared_inter, vocab, n_expert,
+        top_k_expert, rot;
+    bool                 qk_norm_late;
+    bool                 layernorm; /* norms take the mean off; their sums go without it */
+    bool                 parallel;  /* struct model_family */
+    enum op_act          act;
+    struct op_moe        route; /* how experts are chosen and weighed: the fields that are the same in every layer */
+    float                eps, rope_scale, q_beta;
+    uint32_t             q_period;
+    float                embed_scale, attn_scale, residual_scale, logit_scale; /* as in struct model_spec */
+    float               *inv_freq, *inv_freq_local; /* [rot / 2]; local: of layers with a window, NULL: as the others */
+    float                attn_cap, logit_cap;
+    struct layer        *layer;
     struct dev_weight    embed;            /* [vocab, hidden], whole on every rank */
     struct dev_weight    head;             /* [vocab or vocab / n_rank, hidden]; data NULL: tied, use embed */
     bool                 head_split;       /* head holds only this rank's rows of the vocabulary */
@@ -63,6 +67,7 @@ struct model {
     /* workspaces of activations, [rows_max, .] and [logit_rows_max, .]. wide: qkv, then gate_up; narrow: output of the
      * attention, then of the gate */
     void                 *x, *h, *delta, *wide, *narrow, *router, *top_x, *top_delta;
+    void                 *shared;               /* [rows_max, hidden] what the shared expert made; or NULL */
     void                 *sorted;               /* inputs in a matrix's order; NULL if no matrix has an order */
     float                *square, *square_all;  /* F32 [rows_max, 2], [rows_max, n_rank, 2]: op squares; or NULL */
     float                *logits, *logits_part; /* F32 [logit_rows_max, vocab], [logit_rows_max, vocab / n_rank] */

@@ -37,6 +37,24 @@ static const struct name_row rows_qwen_moe[] = {
     { SLOT_X_UP, "model.layers.{l}.mlp.experts.{e}.up_proj.weight" },
     { SLOT_X_DOWN, "model.layers.{l}.mlp.experts.{e}.down_proj.weight" },
 };
+static const struct name_row rows_qwen2_moe[] = {
+    { SLOT_S_GATE, "model.layers.{l}.mlp.shared_expert.gate_proj.weight" },
+    { SLOT_S_UP, "model.layers.{l}.mlp.shared_expert.up_proj.weight" },
+    { SLOT_S_DOWN, "model.layers.{l}.mlp.shared_expert.down_proj.weight" },
+    { SLOT_S_WEIGHT, "model.layers.{l}.mlp.shared_expert_gate.weight" },
+};
+static const struct name_row rows_glm_moe[] = {
+    { SLOT_ROUTER_BIAS, "model.layers.{l}.mlp.gate.e_score_correction_bias" },
+    { SLOT_S_GATE, "model.layers.{l}.mlp.shared_experts.gate_proj.weight" },
+    { SLOT_S_UP, "model.layers.{l}.mlp.shared_experts.up_proj.weight" },
+    { SLOT_S_DOWN, "model.layers.{l}.mlp.shared_experts.down_proj.weight" },
+};
+static const struct name_row rows_ernie_moe[] = {
+    { SLOT_ROUTER_BIAS, "model.layers.{l}.mlp.moe_statics.e_score_correction_bias" },
+};
+static const struct name_row rows_minimax[] = {
+    { SLOT_ROUTER_BIAS, "model.layers.{l}.block_sparse_moe.e_score_correction_bias" },
+};
 static const struct name_row rows_phi3[] = {
     { SLOT_EMBED, "model.embed_tokens.weight" },
     { SLOT_NORM, "model.norm.weight" },
@@ -85,6 +103,10 @@ const struct model_names names_olmo = { ROWS(rows_olmo), .base = &names_llama };
 const struct model_names names_gemma = { ROWS(rows_gemma), .base = &names_llama };
 const struct model_names names_hunyuan = { ROWS(rows_hunyuan), .base = &names_llama };
 const struct model_names names_qwen_moe = { ROWS(rows_qwen_moe), .base = &names_llama };
+const struct model_names names_qwen2_moe = { ROWS(rows_qwen2_moe), .base = &names_qwen_moe };
+const struct model_names names_glm_moe = { ROWS(rows_glm_moe), .base = &names_qwen_moe };
+const struct model_names names_ernie_moe = { ROWS(rows_ernie_moe), .base = &names_glm_moe };
+const struct model_names names_minimax = { ROWS(rows_minimax), .base = &names_mixtral };
 
 const struct model_names names_starcoder2 = { ROWS(rows_starcoder2), .base = &names_llama };
 const struct model_names names_glm = { ROWS(rows_glm), .base = &names_llama, .more = { [SLOT_GATE] = 1 } };

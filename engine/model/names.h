@@ -35,6 +35,11 @@ enum slot {
     SLOT_FFN_POST,
     SLOT_MIX_NORM_BIAS,
     SLOT_FFN_NORM_BIAS,
+    SLOT_ROUTER_BIAS, /* added to the scores by which experts are chosen */
+    SLOT_S_GATE,      /* of the expert that all rows share */
+    SLOT_S_UP,
+    SLOT_S_DOWN,
+    SLOT_S_WEIGHT, /* [1, hidden]: how much of the shared expert a row takes */
     /* per layer and expert */
     SLOT_X_GATE,
     SLOT_X_UP,
@@ -43,6 +48,9 @@ enum slot {
     SLOT_LAYER_FIRST = SLOT_MIX_NORM,
     SLOT_EXPERT_FIRST = SLOT_X_GATE
 };
+
+/* A bit of a set of slots. */
+#define SLOT_BIT(slot) (UINT64_C(1) << (slot))
 
 struct name_row {
     enum slot   slot;
@@ -55,7 +63,8 @@ struct model_names {
     unsigned char             more[SLOT_COUNT]; /* the tensor of slot s holds the rows of more[s] slots after it, too */
 };
 extern const struct model_names names_llama, names_mixtral, names_qwen_moe, names_phi3, names_olmo, names_hunyuan,
-    names_gemma, names_glm, names_glm4, names_starcoder2;
+    names_gemma, names_glm, names_glm4, names_starcoder2, names_qwen2_moe, names_glm_moe, names_ernie_moe,
+    names_minimax;
 
 /* The slot, layer and expert of a tensor (0 if the slot has none). false: no pattern matches. */
 bool names_match(const struct model_names *names, const char *tensor, enum slot *slot_out, uint32_t *layer_out,

@@ -50,6 +50,9 @@ void           ffn_dense_place(struct place *p, struct layer *layer, uint32_t l)
 void ffn_dense(struct model *m, uint32_t n_row, uint32_t l);
 void ffn_mlp_place(struct place *p, struct layer *layer, uint32_t l);
 void ffn_mlp(struct model *m, uint32_t n_row, uint32_t l);
+/* The expert that all rows share: its weights; this rank's part of what it makes of m->h, in m->shared [n_row, hidden]. */
+void ffn_shared_place(struct place *p, struct layer *layer, uint32_t l);
+void ffn_shared(struct model *m, uint32_t n_row, uint32_t l);
 /* The same for experts. */
 void ffn_moe_place(struct place *p, struct layer *layer, uint32_t l);
 void ffn_moe(struct model *m, uint32_t n_row, uint32_t l);

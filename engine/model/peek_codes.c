@@ -11,15 +11,17 @@
 #include <string.h>
 
 /* Slots that lie in one matrix of the device. */
-static const uint32_t together[] = { 1u << SLOT_Q | 1u << SLOT_K | 1u << SLOT_V, 1u << SLOT_GATE | 1u << SLOT_UP,
-                                     1u << SLOT_X_GATE | 1u << SLOT_X_UP };
+static const uint64_t together[] = { SLOT_BIT(SLOT_Q) | SLOT_BIT(SLOT_K) | SLOT_BIT(SLOT_V),
+                                     SLOT_BIT(SLOT_GATE) | SLOT_BIT(SLOT_UP),
+                                     SLOT_BIT(SLOT_S_GATE) | SLOT_BIT(SLOT_S_UP),
+                                     SLOT_BIT(SLOT_X_GATE) | SLOT_BIT(SLOT_X_UP) };
 enum { N_TOGETHER = sizeof together / sizeof *together };
-static const uint32_t experts = 1u << SLOT_X_GATE | 1u << SLOT_X_UP | 1u << SLOT_X_DOWN;
+static const uint64_t experts = SLOT_BIT(SLOT_X_GATE) | SLOT_BIT(SLOT_X_UP) | SLOT_BIT(SLOT_X_DOWN);
 
 struct peek {
     struct model_spec   *spec;
     const struct st_set *set;
-    uint32_t            *plain; /* [n_layer] bit s: a tensor of slot s is no codes */
+    uint64_t            *plain; /* [n_layer] bit s: a tensor of slot s is no codes */
     struct index_row {
         const struct st_tensor *tensor[SLOT_EXPERT_FIRST]; /* PART_INDEX */
     } * index;                                             /* [n_layer] */
@@ -52,9 +54,9 @@ static void see_tensors(struct peek *p)
         if (part == PART_INDEX && slot < SLOT_EXPERT_FIRST && t->dtype == ST_DT_I32) p->index[l].tensor[slot] = t;
         if (part != PART_WEIGHT) continue;
         if (bind_weight_is_codes(s, t, name, plain))
-            s->layer_codes[l].codes |= 1u << slot;
+            s->layer_codes[l].codes |= SLOT_BIT(slot);
         else
-            p->plain[l] |= 1u << slot;
+            p->plain[l] |= SLOT_BIT(slot);
     }
 }
 
@@ -63,7 +65,7 @@ static enum status settle_layer(const struct peek *p, uint32_t l)
 {
     struct model_layer_codes *c = &p->spec->layer_codes[l];
     if (c->codes & p->plain[l] & experts) return fail(p, "matrices", l);
-    c->codes |= bind_linear_slots() & ~p->plain[l] & (p->spec->n_expert ? ~0u : ~experts);
+    c->codes |= bind_linear_slots() & ~p->plain[l] & (p->spec->n_expert ? ~UINT64_C(0) : ~experts);
     for (int i = 0; i < N_TOGETHER; i++)
         if (c->codes & together[i] && (c->codes & together[i]) != together[i]) c->floats |= together[i];
     return ST_OK;
@@ -89,7 +91,7 @@ static enum status read_index(const struct peek *p, uint32_t l, enum slot slot, 
 }
 
 /* The slots of one matrix: sorted if all have the same order, floats if they have several, or groups of other sizes. */
-static enum status settle_order(const struct peek *p, uint32_t l, uint32_t slots)
+static enum status settle_order(const struct peek *p, uint32_t l, uint64_t slots)
 {
     struct model_layer_codes *c = &p->spec->layer_codes[l];
     unsigned char            *first = NULL, *x = NULL;
@@ -129,8 +131,12 @@ static enum status settle_order(const struct peek *p, uint32_t l, uint32_t slots
 
 static enum status settle_orders(const struct peek *p, uint32_t l)
 {
-    static const uint32_t matrices[] = { 1u << SLOT_Q | 1u << SLOT_K | 1u << SLOT_V, 1u << SLOT_O,
-                                         1u << SLOT_GATE | 1u << SLOT_UP, 1u << SLOT_DOWN };
+    static const uint64_t matrices[] = { SLOT_BIT(SLOT_Q) | SLOT_BIT(SLOT_K) | SLOT_BIT(SLOT_V),
+                                         SLOT_BIT(SLOT_O),
+                                         SLOT_BIT(SLOT_GATE) | SLOT_BIT(SLOT_UP),
+                                         SLOT_BIT(SLOT_DOWN),
+                                         SLOT_BIT(SLOT_S_GATE) | SLOT_BIT(SLOT_S_UP),
+                                         SLOT_BIT(SLOT_S_DOWN) };
     enum status           st = ST_OK;
     for (size_t i = 0; i < sizeof matrices / sizeof *matrices && !st; i++) st = settle_order(p, l, matrices[i]);
     if (p->spec->layer_codes[l].codes & experts)
@@ -140,7 +146,7 @@ static enum status settle_orders(const struct peek *p, uint32_t l)
 
 /* ---------------------------------------------------------------- all of it */
 
-static uint32_t n_bits(uint32_t x) { return (uint32_t)__builtin_popcount(x); }
+static uint32_t n_bits(uint64_t x) { return (uint32_t)__builtin_popcountll(x); }
 
 static void tell(const struct peek *p)
 {

@@ -2,6 +2,22 @@
 #include "engine/model/plan.h"
 #include "engine/model/parts.h"
 
+/* How experts are chosen and weighed. */
+static struct op_moe model_route(const struct model_spec *s)
+{
+    const struct model_moe_keys *k = s->family->moe;
+    struct op_moe                o = { .n_expert = s->n_expert, .top_k = s->top_k_expert, .renorm = s->norm_topk };
+    if (!k) return o;
+    o.score = k->score;
+    o.router_f32 = k->f32;
+    o.n_group = s->n_group;
+    o.group_keep = s->group_keep;
+    o.scale = s->route_scale;
+    o.sum_min = s->route_sum_min;
+    o.sum_add = k->sum_add;
+    return o;
+}
+
 /* The sizes of one rank. */
 static void model_sizes(struct model *m, const struct model_spec *s, const struct model_load_cfg *cfg,
                         struct device *dev)
@@ -14,17 +30,18 @@ static void model_sizes(struct model *m, const struct model_spec *s, const struc
                          .head_dim = s->head_dim,
                          .inter = s->inter / dev->n_rank,
                          .moe_inter = s->moe_inter / dev->n_rank,
+                         .shared_inter = s->shared_inter / dev->n_rank,
                          .vocab = s->vocab,
                          .n_expert = s->n_expert,
                          .top_k_expert = s->top_k_expert,
                          .rot = s->rot,
                          .q_beta = (float)s->q_beta,
                          .q_period = s->q_period,
-                         .norm_topk = s->norm_topk,
                          .qk_norm_late = s->family->qk_norm_late,
                          .layernorm = s->family->norm != NORM_RMS,
                          .parallel = s->family->parallel,
                          .act = s->act,
+                         .route = model_route(s),
                          .eps = s->rms_eps,
                          .embed_scale = s->embed_scale,
                          .attn_cap = s->attn_cap,
@@ -179,16 +196,16 @@ void plan_work(struct place *p)
 {
     struct model *m = p->m;
     uint64_t      act = dtype_bytes(p->dev->act), rows = m->rows_max, top = m->logit_rows_max,
-             q = (uint64_t)m->n_head * m->head_dim;
+             q = (uint64_t)m->n_head * m->head_dim, inter = max_u64(m->inter, m->shared_inter);
     void *logits = NULL, *square = NULL;
     plan_reduced(p);
     place_bytes(p, &m->x, rows * m->hidden * act);
     place_bytes(p, &m->h, max_u64(rows, top) * m->hidden * act);
-    place_bytes(p, &m->wide,
-                rows * max_u64(q + 2 * (uint64_t)m->n_kv_head * m->head_dim, 2 * (uint64_t)m->inter) * act);
-    place_bytes(p, &m->narrow, rows * max_u64(q, m->inter) * act);
-    if (has_sorted(p->spec)) place_bytes(p, &m->sorted, rows * max_u64(m->hidden, max_u64(q, m->inter)) * act);
-    place_bytes(p, &m->router, rows * m->n_expert * act);
+    place_bytes(p, &m->wide, rows * max_u64(q + 2 * (uint64_t)m->n_kv_head * m->head_dim, 2 * (uint64_t)inter) * act);
+    place_bytes(p, &m->narrow, rows * max_u64(q, inter) * act);
+    if (has_sorted(p->spec)) place_bytes(p, &m->sorted, rows * max_u64(m->hidden, max_u64(q, inter)) * act);
+    if (m->shared_inter) place_bytes(p, &m->shared, rows * m->hidden * act);
+    place_bytes(p, &m->router, rows * m->n_expert * (m->route.router_f32 ? sizeof(float) : act));
     place_bytes(p, &m->top_x, top * m->hidden * act);
     place_bytes(p, &m->top_delta, top * m->hidden * act);
     if (m->dev->n_rank > 1 && p->spec->family->qk_norm_whole)

@@ -68,6 +68,7 @@ enum status model_quant_check(const struct model_spec *spec, const struct model_
             return ST_CONFIG;
         }
     if (spec->moe_inter && !slice_ok(q, spec->moe_inter / n_rank)) inter = spec->moe_inter / n_rank;
+    if (spec->shared_inter && !slice_ok(q, spec->shared_inter / n_rank)) inter = spec->shared_inter / n_rank;
     if (slice_ok(q, o) && slice_ok(q, inter)) return ST_OK;
     snprintf(
         err, err_bytes,

@@ -12,7 +12,8 @@ struct model_work model_work(const struct model_spec *s, uint32_t n_seq)
     for (uint32_t l = 0; l < s->n_layer; l++) {
         double mix = hidden * (heads + 2 * kv) + heads * hidden, one = mix, all = mix, touched = mix;
         if (spec_layer_moe(s, l)) {
-            double expert = 3 * hidden * (s->moe_inter ? s->moe_inter : s->inter), router = hidden * s->n_expert;
+            double expert = 3 * hidden * (s->moe_inter ? s->moe_inter : s->inter),
+                   router = hidden * (s->n_expert + 3.0 * s->shared_inter);
             /* of independent choices of top_k out of n_expert, so many experts are chosen by somebody */
             double some = s->n_expert * (1 - pow(1 - (double)s->top_k_expert / s->n_expert, n_seq));
             all += router + expert * s->n_expert;

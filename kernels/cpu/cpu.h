@@ -71,6 +71,7 @@ void cpu_columns(struct device *d, void *out, const void *x, const uint32_t *col
 void cpu_ungated(struct device *d, void *x, size_t n, enum op_act act);
 void cpu_glu(struct device *d, void *out, const void *gate_up, uint32_t n, uint32_t inter, enum op_act act);
 void cpu_scale(struct device *d, void *x, size_t n, float by);
+void cpu_add_gated(struct device *d, void *x, const void *y, const void *gate, uint32_t n, uint32_t dim);
 void cpu_cap(struct device *d, float *x, size_t n, float by, float cap);
 void cpu_moe(struct device *d, const struct op_moe *o);
 void cpu_sample(struct device *d, const struct op_sample *o);

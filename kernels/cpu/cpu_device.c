@@ -72,6 +72,7 @@ static const struct dev_ops cpu_ops = {
     .layernorm = cpu_layernorm,
     .scale = cpu_scale,
     .cap = cpu_cap,
+    .add_gated = cpu_add_gated,
     .linear = cpu_linear,
     .logits = cpu_logits,
     .squares = cpu_squares,

@@ -1,5 +1,6 @@
 /* mlp: the gate of a feed-forward, multipliers and soft caps, and inputs in another order. */
 #include "kernels/cpu/cpu.h"
+#include <math.h>
 
 enum { GLU_ROWS = 4, SCALE_PIECE = 4096, ACT_CHUNK = 256 /* numbers */ };
 
@@ -82,6 +83,37 @@ void cpu_cap(struct device *d, float *x, size_t n, float by, float cap)
 }
 
 void cpu_scale(struct device *d, void *x, size_t n, float by) { cpu_cap(d, x, n, by, 0); }
+
+struct gated_job {
+    const struct simd *v;
+    float             *x;
+    const float       *y, *gate;
+    uint32_t           dim;
+};
+
+static void gated_row(void *arg, uint32_t row, uint32_t thread)
+{
+    (void)thread;
+    const struct gated_job *j = arg;
+    float                  *x = j->x + (size_t)row * j->dim;
+    const float            *y = j->y + (size_t)row * j->dim;
+    if (!j->gate) {
+        j->v->add(x, y, j->dim);
+        return;
+    }
+    float part[256], weight = 1 / (1 + expf(-j->gate[row]));
+    for (uint32_t at = 0; at < j->dim; at += 256) {
+        uint32_t n = j->dim - at < 256 ? j->dim - at : 256;
+        j->v->norm(part, y + at, NULL, weight, n);
+        j->v->add(x + at, part, n);
+    }
+}
+
+void cpu_add_gated(struct device *d, void *x, const void *y, const void *gate, uint32_t n, uint32_t dim)
+{
+    struct gated_job j = { cpu_of(d)->v, x, y, gate, dim };
+    team_run(cpu_of(d)->team, n, (uint64_t)n * dim / 2, gated_row, &j);
+}
 
 struct columns_job {
     float          *out;

@@ -12,19 +12,79 @@ struct moe_job {
     const struct simd   *v;
     const struct op_moe *o;
     uint32_t             row0, n_row;
-    struct moe_slot     *slot;  /* [n_row][top_k] */
-    uint32_t            *start; /* [n_expert + 1] first place of each expert */
-    uint32_t            *fours; /* [n_expert + 1] pieces before each expert, of the product under way */
-    float               *x;     /* [place][hidden], inputs, then outputs */
-    float               *h;     /* [place][2 * inter] */
-    float               *p;     /* [n_expert] */
+    struct moe_slot     *slot;   /* [n_row][top_k] */
+    uint32_t            *start;  /* [n_expert + 1] first place of each expert */
+    uint32_t            *fours;  /* [n_expert + 1] pieces before each expert, of the product under way */
+    float               *x;      /* [place][hidden], inputs, then outputs */
+    float               *h;      /* [place][2 * inter] */
+    float               *p;      /* [n_expert] scores */
+    float               *choice; /* [n_expert] by which experts are chosen */
     char    *px, *ph; /* [place] inputs and activations as their products want them; x and h where those are floats */
     size_t   px_stride, ph_stride;
     uint32_t n_slot;
 };
 
+/* choice [n_expert] becomes -inf in the groups that are not kept. */
+static void moe_groups(const struct op_moe *o, float *choice)
+{
+    float    group[OP_ROUTE_GROUPS_MAX];
+    uint32_t each = o->n_expert / o->n_group;
+    for (uint32_t g = 0; g < o->n_group; g++) {
+        float first = -INFINITY, second = -INFINITY;
+        for (uint32_t e = g * each; e < (g + 1) * each; e++)
+            if (choice[e] > first) {
+                second = first;
+                first = choice[e];
+            } else if (choice[e] > second) {
+                second = choice[e];
+            }
+        group[g] = first + second;
+    }
+    for (uint32_t g = 0; g < o->n_group; g++) {
+        uint32_t before = 0; /* groups that are better, or as good and earlier */
+        for (uint32_t i = 0; i < o->n_group; i++) before += group[i] > group[g] || (group[i] == group[g] && i < g);
+        for (uint32_t e = g * each; before >= o->group_keep && e < (g + 1) * each; e++) choice[e] = -INFINITY;
+    }
+}
+
+/* The routers that are no plain softmax: scores, the k best of scores and bias in order, ties to the lower id. */
+static void moe_route_biased(const struct moe_job *j, uint32_t r)
+{
+    const struct op_moe *o = j->o;
+    const float         *logit = (const float *)o->router_logits + (size_t)(j->row0 + r) * o->n_expert;
+    struct moe_slot     *slot = j->slot + (size_t)r * o->top_k;
+    float               *choice = j->choice, all = 0, chosen = 0, by = o->scale != 0 ? o->scale : 1;
+    bool                 nan;
+    if (o->score == OP_ROUTE_SIGMOID) {
+        for (uint32_t e = 0; e < o->n_expert; e++) j->p[e] = 1 / (1 + expf(-logit[e]));
+    } else {
+        float max = j->v->max(logit, o->n_expert, &nan);
+        for (uint32_t i = 0; i < o->n_expert; i += 256)
+            all += j->v->exp_sum(j->p + i, logit + i, max, 0, o->n_expert - i < 256 ? o->n_expert - i : 256);
+        for (uint32_t e = 0; e < o->n_expert; e++) j->p[e] /= all;
+    }
+    for (uint32_t e = 0; e < o->n_expert; e++) {
+        choice[e] = j->p[e] + (o->bias ? o->bias[e] : 0);
+        if (isnan(choice[e])) choice[e] = -INFINITY;
+    }
+    if (o->n_group) moe_groups(o, choice);
+    for (uint32_t k = 0; k < o->top_k; k++) {
+        uint32_t best = UINT32_MAX;
+        for (uint32_t e = 0; e < o->n_expert; e++) {
+            if (best != UINT32_MAX && !(choice[e] > choice[best])) continue;
+            bool taken = false;
+            for (uint32_t i = 0; i < k; i++) taken |= slot[i].expert == e;
+            if (!taken) best = e;
+        }
+        slot[k] = (struct moe_slot){ .expert = best, .weight = j->p[best] };
+        chosen += slot[k].weight;
+    }
+    if (o->renorm) by /= fmaxf(chosen, o->sum_min) + o->sum_add;
+    for (uint32_t k = 0; k < o->top_k; k++) slot[k].weight *= by;
+}
+
 /* softmax, the k best in order, ties to the lower id */
-static void moe_route(const struct moe_job *j, uint32_t r)
+static void moe_route_plain(const struct moe_job *j, uint32_t r)
 {
     const struct op_moe *o = j->o;
     const float         *logit = (const float *)o->router_logits + (size_t)(j->row0 + r) * o->n_expert;
@@ -45,6 +105,15 @@ static void moe_route(const struct moe_job *j, uint32_t r)
         chosen += slot[k].weight;
     }
     for (uint32_t k = 0; o->renorm && k < o->top_k; k++) slot[k].weight /= chosen;
+}
+
+static void moe_route(const struct moe_job *j, uint32_t r)
+{
+    const struct op_moe *o = j->o;
+    if (o->score == OP_ROUTE_SOFTMAX && !o->bias && !o->n_group && o->scale == 0 && o->sum_min == 0 && o->sum_add == 0)
+        moe_route_plain(j, r);
+    else
+        moe_route_biased(j, r);
 }
 
 static void moe_gather(void *arg, uint32_t s, uint32_t thread)
@@ -153,9 +222,9 @@ void cpu_moe(struct device *d, const struct op_moe *o)
 {
     struct cpu_dev *c = cpu_of(d);
     size_t          px = prepared_bytes(o->gate_up), ph = prepared_bytes(o->down),
-           fixed = ((size_t)o->n_expert * 3 + 2) * 4 + 3 * 64;
+           fixed = ((size_t)o->n_expert * 4 + 2) * 4 + 3 * 64;
     size_t row = o->top_k * (sizeof(struct moe_slot) + (o->hidden + 2 * (size_t)o->inter) * sizeof(float) + px + ph);
-    CHECK(o->top_k >= 1 && o->top_k <= o->n_expert);
+    CHECK(o->top_k >= 1 && o->top_k <= o->n_expert && o->n_group <= OP_ROUTE_GROUPS_MAX);
     CHECK(c->shared_bytes >= fixed + row);
     uint32_t rows = (uint32_t)((c->shared_bytes - fixed) / row);
     if (rows > o->n_row) rows = o->n_row;
@@ -177,6 +246,8 @@ void cpu_moe(struct device *d, const struct op_moe *o)
         at += j.n_slot * sizeof *j.slot;
         j.p = (float *)(void *)at;
         at += o->n_expert * sizeof *j.p;
+        j.choice = (void *)at;
+        at += o->n_expert * sizeof *j.choice;
         j.start = (void *)at;
         at += (o->n_expert + 1) * sizeof *j.start;
         j.fours = (void *)at;

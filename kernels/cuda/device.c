@@ -357,6 +357,7 @@ static const struct dev_ops cuda_ops = {
     .layernorm = cuda_layernorm,
     .scale = cuda_scale,
     .cap = cuda_cap,
+    .add_gated = cuda_add_gated,
     .linear = cuda_linear,
     .logits = cuda_logits,
     .squares = cuda_squares,

@@ -99,6 +99,53 @@ extern "C" void cuda_scale(struct device *dev, void *x, size_t n, float by)
     cuda_launched(d, "scale");
 }
 
+/* x[i] += sigmoid(gate[i]) * y[i]; gate NULL: x += y */
+template <class T, bool VECTOR>
+__global__ void __launch_bounds__(MLP_THREADS) k_add_gated(T *x, const T *y, const T *gate, uint32_t dim)
+{
+    uint32_t i = (blockIdx.y * MLP_THREADS + threadIdx.x) * (VECTOR ? VEC : 1);
+    pdl_wait();
+    if (i >= dim) return;
+    float  weight = gate ? 1.0f / (1.0f + expf(-act_load(gate[blockIdx.x]))) : 1.0f;
+    size_t at = (size_t)blockIdx.x * dim + i;
+    if (VECTOR) {
+        uint4 a = *(const uint4 *)(x + at), b = *(const uint4 *)(y + at);
+        float f[VEC], g[VEC];
+        pdl_launch();
+        act_load8<T>(f, a);
+        act_load8<T>(g, b);
+#pragma unroll
+        for (int j = 0; j < VEC; j++) f[j] = __fadd_rn(f[j], __fmul_rn(weight, g[j]));
+        *(uint4 *)(x + at) = act_store8<T>(f);
+    } else {
+        float f = act_load(x[at]), g = act_load(y[at]);
+        pdl_launch();
+        x[at] = act_store<T>(__fadd_rn(f, __fmul_rn(weight, g)));
+    }
+}
+
+template <class T>
+static void add_gated(struct cuda_dev *d, void *x, const void *y, const void *gate, uint32_t n, uint32_t dim)
+{
+    if (vec_fits(dim, x, y, x))
+        LAUNCH((k_add_gated<T, true>), mlp_grid(n, dim / VEC), MLP_THREADS, 0, d, (T *)x, (const T *)y, (const T *)gate,
+               dim);
+    else
+        LAUNCH((k_add_gated<T, false>), mlp_grid(n, dim), MLP_THREADS, 0, d, (T *)x, (const T *)y, (const T *)gate,
+               dim);
+}
+
+extern "C" void cuda_add_gated(struct device *dev, void *x, const void *y, const void *gate, uint32_t n, uint32_t dim)
+{
+    struct cuda_dev *d = cuda_of(dev);
+    if (!n || !dim) return;
+    if (dev->act == DT_F16)
+        add_gated<__half>(d, x, y, gate, n, dim);
+    else
+        add_gated<__nv_bfloat16>(d, x, y, gate, n, dim);
+    cuda_launched(d, "add_gated");
+}
+
 __global__ void __launch_bounds__(MLP_THREADS) k_cap(float *x, size_t n, float by, float cap)
 {
     size_t i = (size_t)blockIdx.x * MLP_THREADS + threadIdx.x;

@@ -1,7 +1,7 @@
-/* moe: softmax over the experts, the top_k best, their SwiGLU, the weighted sum.   truth: kernels/ref/moe.c
+/* moe: scores of the experts, the top_k best, their SwiGLU, the weighted sum.   truth: kernels/ref/moe.c
  *   x, out act [n_row, hidden]   router_logits act [n_row, n_expert]
- * route: a list of top_k (expert, weight) per row; sort: slots (row, k) in order of expert, then row; two grouped
- * products over the experts that have rows (moe_gemm.cuh); combine: the sum over k = 0, 1, ... All in fp32, rounded to
+ * (or F32)   route: a list of top_k (expert, weight) per row; sort: slots (row, k) in order of expert, then row; two
+ * grouped products over the experts that have rows (moe_gemm.cuh); combine: the sum over k = 0, 1, ... All in fp32, rounded to
  * act where a product is stored: h after SwiGLU, and each expert's share of the output after its weight.
  * The host knows how many rows there are and nothing else: launches can be captured, and everything that routing
  * decides is read on the device. What a row gets does not depend on the kernels that were chosen for it. Many rows go
@@ -86,6 +86,101 @@ __global__ void __launch_bounds__(ROUTE_THREADS)
     if (!renorm) return;
     __syncwarp();
     for (uint32_t k = lane; k < top_k; k += 32) weight[k] /= chosen;
+}
+
+/* The routers that are no plain softmax (struct op_moe). */
+struct route_args {
+    const float  *bias;
+    enum op_route score;
+    uint32_t      n_expert, top_k, n_group, group_keep;
+    float         sum_min, sum_add, scale;
+    bool          renorm;
+};
+
+__device__ __forceinline__ float route_load(float x) { return x; }
+__device__ __forceinline__ float route_load(__half x) { return act_load(x); }
+__device__ __forceinline__ float route_load(__nv_bfloat16 x) { return act_load(x); }
+
+/* max, all: of the softmax */
+__device__ __forceinline__ float route_score(float logit, enum op_route score, float max, float all)
+{
+    return score == OP_ROUTE_SIGMOID ? 1.0f / (1.0f + expf(-logit)) : expf(logit - max) / all;
+}
+
+/* A bit for each group that is kept; a lane looks at one group. */
+template <class L>
+__device__ __forceinline__ uint32_t route_groups(const L *logits, const struct route_args &a, float max, float all)
+{
+    const uint32_t lane = threadIdx.x & 31, each = a.n_expert / a.n_group;
+    float          first = -INFINITY, second = -INFINITY;
+    for (uint32_t i = 0; lane < a.n_group && i < each; i++) {
+        uint32_t e = lane * each + i;
+        float    c = route_key(route_score(route_load(logits[e]), a.score, max, all) + (a.bias ? a.bias[e] : 0.0f));
+        if (c > first)
+            second = first, first = c;
+        else if (c > second)
+            second = c;
+    }
+    float    mine = first + second;
+    uint32_t before = 0; /* groups that are better, or as good and earlier */
+    for (uint32_t g = 0; g < a.n_group; g++) {
+        float other = __shfl_sync(0xffffffffu, mine, g);
+        before += other > mine || (other == mine && g < lane);
+    }
+    return __ballot_sync(0xffffffffu, lane < a.n_group && before < a.group_keep);
+}
+
+/* As k_moe_route. The number by which an expert is chosen is computed anew for each of the top_k: registers stay few,
+ * and the logits lie in cache. L: type of the logits. */
+template <class L>
+__global__ void __launch_bounds__(ROUTE_THREADS)
+    k_moe_route_biased(uint32_t *expert, float *weight, const L *logits, const uint32_t *row_seq, uint32_t n_row,
+                       struct route_args a)
+{
+    const uint32_t lane = threadIdx.x & 31, row = blockIdx.x * (ROUTE_THREADS / 32) + (threadIdx.x >> 5);
+    pdl_wait();
+    pdl_launch();
+    if (row >= n_row) return;
+    expert += (size_t)row * a.top_k, weight += (size_t)row * a.top_k, logits += (size_t)row * a.n_expert;
+    if (row_seq && row_seq[row] == UINT32_MAX) {
+        for (uint32_t k = lane; k < a.top_k; k += 32) expert[k] = a.n_expert, weight[k] = 0.0f;
+        return;
+    }
+    float max = -INFINITY, all = 0.0f, chosen = 0.0f;
+    if (a.score == OP_ROUTE_SOFTMAX) {
+        for (uint32_t e = lane; e < a.n_expert; e += 32) max = fmaxf(max, route_load(logits[e]));
+        max = warp_max(max);
+        for (uint32_t e = lane; e < a.n_expert; e += 32) all += expf(route_load(logits[e]) - max);
+        all = warp_sum(all);
+    }
+    const uint32_t keep = a.n_group ? route_groups(logits, a, max, all) : 0xffffffffu;
+    const uint32_t each = a.n_group ? a.n_expert / a.n_group : a.n_expert;
+    float          last = INFINITY; /* the one chosen before: the next comes after it in order */
+    uint32_t       last_id = 0;
+    for (uint32_t k = 0; k < a.top_k; k++) {
+        float    best = -INFINITY, best_score = 0.0f;
+        uint32_t best_id = UINT32_MAX;
+        for (uint32_t e = lane; e < a.n_expert; e += 32) {
+            float s = route_score(route_load(logits[e]), a.score, max, all);
+            float w = route_key(s + (a.bias ? a.bias[e] : 0.0f));
+            if (!(keep >> (e / each) & 1)) w = -INFINITY;
+            if ((!k || route_before(last, last_id, w, e)) && route_before(w, e, best, best_id))
+                best = w, best_id = e, best_score = s;
+        }
+#pragma unroll
+        for (int m = 16; m; m >>= 1) {
+            float    w = __shfl_xor_sync(0xffffffffu, best, m), s = __shfl_xor_sync(0xffffffffu, best_score, m);
+            uint32_t e = __shfl_xor_sync(0xffffffffu, best_id, m);
+            if (route_before(w, e, best, best_id)) best = w, best_id = e, best_score = s;
+        }
+        last = best, last_id = best_id;
+        chosen += best_score;
+        if (lane == 0) expert[k] = best_id, weight[k] = best_score;
+    }
+    float by = a.scale;
+    if (a.renorm) by /= fmaxf(chosen, a.sum_min) + a.sum_add;
+    __syncwarp();
+    for (uint32_t k = lane; k < a.top_k; k += 32) weight[k] *= by;
 }
 
 /* A block per expert: start[e] = slots of the experts before it, and its own slots from there on in order[], rising.
@@ -261,12 +356,37 @@ static void moe_product(struct cuda_dev *d, const struct moe_args *p, uint32_t n
         moe_block<T, GATE_UP, 128>(d, p, n_slot);
 }
 
+/* The lists of rows [row0, + n_row). */
+template <class T>
+static void moe_route(struct cuda_dev *d, const struct op_moe *o, const struct moe_work *w, uint32_t row0,
+                      uint32_t n_row)
+{
+    const uint32_t *row_seq = d->row_seq ? d->row_seq + row0 : NULL;
+    uint32_t        blocks = (n_row + ROUTE_THREADS / 32 - 1) / (ROUTE_THREADS / 32);
+    size_t          at = (size_t)row0 * o->n_expert;
+    bool plain = o->score == OP_ROUTE_SOFTMAX && !o->bias && !o->n_group && o->scale == 0 && o->sum_min == 0 &&
+                 o->sum_add == 0 && !o->router_f32;
+    struct route_args a = { o->bias,    o->score,   o->n_expert,
+                            o->top_k,   o->n_group, o->group_keep,
+                            o->sum_min, o->sum_add, o->scale != 0 ? o->scale : 1.0f,
+                            o->renorm };
+    if (plain)
+        LAUNCH(k_moe_route<T>, blocks, ROUTE_THREADS, 0, d, w->expert, w->weight, (const T *)o->router_logits + at,
+               row_seq, n_row, o->n_expert, o->top_k, o->renorm);
+    else if (o->router_f32)
+        LAUNCH(k_moe_route_biased<float>, blocks, ROUTE_THREADS, 0, d, w->expert, w->weight,
+               (const float *)o->router_logits + at, row_seq, n_row, a);
+    else
+        LAUNCH(k_moe_route_biased<T>, blocks, ROUTE_THREADS, 0, d, w->expert, w->weight,
+               (const T *)o->router_logits + at, row_seq, n_row, a);
+    cuda_launched(d, "moe");
+}
+
 template <class T> static void moe_rows(struct cuda_dev *d, const struct op_moe *o, uint32_t row0, uint32_t n_row)
 {
     uint32_t        n_slot = n_row * o->top_k;
     struct moe_work w = moe_layout(d->work, n_slot, o->n_expert, o->hidden, o->inter);
-    const T        *x = (const T *)o->x + (size_t)row0 * o->hidden,
-            *logits = (const T *)o->router_logits + (size_t)row0 * o->n_expert;
+    const T        *x = (const T *)o->x + (size_t)row0 * o->hidden;
     T              *out = (T *)o->out + (size_t)row0 * o->hidden;
     struct moe_args p = { x,
                           (const char *)o->gate_up[0].data,
@@ -287,9 +407,7 @@ template <class T> static void moe_rows(struct cuda_dev *d, const struct op_moe 
     p.gate_up_stride = moe_stride(o->gate_up, o->n_expert, d->impl.dev.act, 2 * o->inter, o->hidden);
     p.down_stride = moe_stride(o->down, o->n_expert, d->impl.dev.act, o->hidden, o->inter);
     vector = vector && p.gate_up_stride % 16 == 0 && p.down_stride % 16 == 0;
-    LAUNCH(k_moe_route<T>, (n_row + ROUTE_THREADS / 32 - 1) / (ROUTE_THREADS / 32), ROUTE_THREADS, 0, d, w.expert,
-           w.weight, logits, d->row_seq ? d->row_seq + row0 : NULL, n_row, o->n_expert, o->top_k, o->renorm);
-    cuda_launched(d, "moe");
+    moe_route<T>(d, o, &w, row0, n_row);
     LAUNCH(k_moe_sort, o->n_expert, SORT_THREADS, 0, d, w.start, w.order, w.expert, n_slot);
     cuda_launched(d, "moe");
     moe_product<T, true>(d, &p, n_row, vector);
@@ -307,7 +425,7 @@ extern "C" void cuda_moe(struct device *dev, const struct op_moe *o)
 {
     struct cuda_dev *d = cuda_of(dev);
     if (!o->n_row) return;
-    CHECK(o->top_k >= 1 && o->top_k <= o->n_expert);
+    CHECK(o->top_k >= 1 && o->top_k <= o->n_expert && o->n_group <= OP_ROUTE_GROUPS_MAX);
     uint32_t n_part = (o->n_row + MOE_ROWS - 1) / MOE_ROWS, rows = (o->n_row + n_part - 1) / n_part; /* even parts */
     for (uint32_t r = 0; r < o->n_row; r += rows) {
         uint32_t n = o->n_row - r < rows ? o->n_row - r : rows;

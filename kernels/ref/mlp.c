@@ -41,6 +41,16 @@ void ref_scale(struct device *d, void *x, size_t n, float by)
     for (size_t i = 0; i < n; i++) ((float *)x)[i] *= by;
 }
 
+void ref_add_gated(struct device *d, void *x, const void *y, const void *gate, uint32_t n, uint32_t dim)
+{
+    (void)d;
+    for (uint32_t i = 0; i < n; i++) {
+        double weight = gate ? 1 / (1 + exp(-(double)((const float *)gate)[i])) : 1;
+        for (size_t j = (size_t)i * dim; j < (size_t)(i + 1) * dim; j++)
+            ((float *)x)[j] = (float)((double)((float *)x)[j] + weight * (double)((const float *)y)[j]);
+    }
+}
+
 void ref_cap(struct device *d, float *x, size_t n, float by, float cap)
 {
     (void)d;

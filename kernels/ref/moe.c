@@ -17,35 +17,80 @@ static void expert(float *out, const float *x, const struct dev_weight *gate_up,
     for (uint32_t j = 0; j < down->n; j++) out[j] += (float)(weight * ref_dot(a, down, j));
 }
 
+enum { EXPERTS_MAX = 4096 };
+
+/* The scores of a row's logits. */
+static void route_scores(double *score, const float *logit, const struct op_moe *o)
+{
+    double max = -INFINITY, all = 0;
+    for (uint32_t e = 0; e < o->n_expert; e++) max = fmax(max, (double)logit[e]);
+    for (uint32_t e = 0; e < o->n_expert; e++) all += exp((double)logit[e] - max);
+    for (uint32_t e = 0; e < o->n_expert; e++)
+        score[e] = o->score == OP_ROUTE_SIGMOID ? 1 / (1 + exp(-(double)logit[e])) : exp((double)logit[e] - max) / all;
+}
+
+/* The sum of the two largest of n numbers. */
+static double route_best_two(const double *choice, uint32_t n)
+{
+    double first = -INFINITY, second = -INFINITY;
+    for (uint32_t e = 0; e < n; e++)
+        if (choice[e] > first) {
+            second = first;
+            first = choice[e];
+        } else if (choice[e] > second) {
+            second = choice[e];
+        }
+    return first + second;
+}
+
+/* The numbers by which experts are chosen; -inf in groups that are not kept. */
+static void route_choice(double *choice, const double *score, const struct op_moe *o)
+{
+    double   group[OP_ROUTE_GROUPS_MAX];
+    uint32_t each = o->n_group ? o->n_expert / o->n_group : o->n_expert;
+    for (uint32_t e = 0; e < o->n_expert; e++) choice[e] = score[e] + (o->bias ? (double)o->bias[e] : 0);
+    for (uint32_t g = 0; g < o->n_group; g++) group[g] = route_best_two(choice + g * each, each);
+    for (uint32_t g = 0; g < o->n_group; g++) {
+        uint32_t before = 0; /* groups that are better, or as good and earlier */
+        for (uint32_t i = 0; i < o->n_group; i++) before += group[i] > group[g] || (group[i] == group[g] && i < g);
+        for (uint32_t e = g * each; before >= o->group_keep && e < (g + 1) * each; e++) choice[e] = -INFINITY;
+    }
+}
+
 void ref_moe(struct device *d, const struct op_moe *o)
 {
     (void)d;
-    CHECK(o->top_k >= 1 && o->top_k <= o->n_expert);
+    static _Thread_local double score[EXPERTS_MAX], choice[EXPERTS_MAX];
+    CHECK(o->top_k >= 1 && o->top_k <= o->n_expert && o->n_expert <= EXPERTS_MAX);
+    CHECK(o->n_group <= OP_ROUTE_GROUPS_MAX);
+    bool plain =
+        o->score == OP_ROUTE_SOFTMAX && !o->bias && !o->n_group; /* the largest logits, also where scores tie */
     for (uint32_t r = 0; r < o->n_row; r++) {
         const float *logit = (const float *)o->router_logits + (size_t)r * o->n_expert,
                     *x = (const float *)o->x + (size_t)r * o->hidden;
         float *out = (float *)o->out + (size_t)r * o->hidden;
-        double max = -INFINITY, all = 0, chosen = 0;
-        for (uint32_t e = 0; e < o->n_expert; e++) max = fmax(max, (double)logit[e]);
-        for (uint32_t e = 0; e < o->n_expert; e++) all += exp((double)logit[e] - max);
+        double chosen = 0;
+        route_scores(score, logit, o);
+        route_choice(choice, score, o);
+        for (uint32_t e = 0; plain && e < o->n_expert; e++) choice[e] = (double)logit[e];
         for (uint32_t i = 0; i < o->hidden; i++) out[i] = 0;
         for (int pass = 0; pass < 2; pass++) { /* the sum of those chosen comes first: renorm divides by it */
-            double   last = INFINITY;
+            double   last = INFINITY, by = o->scale != 0 ? (double)o->scale : 1;
             uint32_t last_id = 0;
+            if (o->renorm) by /= fmax(chosen, (double)o->sum_min) + (double)o->sum_add;
             for (uint32_t k = 0; k < o->top_k; k++) {
-                uint32_t best = UINT32_MAX; /* the next after `last` in order of (logit descending, id ascending) */
+                uint32_t best = UINT32_MAX; /* the next after `last` in order of (choice descending, id ascending) */
                 for (uint32_t e = 0; e < o->n_expert; e++) {
-                    bool after = k == 0 || (double)logit[e] < last || ((double)logit[e] == last && e > last_id);
-                    if (after && (best == UINT32_MAX || logit[e] > logit[best])) best = e;
+                    bool after = k == 0 || choice[e] < last || (choice[e] == last && e > last_id);
+                    if (after && (best == UINT32_MAX || choice[e] > choice[best])) best = e;
                 }
                 if (best == UINT32_MAX) break; /* NaN */
-                last = (double)logit[best];
+                last = choice[best];
                 last_id = best;
-                double p = exp(last - max) / all;
                 if (pass == 0)
-                    chosen += p;
+                    chosen += score[best];
                 else
-                    expert(out, x, &o->gate_up[best], &o->down[best], o->act, o->renorm ? p / chosen : p);
+                    expert(out, x, &o->gate_up[best], &o->down[best], o->act, score[best] * by);
             }
         }
     }

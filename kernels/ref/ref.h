@@ -20,6 +20,7 @@ void ref_attention(struct device *d, const struct op_attn *o, const struct dev_b
 void ref_ungated(struct device *d, void *x, size_t n, enum op_act act);
 void ref_glu(struct device *d, void *out, const void *gate_up, uint32_t n, uint32_t inter, enum op_act act);
 void ref_scale(struct device *d, void *x, size_t n, float by);
+void ref_add_gated(struct device *d, void *x, const void *y, const void *gate, uint32_t n, uint32_t dim);
 void ref_cap(struct device *d, float *x, size_t n, float by, float cap);
 void ref_moe(struct device *d, const struct op_moe *o);
 void ref_sample(struct device *d, const struct op_sample *o);

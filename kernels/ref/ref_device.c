@@ -48,6 +48,7 @@ static const struct dev_ops ref_ops = {
     .layernorm = ref_layernorm,
     .scale = ref_scale,
     .cap = ref_cap,
+    .add_gated = ref_add_gated,
     .linear = ref_linear,
     .logits = ref_logits,
     .squares = ref_squares,

@@ -115,6 +115,38 @@ static void activations_without_a_gate_agree_with_ref(void **state)
         }
 }
 
+static void gated_sums_agree_with_ref(void **state)
+{
+    (void)state;
+    static const uint32_t dim[] = { 1, 77, 768 };
+    enum { N = 5 };
+    for (size_t t = 0; t < 2; t++)
+        for (size_t s = 0; s < sizeof dim / sizeof *dim; s++)
+            for (int with = 0; with < 2; with++) {
+                size_t         n = (size_t)N * dim[s];
+                struct device *d = ct_open(acts[t], 0), *ref = ct_open_ref();
+                float         *x = op_random(n, 1, 4), *y = op_random(n, 2, 4), *gate = op_random(N, 3, 3),
+                      *got = malloc(n * sizeof *got);
+                gate[0] = -200;
+                gate[1] = 200;
+                ct_round(x, n, d->act);
+                ct_round(y, n, d->act);
+                ct_round(gate, N, d->act);
+                void *dx = ct_act(d, x, n), *dy = ct_act(d, y, n), *dg = ct_act(d, gate, N);
+                d->ops->add_gated(d, dx, dy, with ? dg : NULL, N, dim[s]);
+                ct_act_get(d, got, dx, n);
+                ref->ops->add_gated(ref, x, y, with ? gate : NULL, N, dim[s]);
+                ct_assert_close(got, x, n, d->act == DT_BF16 ? 5e-3 : 7e-4, d->act == DT_BF16 ? 0.1 : 0.02,
+                                "gated sum");
+                free(x);
+                free(y);
+                free(gate);
+                free(got);
+                dev_close(d);
+                dev_close(ref);
+            }
+}
+
 static void gates_agree_with_ref_and_rows_stand_alone(void **state)
 {
     (void)state;
@@ -212,6 +244,7 @@ int main(void)
         cmocka_unit_test(embed_copies_rows_and_reads_nothing_for_an_id_it_has_not),
         cmocka_unit_test(gather_takes_rows_and_zeros),
         cmocka_unit_test(activations_without_a_gate_agree_with_ref),
+        cmocka_unit_test(gated_sums_agree_with_ref),
         cmocka_unit_test(multipliers_and_soft_caps_agree_with_ref),
         cmocka_unit_test(gates_agree_with_ref_and_rows_stand_alone),
         cmocka_unit_test(bias_is_added_with_one_rounding),

@@ -70,8 +70,18 @@ static void drop(struct moe *m)
 }
 static void run(struct moe *m, void *out, const void *x, const void *logits, uint32_t n, bool renorm)
 {
-    struct op_moe o = { out,           x,          logits,      m->gate_up, m->down, n,
-                        m->s.n_expert, m->s.top_k, m->s.hidden, m->s.inter, renorm,  OP_SILU };
+    struct op_moe o = { .out = out,
+                        .x = x,
+                        .router_logits = logits,
+                        .gate_up = m->gate_up,
+                        .down = m->down,
+                        .n_row = n,
+                        .n_expert = m->s.n_expert,
+                        .top_k = m->s.top_k,
+                        .hidden = m->s.hidden,
+                        .inter = m->s.inter,
+                        .renorm = renorm,
+                        .act = OP_SILU };
     m->d->ops->moe(m->d, &o);
 }
 static void assert_guard(struct moe *m)
@@ -350,10 +360,71 @@ static void a_graph_serves_any_routing(void **state)
     }
 }
 
+/* Routers that are no plain softmax, from logits of both types; 300 experts are more than a warp holds. */
+static void routers_agree_with_ref(void **state)
+{
+    (void)state;
+    static const struct op_moe kinds[] = {
+        { .score = OP_ROUTE_SIGMOID, .renorm = true, .sum_add = 1e-20f, .scale = 2.5f },
+        { .score = OP_ROUTE_SIGMOID, .n_group = 4, .group_keep = 2, .renorm = true },
+        { .score = OP_ROUTE_SOFTMAX, .renorm = true, .sum_min = 0.9f },
+        { .score = OP_ROUTE_SOFTMAX, .scale = 3.0f, .n_group = 2, .group_keep = 1 },
+    };
+    static const struct shape shape[] = { { 8, 3, 72, 40, 5 }, { 300, 8, 32, 16, 9 } };
+    for (size_t z = 0; z < 2; z++) {
+        struct shape s = shape[z];
+        size_t       all = (size_t)s.rows * s.hidden, n = (size_t)s.rows * s.n_expert;
+        struct moe   m = make(ct_open(DT_BF16, 256 << 20), s, true), r = make_ref(DT_BF16, s);
+        float       *x = op_random(all, 1, 1), *logits = op_random(n, 2, 2), *bias = op_random(s.n_expert, 5, 0.5f),
+              *want = op_random(all, 3, 1), *got = op_random(all, 4, 1);
+        ct_round(x, all, DT_BF16);
+        ct_round(logits, n, DT_BF16);
+        void  *dx = ct_act(m.d, x, all), *dl = ct_act(m.d, logits, n), *out = ct_act_new(m.d, all);
+        float *df = ct_bytes(m.d, logits, n * sizeof *logits), *db = ct_bytes(m.d, bias, s.n_expert * sizeof *bias);
+        for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+            for (int how = 0; how < 4; how++) {
+                struct op_moe o = kinds[k];
+                o.n_row = s.rows;
+                o.n_expert = s.n_expert;
+                o.top_k = s.top_k;
+                o.hidden = s.hidden;
+                o.inter = s.inter;
+                struct op_moe on = o;
+                o.out = want;
+                o.x = x;
+                o.router_logits = logits;
+                o.gate_up = r.gate_up;
+                o.down = r.down;
+                o.bias = how & 1 ? bias : NULL;
+                on.out = out;
+                on.x = dx;
+                on.router_f32 = how & 2;
+                on.router_logits = on.router_f32 ? (void *)df : dl;
+                on.gate_up = m.gate_up;
+                on.down = m.down;
+                on.bias = how & 1 ? db : NULL;
+                r.d->ops->moe(r.d, &o);
+                ct_poison(m.d, out, all * 2);
+                m.d->ops->moe(m.d, &on);
+                ct_act_get(m.d, got, out, all);
+                ct_assert_close(got, want, all, 5e-3, 0.5, "a router");
+                assert_guard(&m);
+            }
+        free(x);
+        free(logits);
+        free(bias);
+        free(want);
+        free(got);
+        drop(&m);
+        drop(&r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(experts_agree_with_ref),
+        cmocka_unit_test(routers_agree_with_ref),
         cmocka_unit_test(a_row_has_the_same_bits_in_every_batch_and_place),
         cmocka_unit_test(every_order_of_threads_gives_the_same_bits),
         cmocka_unit_test(rows_of_padding_have_no_experts),

@@ -344,14 +344,26 @@ static void two_ranks(void **state)
     exact("qwen3-moe", 2, 4001, n_mixes / 20);
 }
 
+static void glm4_moe_with_groups_a_bias_and_a_shared_expert_on_two_ranks(void **state)
+{
+    (void)state;
+    exact("glm4-moe", 2, 8001, n_mixes / 40);
+}
+static void qwen2_moe_with_a_gated_shared_expert(void **state)
+{
+    (void)state;
+    exact("qwen2-moe", 1, 9001, n_mixes / 40);
+}
+
 #ifndef EXACT_OTHER_DEVICE
 /* One mix on one rank and one on two, of models in turn; EXACT_ALL: all of them. scalar, which is slow, has two ranks
  * once. */
 static void every_type_of_weights_on_every_instruction_set(void **state)
 {
     (void)state;
-    static const char *const models[] = { "llama-linear",   "mistral", "qwen3-moe", "qwen3",     "mixtral",
-                                          "smollm3-window", "glm4",    "cohere2",   "starcoder2" };
+    static const char *const models[] = { "llama-linear",   "mistral",      "qwen3-moe", "qwen3",      "mixtral",
+                                          "smollm3-window", "glm4",         "cohere2",   "starcoder2", "qwen2-moe",
+                                          "glm4-moe",       "ernie4-5-moe", "minimax-m2" };
     const char              *all = getenv("EXACT_ALL");
     uint64_t                 n_mix = all ? strtoull(all, NULL, 10) : 1, seed = 5001;
     char                     have[128], *rest = have;
@@ -391,6 +403,8 @@ int main(void)
         cmocka_unit_test(gemma2_with_soft_caps_and_norms_on_both_sides),
         cmocka_unit_test(olmo2_on_two_ranks_with_norms_over_whole_projections),
         cmocka_unit_test(two_ranks),
+        cmocka_unit_test(glm4_moe_with_groups_a_bias_and_a_shared_expert_on_two_ranks),
+        cmocka_unit_test(qwen2_moe_with_a_gated_shared_expert),
 #ifndef EXACT_OTHER_DEVICE
         cmocka_unit_test(every_type_of_weights_on_every_instruction_set),
 #endif

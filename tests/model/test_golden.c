@@ -47,7 +47,12 @@ static const char *const names[] = { "llama3",
                                      "cohere",
                                      "cohere2",
                                      "starcoder2",
-                                     "starcoder2-window" };
+                                     "starcoder2-window",
+                                     "qwen2-moe",
+                                     "glm4-moe",
+                                     "glm4-moe-air",
+                                     "ernie4-5-moe",
+                                     "minimax-m2" };
 
 /* max |a - b| over all recorded rows, relative to the largest recorded logit */
 static double logits_error(const struct gold *g, struct gold_run *r)

@@ -1,6 +1,6 @@
 #include "op_test.h"
 
-enum { EXPERTS = 7, TOP_K = 3, HIDDEN = 72, INTER = 40, ROWS = 60 };
+enum { EXPERTS = 7, EXPERTS_MADE = 8, TOP_K = 3, HIDDEN = 72, INTER = 40, ROWS = 60 };
 
 static const struct format {
     const char      *name;
@@ -21,7 +21,7 @@ static const struct format {
 enum { FORMATS = sizeof formats / sizeof *formats };
 
 struct setup {
-    struct dev_weight gate_up[EXPERTS], down[EXPERTS];
+    struct dev_weight gate_up[EXPERTS_MADE], down[EXPERTS_MADE];
 };
 
 static struct dev_weight take(struct device *d, const struct format *f, uint32_t n, uint32_t k, uint64_t stream)
@@ -40,7 +40,7 @@ static struct dev_weight take(struct device *d, const struct format *f, uint32_t
 static struct setup make(struct device *d, const struct format *f)
 {
     struct setup s;
-    for (uint32_t e = 0; e < EXPERTS; e++) {
+    for (uint32_t e = 0; e < EXPERTS_MADE; e++) {
         s.gate_up[e] = take(d, f, 2 * INTER, HIDDEN, 100 + e);
         s.down[e] = take(d, f, HIDDEN, INTER, 200 + e);
     }
@@ -52,7 +52,18 @@ static enum op_act run_act; /* of the experts */
 static void run(struct device *d, struct setup *s, float *out, const float *x, const float *logits, uint32_t n,
                 bool renorm)
 {
-    struct op_moe o = { out, x, logits, s->gate_up, s->down, n, EXPERTS, TOP_K, HIDDEN, INTER, renorm, run_act };
+    struct op_moe o = { .out = out,
+                        .x = x,
+                        .router_logits = logits,
+                        .gate_up = s->gate_up,
+                        .down = s->down,
+                        .n_row = n,
+                        .n_expert = EXPERTS,
+                        .top_k = TOP_K,
+                        .hidden = HIDDEN,
+                        .inter = INTER,
+                        .renorm = renorm,
+                        .act = run_act };
     d->ops->moe(d, &o);
 }
 
@@ -166,12 +177,93 @@ static void rows_that_do_not_fit_scratch_are_done_in_parts(void **state)
     dev_close(big);
 }
 
+/* Routers of every kind against ref: ties go to the lower id; a bias chooses and does not weigh; experts of groups that are
+ * not kept are not chosen, however good they are. */
+static const struct op_moe routers[] = {
+    { .score = OP_ROUTE_SIGMOID },
+    { .score = OP_ROUTE_SIGMOID, .renorm = true, .sum_add = 1e-20f, .scale = 2.5f },
+    { .score = OP_ROUTE_SIGMOID, .n_group = 4, .group_keep = 2, .renorm = true },
+    { .score = OP_ROUTE_SIGMOID, .n_group = 2, .group_keep = 1, .scale = 0.5f },
+    { .score = OP_ROUTE_SOFTMAX, .scale = 3.0f },
+    { .score = OP_ROUTE_SOFTMAX, .renorm = true, .sum_min = 0.9f },
+    { .score = OP_ROUTE_SOFTMAX, .n_group = 4, .group_keep = 3 },
+};
+enum { N_ROUTER = sizeof routers / sizeof *routers, ROUTED = 8 };
+
+static void run_router(struct device *d, const struct op_moe *kind, const struct setup *s, float *out, const float *x,
+                       const float *logits, const float *bias)
+{
+    struct op_moe o = *kind;
+    o.out = out;
+    o.x = x;
+    o.router_logits = logits;
+    o.gate_up = s->gate_up;
+    o.down = s->down;
+    o.n_row = ROWS;
+    o.n_expert = ROUTED;
+    o.top_k = 2;
+    o.hidden = HIDDEN;
+    o.inter = INTER;
+    o.bias = bias;
+    d->ops->moe(d, &o);
+}
+
+static void routers_agree_with_ref(void **state)
+{
+    (void)state;
+    struct device *d[OP_DEVICES_MAX], *ref = op_open(DEV_REF, NULL, 0);
+    uint32_t       n_dev = op_cpu_devices(d);
+    float         *x = op_random(ROWS * HIDDEN, 1, 1), *logits = op_random(ROWS * ROUTED, 2, 2),
+          *bias = op_random(ROUTED, 7, 1), *want = op_random(ROWS * HIDDEN, 3, 1),
+          *got = op_random(ROWS * HIDDEN, 4, 1), *other = op_random(ROWS * HIDDEN, 5, 1);
+    for (uint32_t e = 0; e < ROUTED; e++) {
+        logits[e] = e % 3 ? 1.0f : -1.0f; /* ties within groups and between them */
+        logits[ROUTED + e] = -80.0f;      /* scores near 0 */
+        logits[2 * ROUTED + e] = 90.0f;   /* and near 1 */
+    }
+    struct setup sr = make(ref, &formats[1]);
+    for (int k = 0; k < N_ROUTER; k++)
+        for (int with = 0; with < 2; with++) {
+            run_router(ref, &routers[k], &sr, want, x, logits, with ? bias : NULL);
+            for (uint32_t i = 0; i < n_dev; i++) {
+                struct setup s = make(d[i], &formats[1]);
+                run_router(d[i], &routers[k], &s, got, x, logits, with ? bias : NULL);
+                op_assert_near(got, want, ROWS * HIDDEN, 4e-6, "a router");
+            }
+        }
+    /* a bias that makes the worst expert the best gives it its own small weight, not that of the bias */
+    for (uint32_t e = 0; e < ROUTED; e++) {
+        bias[e] = e == 5 ? 50.0f : 0.0f;
+        logits[e] = e == 5 ? -6.0f : 1.0f;
+    }
+    run_router(ref, &routers[0], &sr, want, x, logits, bias);
+    struct setup first = sr;
+    first.gate_up[5] = sr.gate_up[6];
+    first.down[5] = sr.down[6];
+    run_router(ref, &routers[0], &first, other, x, logits, bias);
+    float worst = 0, largest = 0;
+    for (uint32_t i = 0; i < HIDDEN; i++) {
+        worst = fmaxf(worst, fabsf(want[i] - other[i]));
+        largest = fmaxf(largest, fabsf(want[i]));
+    }
+    assert_true(worst > 0 && worst < 0.1f * largest); /* it was chosen, and weighs 1 / (1 + e^6) */
+    free(x);
+    free(logits);
+    free(bias);
+    free(want);
+    free(got);
+    free(other);
+    dev_close(ref);
+    op_close(d, n_dev);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(experts_agree_with_ref),
         cmocka_unit_test(a_row_has_the_same_bits_in_every_batch_and_place),
         cmocka_unit_test(rows_that_do_not_fit_scratch_are_done_in_parts),
+        cmocka_unit_test(routers_agree_with_ref),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

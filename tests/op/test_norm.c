@@ -255,6 +255,40 @@ static void columns_are_taken_in_any_order(void **state)
     op_close(d, n_dev);
 }
 
+/* What is added by a gate, or whole: ref within a rounding, and a row the same bits alone. */
+static void gated_sums_agree_with_ref(void **state)
+{
+    (void)state;
+    enum { N = 7, DIM = 601 };
+    struct device *d[OP_DEVICES_MAX], *ref = op_open(DEV_REF, NULL, 0);
+    uint32_t       n_dev = op_cpu_devices(d);
+    float         *x = op_random(N * DIM, 1, 4), *y = op_random(N * DIM, 2, 4), *gate = op_random(N, 3, 3),
+          *want = malloc(N * DIM * sizeof *want), *got = malloc(N * DIM * sizeof *got);
+    gate[0] = -200;
+    gate[1] = 200;
+    for (int with = 0; with < 2; with++) {
+        memcpy(want, x, N * DIM * sizeof *x);
+        ref->ops->add_gated(ref, want, y, with ? gate : NULL, N, DIM);
+        for (uint32_t i = 0; with && i < DIM; i++) assert_true(want[i] == x[i]); /* a gate of 0 adds nothing */
+        for (uint32_t i = 0; i < n_dev; i++) {
+            memcpy(got, x, N * DIM * sizeof *x);
+            d[i]->ops->add_gated(d[i], got, y, with ? gate : NULL, N, DIM);
+            op_assert_near(got, want, N * DIM, 1e-6, d[i]->ops->name);
+            float alone[DIM];
+            memcpy(alone, x + 3 * DIM, sizeof alone);
+            d[i]->ops->add_gated(d[i], alone, y + 3 * DIM, with ? gate + 3 : NULL, 1, DIM);
+            op_assert_same(alone, got + 3 * DIM, DIM, d[i]->ops->name);
+        }
+    }
+    free(x);
+    free(y);
+    free(gate);
+    free(want);
+    free(got);
+    dev_close(ref);
+    op_close(d, n_dev);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -263,6 +297,7 @@ int main(void)
         cmocka_unit_test(activations_without_a_gate_are_those_of_a_gate_of_ones),
         cmocka_unit_test(a_row_has_the_same_bits_in_every_place),
         cmocka_unit_test(gates_agree_with_ref_and_rows_stand_alone),
+        cmocka_unit_test(gated_sums_agree_with_ref),
         cmocka_unit_test(multipliers_and_soft_caps_agree_with_ref),
         cmocka_unit_test(columns_are_taken_in_any_order),
     };

@@ -301,8 +301,16 @@ static void bench_moe(const struct bench *b, const uint32_t *m, uint32_t n_m)
         down[e] = take_weight(b, DT_BF16, HIDDEN, INTER);
     }
     struct moe_arg a = { b,
-                         { take(b, ROWS * HIDDEN * 4), take_noise(b, ROWS * HIDDEN), NULL, gate_up, down, 0, EXPERTS,
-                           TOP, HIDDEN, INTER, true, OP_SILU },
+                         { .out = take(b, ROWS * HIDDEN * 4),
+                           .x = take_noise(b, ROWS * HIDDEN),
+                           .gate_up = gate_up,
+                           .down = down,
+                           .n_expert = EXPERTS,
+                           .top_k = TOP,
+                           .hidden = HIDDEN,
+                           .inter = INTER,
+                           .renorm = true,
+                           .act = OP_SILU },
                          take_noise(b, (ROWS + 8) * EXPERTS) };
     for (uint32_t i = 0; i < n_m; i++) {
         char name[80];

@@ -1,0 +1,148 @@
+/* hf_moe: experts of config.json: how many, how a router chooses and weighs them, which layers have them, and the expert
+ * that all rows share. */
+#include "engine/model/hf.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { EXPERTS_MAX = 4096, INTER_MAX = 1 << 24 };
+
+/* Layers with experts: from `first` to `last`, every n-th of all. */
+static void hf_moe_layers(struct hf *c)
+{
+    struct model_spec           *s = c->spec;
+    const struct model_moe_keys *k = s->family->moe;
+    const char                  *every = k && k->every ? k->every : "decoder_sparse_step";
+    uint32_t                     step = hf_size(c, every, 1, LAYERS_MAX, 1), first = 0;
+    int64_t                      last = -1;
+    if (k && k->first) first = hf_size(c, k->first, 0, LAYERS_MAX, s->family->def->first_dense);
+    if (k && k->last) last = hf_int(c, c->text, k->last, -1, LAYERS_MAX, -1);
+    if (c->st) return;
+    if (!(s->layer_moe = calloc(s->n_layer, 1))) {
+        c->st = ST_NOMEM;
+        return;
+    }
+    for (uint32_t l = first; l < s->n_layer && (last < 0 || l <= last); l++)
+        s->layer_moe[l] = s->n_expert > 0 && (l + 1) % step == 0;
+}
+
+static void hf_moe_dense_layers(struct hf *c)
+{
+    struct model_spec *s = c->spec;
+    const json_t      *only = hf_value(c->text, "mlp_only_layers"), *v;
+    size_t             i;
+    if (only && !json_is_array(only))
+        hf_fail(c, "mlp_only_layers is %s, must be a list of layer numbers", hf_show(only).text);
+    if (c->st) return;
+    json_array_foreach(only, i, v)
+    {
+        if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) >= s->n_layer) {
+            hf_fail(c, "mlp_only_layers[%zu] is %s, must be a layer from 0 to %u", i, hf_show(v).text, s->n_layer - 1);
+            return;
+        }
+        s->layer_moe[json_integer_value(v)] = 0;
+    }
+}
+
+/* Only experts of the best groups are chosen. One group is none. */
+static void hf_moe_groups(struct hf *c)
+{
+    struct model_spec *s = c->spec;
+    s->route_scale = (float)hf_num(c, c->text, "routed_scaling_factor", 1e-6, 1e6, 1);
+    s->n_group = hf_size(c, "n_group", 1, OP_ROUTE_GROUPS_MAX, 1);
+    s->group_keep = hf_size(c, "topk_group", 1, OP_ROUTE_GROUPS_MAX, 1);
+    if (c->st) return;
+    if (s->group_keep > s->n_group) {
+        hf_fail(c, "topk_group is %u, at most n_group, which is %u", s->group_keep, s->n_group);
+        return;
+    }
+    if (s->n_group == 1) {
+        s->n_group = s->group_keep = 0;
+        return;
+    }
+    if (s->n_expert % s->n_group || s->n_expert / s->n_group < 2)
+        hf_fail(c, "n_group is %u, must divide the number of experts, which is %u, into groups of 2 at least",
+                s->n_group, s->n_expert);
+    else if (s->n_expert / s->n_group * s->group_keep < s->top_k_expert)
+        hf_fail(c, "topk_group is %u of %u groups: they have %u experts, and each token takes %u", s->group_keep,
+                s->n_group, s->n_expert / s->n_group * s->group_keep, s->top_k_expert);
+}
+
+/* The width of the expert that all rows share: a key of its own, or a number of experts. */
+static void hf_moe_shared(struct hf *c, const struct model_moe_keys *k)
+{
+    struct model_spec           *s = c->spec;
+    const struct model_defaults *def = s->family->def;
+    if (k->shared_inter) s->shared_inter = hf_size(c, k->shared_inter, 1, INTER_MAX, def->shared_inter);
+    if (!k->n_shared) return;
+    uint32_t n = hf_size(c, k->n_shared, 0, EXPERTS_MAX, def->n_shared);
+    if (!c->st && (uint64_t)n * s->moe_inter > INTER_MAX)
+        hf_fail(c, "%s x moe_intermediate_size is %u x %u, at most %d", k->n_shared, n, s->moe_inter, INTER_MAX);
+    else
+        s->shared_inter = n * s->moe_inter;
+}
+
+/* Keys of published files that say what transformers does whatever they say: another value is another model. */
+static void hf_moe_refuse(struct hf *c, const struct model_moe_keys *k)
+{
+    const char *score = k->score == OP_ROUTE_SIGMOID ? "sigmoid" : "softmax", *method = k->bias ? "noaux_tc" : "greedy";
+    const json_t *v = hf_value(c->text, "scoring_func"), *types = hf_value(c->text, "attn_type_list");
+    size_t        i;
+    if (v && !(json_is_string(v) && !strcmp(json_string_value(v), score)))
+        hf_fail(c, "scoring_func is %s, supported of %s is %s", hf_show(v).text, c->spec->family->arch, score);
+    v = hf_value(c->text, "topk_method");
+    if (v && !(json_is_string(v) && !strcmp(json_string_value(v), method)))
+        hf_fail(c, "topk_method is %s, supported of %s is %s", hf_show(v).text, c->spec->family->arch, method);
+    v = hf_value(c->text, "use_routing_bias");
+    if (v && hf_flag(c, v, "use_routing_bias", k->bias) != k->bias)
+        hf_fail(c, "use_routing_bias is %s, supported of %s is %s", hf_show(v).text, c->spec->family->arch,
+                k->bias ? "true" : "false");
+    if (hf_size(c, "shared_intermediate_size", 0, INTER_MAX, 0))
+        hf_fail(c, "shared_intermediate_size is %s, supported of %s is 0",
+                hf_show(hf_value(c->text, "shared_intermediate_size")).text, c->spec->family->arch);
+    if (types && !json_is_array(types)) hf_fail(c, "attn_type_list is %s, must be a list", hf_show(types).text);
+    json_array_foreach(types, i, v) if (!json_is_integer(v) || json_integer_value(v) != 1)
+        hf_fail(c, "attn_type_list[%zu] is %s, supported is 1 (softmax attention)", i, hf_show(v).text);
+}
+
+/* What only routers of their own and shared experts have. */
+static void hf_moe_route(struct hf *c, const struct model_moe_keys *k)
+{
+    struct model_spec *s = c->spec;
+    s->router_bias = k->bias;
+    s->norm_topk |= k->renorm;
+    s->route_sum_min = k->sum_min;
+    if (k->sum_min_key) s->route_sum_min = (float)hf_num(c, c->text, k->sum_min_key, 0, 1, (double)k->sum_min);
+    if (k->groups) hf_moe_groups(c);
+    hf_moe_shared(c, k);
+    hf_moe_refuse(c, k);
+    const char *bias = s->family->bias ? s->family->bias->mlp : NULL;
+    if (s->shared_inter && bias && hf_flag(c, hf_value(c->text, bias), bias, false))
+        hf_fail(c, "%s is true, which is not supported beside shared experts", bias);
+}
+
+void hf_moe(struct hf *c)
+{
+    struct model_spec           *s = c->spec;
+    const struct model_defaults *def = s->family->def;
+    const struct model_moe_keys *k = s->family->moe;
+    if (s->family->ffn != FFN_MOE) return;
+    const char *key = hf_value(c->text, "num_local_experts") ? "num_local_experts" : "num_experts",
+               *top = "num_experts_per_tok";
+    if (k && k->n_expert && hf_value(c->text, k->n_expert)) key = k->n_expert;
+    if (k && k->top_k && hf_value(c->text, k->top_k)) top = k->top_k;
+    s->n_expert = hf_size(c, key, 0, EXPERTS_MAX, def->n_expert);
+    s->top_k_expert = hf_size(c, top, 1, EXPERTS_MAX, def->top_k_expert);
+    s->moe_inter = hf_size(c, "moe_intermediate_size", 1, INTER_MAX, def->moe_inter ? def->moe_inter : s->inter);
+    s->norm_topk =
+        hf_flag(c, hf_value(c->text, "norm_topk_prob"), "norm_topk_prob", def->norm_topk) || s->family->norm_topk;
+    if (c->st) return;
+    if (s->n_expert && s->top_k_expert > s->n_expert) {
+        hf_fail(c, "%s is %u, at most %s, which is %u", top, s->top_k_expert, key, s->n_expert);
+        return;
+    }
+    const char *extra = hf_value(c->text, "num_nextn_predict_layers") ? "num_nextn_predict_layers" : "num_mtp_layers";
+    s->n_extra_layer = hf_size(c, extra, 0, LAYERS_MAX, def->n_extra_layer);
+    if (k && s->n_expert) hf_moe_route(c, k);
+    hf_moe_layers(c);
+    if (!c->st) hf_moe_dense_layers(c);
+}

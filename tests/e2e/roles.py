@@ -11,6 +11,7 @@ SPILLWAY_ROLE_ROUNDS=N: more requests. One line each, then
 import json
 import os
 import random
+import re
 import signal
 import socket
 import sys
@@ -92,6 +93,12 @@ def chat(k, **more):
 
 def pulls(d, how):
     return metric(d, "spillway:pd_pulls_total", 'result="%s"' % how)
+
+
+def ends(d):
+    """How the pulls ended, for messages."""
+    with_name = [x for x in d.get("/metrics").body.decode().splitlines() if x.startswith("spillway:pd_pulls_total{")]
+    return {re.search('result="(\\w+)"', x).group(1): float(x.rsplit(" ", 1)[1]) for x in with_name}
 
 
 def parcels(p, event):
@@ -208,14 +215,14 @@ def the_decode_server_dies_and_the_client_goes(w):
         params = prefill(p, "/v1/completions", b)
         data = json.dumps({**b, "kv_transfer_params": params}).encode()
         with socket.create_connection(("127.0.0.1", d.port)) as s:
-            s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: d\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
+            s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
             time.sleep(0.01 * k)
         settle(d, "hearing of it", lambda: metric(d, "vllm:num_requests_running") + metric(d, "vllm:num_requests_waiting") == 0)
     freed(p)
     b = body(45, max_tokens=400)
     data = json.dumps({**b, "kv_transfer_params": prefill(p, "/v1/completions", b)}).encode()
     with socket.create_connection(("127.0.0.1", d.port)) as s:
-        s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: d\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
+        s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
         d.proc.kill()
         d.proc.wait()
     freed(p)
@@ -224,7 +231,7 @@ def the_decode_server_dies_and_the_client_goes(w):
     connected(d)
     b = body(46)
     check(w, d, "/v1/completions", b, prefill(p, "/v1/completions", b))
-    assert pulls(d, "pulled") == 1
+    assert pulls(d, "pulled") == 1, ends(d)
     p.stop(), d.stop()
 
 

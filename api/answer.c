@@ -55,7 +55,8 @@ bool answer_feed(struct call *c, uint32_t i, uint32_t n_out, struct buf *out)
     return stopped;
 }
 
-/* Its text has ended, by a stop string or behind its only call: tokens that the engine has made meanwhile do not count. */
+/* Its text has ended, by a stop string or behind its only call: tokens that the engine has made meanwhile do not
+ * count. */
 static bool is_over(const struct call_choice *ch) { return ch->detok.stopped || (ch->parts && parts_over(ch->parts)); }
 
 void answer_choice_end(struct call *c, uint32_t i, enum eng_finish finish, struct buf *out)

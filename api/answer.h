@@ -1,5 +1,5 @@
-/* answer: turns the engine's output for a call into events for the writer of the call's dialect.   Thread: the call's io
- * thread.
+/* answer: turns the engine's output for a call into events for the writer of the call's dialect.   Thread: the call's
+ * io thread.
  *
  *   for each choice    begin, (text | reason | tool)*, finish
  *   for the answer     usage, once all its choices have finished
@@ -10,8 +10,8 @@
 #pragma once
 #include "api/call.h"
 
-/* A piece of final text, and the tokens [from, to) of the choice that belong to it. The text is empty for tokens without
- * text (so far); from == to when held text is released at the end. Valid during the event. */
+/* A piece of final text, and the tokens [from, to) of the choice that belong to it. The text is empty for tokens
+ * without text (so far); from == to when held text is released at the end. Valid during the event. */
 struct answer_piece {
     const char *text; /* UTF-8, not terminated */
     size_t      n;    /* bytes */

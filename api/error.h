@@ -1,5 +1,5 @@
-/* error: an error for the client. Fixed strings; the client's bytes only as an escaped excerpt of at most 64 characters.
- * Thread: any. */
+/* error: an error for the client. Fixed strings; the client's bytes only as an escaped excerpt of at most 64
+ * characters. Thread: any. */
 #pragma once
 #include "base/buf.h"
 #include "base/status.h"

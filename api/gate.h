@@ -30,7 +30,7 @@ enum gate_kind {
 };
 enum { GATE_UNBOUNDED = INT32_MAX }; /* a budget that no answer uses up */
 /* tools: as the reader of the answer gets them (struct calls_cfg). reasoning: the prompt leaves reasoning open. budget:
- * tokens of reasoning, of all its blocks together; when they are used up the marker that ends reasoning is forced. NULL:
- * no memory. */
+ * tokens of reasoning, of all its blocks together; when they are used up the marker that ends reasoning is forced.
+ * NULL: no memory. */
 struct gate *gate_create(const struct gate_model *m, const struct calls_tools *tools, enum gate_kind kind,
                          bool reasoning, uint32_t budget);

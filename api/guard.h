@@ -1,10 +1,10 @@
 /* guard: keeps text of users text, even if it spells a control token (row C4 of the fault table).   Thread: any.
  *
- * A template joins its own control tokens and users' strings into one text. Before rendering, every special token inside a
- * user's string is broken by a mark (a noncharacter) after its first character. A string that ends with the beginning of a
- * special token gets a mark at its end, so that the next string cannot complete the token. After rendering, the text is
- * tokenised in pieces between the marks, so no piece contains a special token of a user. Text without marks, the usual
- * case, is tokenised as a whole. */
+ * A template joins its own control tokens and users' strings into one text. Before rendering, every special token
+ * inside a user's string is broken by a mark (a noncharacter) after its first character. A string that ends with the
+ * beginning of a special token gets a mark at its end, so that the next string cannot complete the token. After
+ * rendering, the text is tokenised in pieces between the marks, so no piece contains a special token of a user. Text
+ * without marks, the usual case, is tokenised as a whole. */
 #pragma once
 #include "api/token/tokenizer.h"
 #include <jansson.h>

@@ -16,7 +16,7 @@ enum markup_start {
     MARKUP_INSIDE, /* it begins inside of reasoning, and the grammar with the marker that ends it */
 };
 #define MARKUP_NONE UINT32_MAX
-/* All answers that are `text` or `calls` (MARKUP_NONE: no such answers). Of reasoning only the beginning is described: a
- * gate (api/gate.h) takes it from there. A call may end reasoning without its marker. */
+/* All answers that are `text` or `calls` (MARKUP_NONE: no such answers). Of reasoning only the beginning is described:
+ * a gate (api/gate.h) takes it from there. A call may end reasoning without its marker. */
 uint32_t markup_answer(struct gr_rules *r, const struct calls_model *m, uint32_t text, uint32_t calls,
                        enum markup_start start);

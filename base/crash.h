@@ -1,7 +1,7 @@
 /* crash: the last word of a process whose thread did what no program may: which signal, at which address, in which
  * thread, and the calls that led there. No memory is shown, so no prompt and no key. Then the process ends with
- * EXIT_SOFTWARE.   Life: crash_init once in main; crash_enter and crash_leave in every thread that wants to be heard even
- * when its stack is full (thread_start does both). Thread: any. */
+ * EXIT_SOFTWARE.   Life: crash_init once in main; crash_enter and crash_leave in every thread that wants to be heard
+ * even when its stack is full (thread_start does both). Thread: any. */
 #pragma once
 
 void crash_init(void);  /* without it the other two do nothing */

@@ -22,9 +22,9 @@ int file_read_fd(int fd, void *data_out, size_t bytes_max, size_t *bytes_out);
 int file_read_first(const char *path, void *data_out, size_t bytes_max, size_t *bytes_out);
 /* The number of bytes without the line ends (\n and \r) at their end. */
 size_t file_without_line_end(const void *data, size_t n);
-/* Makes the folder `path`, unless it is there. Its parents are never made: under a mount point that is empty because its disk
- * is missing they would fill another disk. Returns 0, or errno; why: the reason, with the first folder of the path that is not
- * there. */
+/* Makes the folder `path`, unless it is there. Its parents are never made: under a mount point that is empty because
+ * its disk is missing they would fill another disk. Returns 0, or errno; why: the reason, with the first folder of the
+ * path that is not there. */
 int file_make_folder(const char *path, mode_t mode, char *why, size_t why_bytes);
 /* True if only this process's user and root can create files in an open folder: the user owns it, and neither group nor
  * others may write. Parent folders need no check: a user who can rename our folder away can only replace it with a

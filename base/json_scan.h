@@ -38,7 +38,8 @@ json_t *json_parse_bounded(const char *text, size_t n, const struct json_bounds 
 /* How a field of the outermost object is treated. */
 enum json_want {
     JSON_SKIP, /* checked, counted, not built */
-    JSON_TYPE, /* the caller needs its type only: built as an empty string, array or object, or as the number or literal itself */
+    /* the caller needs its type only: built as an empty string, array or object, or as the number or literal itself */
+    JSON_TYPE,
     JSON_SCALAR, /* a string, a number or a literal is built; an object or an array is built empty */
     JSON_BUILD,  /* built */
 };

@@ -1,11 +1,12 @@
-/* nodes: one server on several machines. Node 0 serves and plans. It sends every step to the other nodes, which run it in lockstep on
- * their ranks (engine/wire.h has the messages).   Thread: as marked.
+/* nodes: one server on several machines. Node 0 serves and plans. It sends every step to the other nodes, which run it
+ * in lockstep on their ranks (engine/wire.h has the messages).   Thread: as marked.
  *
- *   nodes_create -> rank_team_create with agree = nodes_agree and group = nodes_group -> nodes_start -> ... -> nodes_stop
- *   -> rank_team_free -> nodes_free
- * From nodes_agree on a thread watches the connections. Both sides send beats. A node that is silent for NODES_LOST_MS, closes its
- * connection or sends a wrong message is lost. Then the device is lost: one line is logged, the group is aborted, and every wait returns
- * ST_DEVICE. The process ends, as for any lost device, and the supervisor must start all nodes again.
+ *   nodes_create -> rank_team_create with agree = nodes_agree and group = nodes_group -> nodes_start -> ... ->
+ *   nodes_stop -> rank_team_free -> nodes_free
+ * From nodes_agree on a thread watches the connections. Both sides send beats. A node that is silent for NODES_LOST_MS,
+ * closes its connection or sends a wrong message is lost. Then the device is lost: one line is logged, the group is
+ * aborted, and every wait returns ST_DEVICE. The process ends, as for any lost device, and the supervisor must start
+ * all nodes again.
  * The network must be trusted with the content: steps are not encrypted. A wrong byte is refused, never used. */
 #pragma once
 #include "engine/engine.h"

@@ -1,7 +1,7 @@
 /* phase: tells how long the parts of an engine's turn take, how much of it is the host's own work, and how long the
  * device stands still between two steps.   Thread: engine; the atomics: any.
- * phase_begin -> phase_end, once for each part -> phase_turn. An engine that is stepped by hand has no clock and measures
- * nothing. */
+ * phase_begin -> phase_end, once for each part -> phase_turn. An engine that is stepped by hand has no clock and
+ * measures nothing. */
 #pragma once
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -26,8 +26,8 @@ struct rank_cfg {
     enum dev_comm comm;
     enum dev_symmetric symmetric;
     /* With ranks on other nodes. agree is called between planning and loading, with the number of blocks that fit here;
-     * it returns the number for all ranks and the name of the group (dev_cfg.comm_id). group: n_local ranks, owned by the
-     * caller. See engine/nodes.h. */
+     * it returns the number for all ranks and the name of the group (dev_cfg.comm_id). group: n_local ranks, owned by
+     * the caller. See engine/nodes.h. */
     enum status (*agree)(void *ctx, uint32_t *n_block, unsigned char comm_id[DEV_COMM_ID], char *err, size_t err_bytes);
     void                  *agree_ctx;
     const struct dev_vote *vote; /* with agree: as in dev_cfg */
@@ -45,8 +45,8 @@ struct device *rank_team_device(struct rank_team *t); /* tools: rank 0's */
 bool     rank_team_place(const struct rank_team *t, uint32_t i, struct dev_place *out);
 uint64_t rank_team_weight_bytes(const struct rank_team *t); /* over all ranks */
 uint64_t rank_team_work_bytes(const struct rank_team *t);   /* of workspaces, over all ranks */
-/* The KV pools of all ranks, for a segment of transfer/. Owned by the team. NULL: ranks on other nodes hold parts of the
- * blocks. */
+/* The KV pools of all ranks, for a segment of transfer/. Owned by the team. NULL: ranks on other nodes hold parts of
+ * the blocks. */
 const struct xfer_ranks *rank_team_kv(struct rank_team *t, uint32_t *n_block_out);
 enum dtype               rank_team_kv_dtype(const struct rank_team *t);
 /* Any thread, even while ranks hang: one line per rank with its current work. Returns the length of text. */

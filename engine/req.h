@@ -27,8 +27,8 @@ void req_finish_choice(struct engine *e, struct req *q, struct eng_choice *c, en
 void req_finish_seq(struct engine *e, struct seq *s, enum eng_finish finish);
 /* Ends all choices. why: eng_request.status for ENG_ERROR. discard: the computed KV is in doubt and is not cached. */
 void req_finish(struct engine *e, struct req *q, enum eng_finish finish, enum status why, bool discard);
-/* Sends final messages, and again what an outbox did not take. True: none is left. It is called once the turn's counters
- * are published: who has an answer finds it counted. */
+/* Sends final messages, and again what an outbox did not take. True: none is left. It is called once the turn's
+ * counters are published: who has an answer finds it counted. */
 bool req_deliver(struct engine *e);
 /* No step is run any more: requests whose prompt is not kept yet (kv_tiers_publish) end without that. */
 void req_unpublish_all(struct engine *e);

@@ -1,22 +1,27 @@
 /* sched: who runs this step.   Thread: engine.
  *
- * A step has one token budget. Every decoding sequence takes one row. Chunks of prompts fill the rest, first those of running
- * sequences, then those of waiting ones (Sarathi-Serve, Agrawal et al. 2024, arXiv:2403.02310). So a long prompt delays
- * the others by at most one budget.
+ * A step has one token budget. Every decoding sequence takes one row. Chunks of prompts fill the rest, first those of
+ * running sequences, then those of waiting ones (Sarathi-Serve, Agrawal et al. 2024, arXiv:2403.02310). So a long
+ * prompt delays the others by at most one budget.
  *
- * When a sequence needs blocks and none are free, the youngest running sequence that is younger than it is preempted: it gives up its
- * blocks, waits in front of the queue, and is recomputed later. There is no deadlock and no endless preemption, because
- *   - the order seq_before is total and a sequence takes blocks only from younger ones, so the oldest always makes progress;
- *   - after preempt_max preemptions a sequence is admitted only with all blocks that it may ever need, and is not preempted again;
+ * When a sequence needs blocks and none are free, the youngest running sequence that is younger than it is preempted:
+ * it gives up its blocks, waits in front of the queue, and is recomputed later. There is no deadlock and no endless
+ * preemption, because
+ *   - the order seq_before is total and a sequence takes blocks only from younger ones, so the oldest always makes
+ *     progress;
+ *   - after preempt_max preemptions a sequence is admitted only with all blocks that it may ever need, and is not
+ *     preempted again;
  *   - a request whose blocks exceed the pool is never accepted, so a single request always fits.
  *
- * A preempted sequence later looks in the device's tree and in the tiers below for everything that it had computed, generated tokens
- * included. Whether its blocks are still there depends on the other requests. So a preemption is a spill where loading is quicker than computing.
+ * A preempted sequence later looks in the device's tree and in the tiers below for everything that it had computed,
+ * generated tokens included. Whether its blocks are still there depends on the other requests. So a preemption is a
+ * spill where loading is quicker than computing.
  *
- * A step is planned while the step before it is in flight. A token that the earlier step samples counts as drawn; only the device knows its
- * id. Such a plan takes no blocks from another sequence. If it would have to, or if a row depends on an id that the host must
- * see, the plan is dropped and made again after the step in flight was applied. So a sequence in flight is never preempted, and the second plan
- * knows everything. Sequences that surely end in flight are left out. */
+ * A step is planned while the step before it is in flight. A token that the earlier step samples counts as drawn; only
+ * the device knows its id. Such a plan takes no blocks from another sequence. If it would have to, or if a row depends
+ * on an id that the host must see, the plan is dropped and made again after the step in flight was applied. So a
+ * sequence in flight is never preempted, and the second plan knows everything. Sequences that surely end in flight are
+ * left out. */
 #pragma once
 #include "engine/batch.h"
 #include "engine/fair.h"

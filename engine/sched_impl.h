@@ -1,5 +1,5 @@
-/* sched_impl: what sched.c (lists and blocks) does for admit.c (who runs next) and sched_plan.c (how many rows).   Thread:
- * engine. */
+/* sched_impl: what sched.c (lists and blocks) does for admit.c (who runs next) and sched_plan.c (how many rows).
+ * Thread: engine. */
 #pragma once
 #include "engine/sched.h"
 

@@ -3,8 +3,8 @@
 #include "engine/sched_impl.h"
 #include "base/check.h"
 
-/* Rows that could be computed: none for whoever surely ends in flight, or waits for its fork, or whose grammar must know the
- * token in flight. */
+/* Rows that could be computed: none for whoever surely ends in flight, or waits for its fork, or whose grammar must
+ * know the token in flight. */
 static uint32_t rows_left(const struct sched *s, const struct seq *q)
 {
     uint32_t n = seq_n_ahead(q);

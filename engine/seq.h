@@ -4,16 +4,18 @@
  *                | ^                                                           | |
  *                | +-------- sched_preempt, sched_recompute (sched.c) ---------+ |
  *                +--- req_finish_seq, req_finish (req.c) ---> DONE <-------------+
- * A WAITING seq whose prefix lies on a lower tier asks the tiers for it (want) and waits; loaded blocks are then in the tree.
+ * A WAITING seq whose prefix lies on a lower tier asks the tiers for it (want) and waits; loaded blocks are then in the
+ * tree.
  *
  * Four lengths, in tokens: 0 <= n_cached <= n_computed <= n_token <= n_max.
  *   n_cached    prefix found in the cache        n_token  prompt + sampled tokens
  *   n_computed  tokens with KV in the blocks     n_max    prompt + max_tokens
  * A running sequence needs rows [n_computed, n_token); when a step computes the last of them it samples the next token.
  *
- * Steps overlap: while a step is planned, another may be in flight, that is enqueued and not applied. The four lengths count applied
- * steps only; fly_row and fly_token are what the steps in flight will add to n_computed and n_token:
- *   n_computed + fly_row <= n_token + fly_token <= n_max; fly_token <= 1 while a step is planned, its id then is SEQ_PENDING. */
+ * Steps overlap: while a step is planned, another may be in flight, that is enqueued and not applied. The four lengths
+ * count applied steps only; fly_row and fly_token are what the steps in flight will add to n_computed and n_token:
+ *   n_computed + fly_row <= n_token + fly_token <= n_max; fly_token <= 1 while a step is planned, its id then is
+ *     SEQ_PENDING. */
 #pragma once
 #include "base/list.h"
 #include "engine/request.h"

@@ -1,4 +1,5 @@
-/* Over 500 lines: one format, whose hello, refusals and steps are written and read by the same few functions, side by side. */
+/* Over 500 lines: one format, whose hello, refusals and steps are written and read by the same few functions, side by
+ * side. */
 #include "engine/wire.h"
 #include "base/check.h"
 #include "base/hash.h"

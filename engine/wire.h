@@ -87,14 +87,16 @@ enum status wire_hello_get(const void *p, size_t n, const unsigned char own_nonc
                            struct wire_hello *h_out);
 enum status wire_welcome_get(const void *p, size_t n, const unsigned char own_nonce[WIRE_NONCE], const char *key,
                              struct wire_welcome *w_out);
-/* A refusal: one line of text, and with a key its signature, which covers the nonce of the refused hello. hello: the bytes
- * as received, well-formed or not. Returns the length. */
+/* A refusal: one line of text, and with a key its signature, which covers the nonce of the refused hello. hello: the
+ * bytes as received, well-formed or not. Returns the length. */
 uint32_t wire_refuse_put(unsigned char out[WIRE_REFUSE_BYTES], const char *text, const void *hello, size_t hello_bytes,
                          const char *key);
-/* text_out is NUL-terminated in every case, and printable. ST_CANCELED: not signed with the key; ST_INVALID: malformed. */
+/* text_out is NUL-terminated in every case, and printable. ST_CANCELED: not signed with the key; ST_INVALID:
+ * malformed. */
 enum status wire_refuse_get(const void *p, size_t n, const unsigned char own_nonce[WIRE_NONCE], const char *key,
                             char text_out[WIRE_TEXT_MAX + 1]);
-/* The key of the frames in one direction of one connection (transfer/link.h), made of the shared secret and both nonces. */
+/* The key of the frames in one direction of one connection (transfer/link.h), made of the shared secret and both
+ * nonces. */
 void wire_frame_key(unsigned char out[WIRE_MAC], const char *key, bool to_first,
                     const unsigned char challenge[WIRE_NONCE], const unsigned char hello[WIRE_NONCE]);
 /* True if a node with hello h may join; false with one line in why. */
@@ -104,8 +106,8 @@ struct wire_limits {
     struct batch_cfg b;
     uint32_t         n_block, block_tokens, vocab, context;
 };
-/* One end of a connection's sequence of steps: the number of the next one, and how many ids the previous one drew, which
- * patches refer to. */
+/* One end of a connection's sequence of steps: the number of the next one, and how many ids the previous one drew,
+ * which patches refer to. */
 struct wire_steps {
     uint64_t n;
     uint32_t n_drawn;
@@ -113,6 +115,7 @@ struct wire_steps {
 uint32_t wire_step_bytes_max(const struct batch_cfg *b);
 /* out [wire_step_bytes_max]. Returns the length. */
 uint32_t wire_step_put(unsigned char *out, const struct batch *b, struct wire_steps *s);
-/* b: from batch_init with lim->b; all but its bounds is overwritten. ST_INVALID: one line in why, and b is undefined. */
+/* b: from batch_init with lim->b; all but its bounds is overwritten. ST_INVALID: one line in why, and b is
+ * undefined. */
 enum status wire_step_get(const void *p, size_t n, const struct wire_limits *lim, struct wire_steps *s, struct batch *b,
                           char *why, size_t why_bytes);

@@ -72,6 +72,6 @@ enum dev_ballot group_verdict(struct dev_group *g, uint32_t rank, uint32_t n_ran
 bool            group_aborted(const struct dev_group *g);
 /* True for the first caller, which logs why all ranks are lost; the others log nothing. */
 bool group_blame(struct dev_group *g);
-/* Registers fn(ctx), which is called when the group is aborted, or at once if it already was. fn NULL: unregisters; after
- * the return no call is running. */
+/* Registers fn(ctx), which is called when the group is aborted, or at once if it already was. fn NULL: unregisters;
+ * after the return no call is running. */
 void group_at_abort(struct dev_group *g, uint32_t rank, void (*fn)(void *ctx), void *ctx);

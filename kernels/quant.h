@@ -1,5 +1,5 @@
-/* quant: weights as codes with scales: the allowed formats, rounding of a row at load, conversion of a code.   Private to
- * kernels/. Every device rounds with these functions, so a checkpoint gives the same codes everywhere.
+/* quant: weights as codes with scales: the allowed formats, rounding of a row at load, conversion of a code.   Private
+ * to kernels/. Every device rounds with these functions, so a checkpoint gives the same codes everywhere.
  * Thread: any, no state. */
 #pragma once
 #include "kernels/device.h"
@@ -24,8 +24,8 @@ static inline uint32_t quant_n_group(const struct dev_quant *q, uint32_t k)
  *   I8, F8E4M3: scale = max |w| / 127 or 448.   I4: the number of largest size w becomes code 0: scale = w / -8, as f16.
  * Codes are rounded to nearest even. Numbers that are not finite count as 0. */
 void quant_row(const struct dev_quant *q, uint32_t k, const void *src, enum dtype t, uint8_t *code, float *scale);
-/* For act8: rounds x [k] to code [k] and returns the scale max |x| / 127. If x contains a NaN, the scale is NaN, and so are
- * the row's products. */
+/* For act8: rounds x [k] to code [k] and returns the scale max |x| / 127. If x contains a NaN, the scale is NaN, and so
+ * are the row's products. */
 float quant_act(const float *x, uint32_t k, int8_t *code);
 
 /* The number of a code, before scale and zero. */

@@ -22,8 +22,8 @@ WEIGH_FN uint64_t weigh(float e)
     return u & 0xfffffffffffffu;
 }
 
-/* The weight that the candidates of top_p < 1 must reach: ceil(total * top_p), at least 1. top_p is cut to 32 fractional
- * bits. */
+/* The weight that the candidates of top_p < 1 must reach: ceil(total * top_p), at least 1. top_p is cut to 32
+ * fractional bits. */
 WEIGH_FN uint64_t weigh_part(uint64_t total, float top_p)
 {
     uint64_t p = top_p > 0 ? (uint64_t)(top_p * 4294967296.0f) : 0, low = (total & 0xffffffffu) * p;
@@ -58,5 +58,6 @@ WEIGH_FN double weigh_log(uint64_t total)
     return fma((double)k, 0.69314718055994530942, fma(2.0 * (s * q), p, 2.0 * s));
 }
 
-/* log-softmax of a logit, rounded once. lse: max + weigh_log(sum). Never -0, which readers of logprobs do not expect. */
+/* log-softmax of a logit, rounded once. lse: max + weigh_log(sum). Never -0, which readers of logprobs do not
+ * expect. */
 WEIGH_FN float weigh_logprob(float logit, double lse) { return (float)((double)logit - lse) + 0.0f; }

@@ -3,8 +3,8 @@
  * the cheapest to read from first (tier_below.c).
  *   open -> (turn, find, read, write ...)* -> close
  * Thread: engine, for every function. No function may block: blocking work belongs to a lane or to a thread of the
- * row. A lost block costs its recomputation and nothing else. A row may therefore forget any block, and every block that
- * it returns is checked before use. */
+ * row. A lost block costs its recomputation and nothing else. A row may therefore forget any block, and every block
+ * that it returns is checked before use. */
 #pragma once
 #include "kvcache/parcel.h"
 #include "kvcache/record.h"
@@ -111,8 +111,9 @@ struct kv_below_proof {
 
 /* For rows that keep parcels for peers, and pull those of peers. */
 struct kv_below_parcels {
-    /* Keeps the n READY slots in their places as one parcel, for KV_PARCEL_US or as long as a peer claims it. first: the
-     * key of its first block. May keep fewer slots, the first ones; returns how many, 0: none, and there is no parcel. */
+    /* Keeps the n READY slots in their places as one parcel, for KV_PARCEL_US or as long as a peer claims it. first:
+     * the key of its first block. May keep fewer slots, the first ones; returns how many, 0: none, and there is no
+     * parcel. */
     uint32_t (*keep)(struct kv_below *b, const struct kv_key *first, const int32_t *slot, uint32_t n,
                      unsigned char id_out[KV_PARCEL_ID]);
     /* Claims a peer's parcel now and again until claim_end, which tells the peer that n blocks of it were taken. false:
@@ -145,8 +146,8 @@ struct kv_below_row {
     bool (*seeking)(const struct kv_below *b);                 /* an answer is outstanding */
     /* True if the block is there or being written, hidden or not: it need not be written again. */
     bool (*has)(const struct kv_below *b, const struct kv_key *key);
-    /* Posts the read of a record and the check of its payload. The position is pinned until read_done. ST_NOT_FOUND: the
-     * block is gone; ST_AGAIN: try later. */
+    /* Posts the read of a record and the check of its payload. The position is pinned until read_done. ST_NOT_FOUND:
+     * the block is gone; ST_AGAIN: try later. */
     enum status (*read)(struct kv_below *b, const struct kv_read *r, struct kv_place *place_out, uint64_t *ticket_out);
     void (*read_done)(struct kv_below *b, struct kv_place place,
                       bool bad); /* bad: the record was doubted or has expired; the row drops it */

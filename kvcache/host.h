@@ -2,8 +2,8 @@
  * kv_host_init -> kv_host_map or a slab that was handed over -> ... -> kv_host_close.   Thread: engine.   Private
  * to kvcache/ and its tests.
  *
- * tier.h draws the life of a slot. Each slot holds one record (record.h) in the slab, at slot number * stride. All memory
- * is allocated before the server is ready. */
+ * tier.h draws the life of a slot. Each slot holds one record (record.h) in the slab, at slot number * stride. All
+ * memory is allocated before the server is ready. */
 #pragma once
 #include "base/chain.h"
 #include "kvcache/below.h"

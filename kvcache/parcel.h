@@ -2,9 +2,9 @@
  * computed it keeps its blocks in their host slots as a parcel; the other one claims the parcel, pulls the blocks like
  * any other blocks of a peer, and says when it is done.   Thread: the engine's, except where a field says otherwise.
  *
- * A parcel holds no block by itself: blocks are found by their keys, which follow from model, salt and tokens. So whoever
- * names a parcel gets no block whose tokens and salt it does not know already, and a claim counts only with the key of
- * the parcel's first block, which another tenant cannot make. */
+ * A parcel holds no block by itself: blocks are found by their keys, which follow from model, salt and tokens. So
+ * whoever names a parcel gets no block whose tokens and salt it does not know already, and a claim counts only with the
+ * key of the parcel's first block, which another tenant cannot make. */
 #pragma once
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -33,8 +33,8 @@ enum {
     KV_MOVES = 1
 }; /* KV_ASK_MAX: most blocks of one load; half of the offers are for parcels */
 
-/* Descriptors from the previous process (tier_hand.h). kv_tiers_open takes ownership: it closes what it cannot use and then takes
- * a new slab. */
+/* Descriptors from the previous process (tier_hand.h). kv_tiers_open takes ownership: it closes what it cannot use and
+ * then takes a new slab. */
 struct kv_handed {
     bool given;
     int  slab_fd, index_fd;
@@ -67,8 +67,8 @@ struct kv_tiers_cfg {
     const char              *shared_name;                     /* as in store.h */
     bool                     shared;                          /* other servers use the folder too */
     uint32_t                 shared_scan_us, shared_grace_us; /* as in store.h; 0: the defaults */
-    /* With in_place: a block is copied up after so many reads, each a step of a sequence, if the pool has room; by then they
-     * have cost as much as the copy does. 0: never */
+    /* With in_place: a block is copied up after so many reads, each a step of a sequence, if the pool has room; by then
+     * they have cost as much as the copy does. 0: never */
     uint32_t in_place_reads;
     bool     in_place;        /* the device reads the slab (kv_tiers_slab): blocks are guests of its tree, not copied */
     bool     audit;           /* blocks that other processes computed are recomputed before use (tier_audit.c) */
@@ -81,8 +81,8 @@ struct kv_tiers_cfg {
     struct kv_events *events; /* is told of blocks on the tiers; NULL: nobody is */
     uint64_t (*wall)(void);   /* wall time in seconds, for times that outlive the process; NULL: the system's clock */
 };
-/* Reserves the host's bytes and opens the places below. Needs KV_LOADS_MAX + KV_OFFERS_MAX + KV_AUDITS + KV_MOVES sequences of kv.
- * err: one line. */
+/* Reserves the host's bytes and opens the places below. Needs KV_LOADS_MAX + KV_OFFERS_MAX + KV_AUDITS + KV_MOVES
+ * sequences of kv. err: one line. */
 enum status kv_tiers_open(const struct kv_tiers_cfg *cfg, struct kv_tiers **t_out, char *err, size_t err_bytes);
 /* The number of slots of the host's slab: so many guests the kv needs with cfg.in_place. */
 uint32_t kv_tiers_slots(const struct kv_tiers_cfg *cfg);
@@ -93,8 +93,8 @@ void kv_tiers_close(struct kv_tiers *t, uint64_t flush_us);
 
 /* Call before s is released or dropped: its first n_computed tokens are in its blocks, and its path may go down. */
 void kv_tiers_offer(struct kv_tiers *t, const struct kv_seq *s, uint32_t n_computed);
-/* The same for the first n_token tokens, all computed, whose blocks another server will pull: all of them go to the host
- * and are kept there (kvcache/parcel.h). out is MAKING until they are, then MADE; it stays the caller's, who calls
+/* The same for the first n_token tokens, all computed, whose blocks another server will pull: all of them go to the
+ * host and are kept there (kvcache/parcel.h). out is MAKING until they are, then MADE; it stays the caller's, who calls
  * kv_tiers_unpublish before freeing it while it is MAKING. */
 void kv_tiers_publish(struct kv_tiers *t, const struct kv_seq *s, uint32_t n_token, struct kv_parcel *out);
 void kv_tiers_unpublish(struct kv_tiers *t, struct kv_parcel *out);
@@ -126,8 +126,8 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
                   const struct kv_cursor *hit, double us_per_token);
 /* A prompt with a claim has come, and has not asked yet. */
 void kv_tiers_claim(struct kv_tiers *t, struct kv_claim *c, struct kv_salt salt, const uint32_t *ids, uint32_t n);
-/* It was admitted with n_hit tokens cached, or (why is KV_CLAIM_UNUSED) needs them no more: the peer is told. Counts how
- * the claim ended; KV_CLAIM_ENDS: that is found out. n: the prompt's tokens. */
+/* It was admitted with n_hit tokens cached, or (why is KV_CLAIM_UNUSED) needs them no more: the peer is told. Counts
+ * how the claim ended; KV_CLAIM_ENDS: that is found out. n: the prompt's tokens. */
 void kv_tiers_claim_end(struct kv_tiers *t, const struct kv_want *w, uint32_t n, uint32_t n_hit, enum kv_claim_end why);
 /* The prompt was admitted (and holds the loaded blocks) or has ended. */
 void kv_tiers_forget(struct kv_tiers *t, struct kv_want *w);
@@ -144,8 +144,9 @@ struct kv_audit_rows {
 bool kv_tiers_audit(struct kv_tiers *t, bool idle, struct kv_audit_rows *out);
 /* That step has ended: ST_OK, or the reason for which it computed nothing. The engine's thread, as all of this. */
 void kv_tiers_audited(struct kv_tiers *t, enum status st);
-/* True while the device's cache is in doubt, or the slab is to be handed over and is read in place: all running sequences
- * give their blocks back, then the engine calls kv_tiers_all_gave_way. Until that is over, kv_tiers_ask admits nobody. */
+/* True while the device's cache is in doubt, or the slab is to be handed over and is read in place: all running
+ * sequences give their blocks back, then the engine calls kv_tiers_all_gave_way. Until that is over, kv_tiers_ask
+ * admits nobody. */
 bool kv_tiers_purges(const struct kv_tiers *t);
 void kv_tiers_all_gave_way(struct kv_tiers *t);
 

@@ -20,7 +20,8 @@ struct offer {
     uint64_t          parcel_us; /* end of the wait for it */
 };
 
-/* The cached key of a block in the device's tree. Making a key costs 0.3 us, and a prompt of 100k tokens has 6,250 keys. */
+/* The cached key of a block in the device's tree. Making a key costs 0.3 us, and a prompt of 100k tokens has 6,250
+ * keys. */
 /* The keys of the last prompt that asked: it asks again when its questions are answered. */
 struct key_memo {
     uint64_t      number; /* kv_want.keys of this prompt */
@@ -108,7 +109,8 @@ struct audit {
     bool             slab_unproven;
 };
 
-/* Slots that the device reads in place (tier_place.c). Leases that have ended wait for the steps that may still read. */
+/* Slots that the device reads in place (tier_place.c). Leases that have ended wait for the steps that may still
+ * read. */
 struct in_place {
     struct leaving {
         int32_t  slot;
@@ -166,27 +168,27 @@ struct kv_tiers {
     struct kv_tiers_stats stats;
 };
 
-/* Calls run in one direction. tier.c calls all files below. tier_hand.c calls drain, down, up, tier_move.c, tier_place.c
- * and audit. tier_drain.c calls down, and tier_down.c calls tier_parcel.c. tier_down.c and tier_purge.c call up. tier_up.c
- * calls audit, tier_place.c, tier_price.c and tier_seek.c. All of them call host.c, tier_below.c, tier_key.c and
- * tier_state.c. */
+/* Calls run in one direction. tier.c calls all files below. tier_hand.c calls drain, down, up, tier_move.c,
+ * tier_place.c and audit. tier_drain.c calls down, and tier_down.c calls tier_parcel.c. tier_down.c and tier_purge.c
+ * call up. tier_up.c calls audit, tier_place.c, tier_price.c and tier_seek.c. All of them call host.c, tier_below.c,
+ * tier_key.c and tier_state.c. */
 
 /* tier_state.c */
 /* True if a path goes down or a load is active. */
 bool tiers_moving(const struct kv_tiers *t);
-/* Number of blocks of `bytes` bytes to keep in flight so that the lane has work until the turn after next, within lo and
- * hi. */
+/* Number of blocks of `bytes` bytes to keep in flight so that the lane has work until the turn after next, within lo
+ * and hi. */
 uint32_t tier_window(const struct kv_tiers *t, enum xfer_kind src, enum xfer_kind dst, uint64_t bytes, uint32_t lo,
                      uint32_t hi);
 /* Counts and logs a doubt; KV_SURE: no effect. from NULL: the host. */
 void tier_doubt(struct kv_tiers *t, const struct kv_below *from, enum kv_doubt d);
 /* Posts job j, which moves or checks block k of the load from its slot on the host. f is a new flight of the host; its
- * cookie is in j. true: the block is LOAD_COPYING, and the caller counts itself as a reader of the slot. false: the lane is
- * full, f is freed, and the block is tried again in the next turn. */
+ * cookie is in j. true: the block is LOAD_COPYING, and the caller counts itself as a reader of the slot. false: the
+ * lane is full, f is freed, and the block is tried again in the next turn. */
 bool load_post(struct kv_tiers *t, struct load *l, uint32_t k, int32_t slot, struct host_flight *f,
                const struct xfer_job *j);
-/* Counts a posted block that ended with st, which is not ST_OK. ST_INVALID: the bytes of the slot have changed since they
- * were written, so the slot is dropped after its last reader. */
+/* Counts a posted block that ended with st, which is not ST_OK. ST_INVALID: the bytes of the slot have changed since
+ * they were written, so the slot is dropped after its last reader. */
 void load_block_failed(struct kv_tiers *t, int32_t slot, enum status st);
 
 /* True when the tiers or their stores are about to close: blocks that are not stored will be lost. */
@@ -254,8 +256,8 @@ static inline uint32_t price_place(uint32_t n, uint32_t n_host, uint32_t below)
 {
     return n > n_host ? below : (uint32_t)KV_STORES_MAX;
 }
-/* True when it is time for a trial of a place whose price was too high: at once, then after a second, and after twice as
- * long, up to a minute, with each trial in a row that did not change the decision. */
+/* True when it is time for a trial of a place whose price was too high: at once, then after a second, and after twice
+ * as long, up to a minute, with each trial in a row that did not change the decision. */
 bool price_try(struct kv_tiers *t, uint32_t place);
 /* tier_hand.c */
 bool        hand_turn(struct kv_tiers *t); /* true: frozen, or about to freeze */

@@ -1,12 +1,13 @@
 /* tier_move: blocks that the device reads on the host go up to the pool when that has become cheaper.
  *
- * How often a block will be read is unknown when it is asked for. So its reads are rented until the rent has come to the
- * price of the copy, and then the copy is bought (the ski-rental rule, Karlin et al. 1988): whatever comes, that costs at
- * most twice what the best choice would have cost. A block that many sequences share, or one of a long answer, goes up
- * soon; the prefix of a short answer never does. A read is a step of a sequence, counted by tables that name the block.
+ * How often a block will be read is unknown when it is asked for. So its reads are rented until the rent has come to
+ * the price of the copy, and then the copy is bought (the ski-rental rule, Karlin et al. 1988): whatever comes, that
+ * costs at most twice what the best choice would have cost. A block that many sequences share, or one of a long answer,
+ * goes up soon; the prefix of a short answer never does. A read is a step of a sequence, counted by tables that name
+ * the block.
  *
- * A move copies some blocks to blocks of the pool that nobody else has, checks them again on the way, and then puts those
- * in the place of the guests, in the tree and in all tables (kv_guests_up). The slots stay what they were. */
+ * A move copies some blocks to blocks of the pool that nobody else has, checks them again on the way, and then puts
+ * those in the place of the guests, in the tree and in all tables (kv_guests_up). The slots stay what they were. */
 #include "base/check.h"
 #include "base/log.h"
 #include "kvcache/device/guest.h"

@@ -1,5 +1,5 @@
-/* tier_parcel: both ends of a parcel (kvcache/parcel.h) as the tiers see them: which slots a published prompt keeps, and
- * how the pull of one ended. */
+/* tier_parcel: both ends of a parcel (kvcache/parcel.h) as the tiers see them: which slots a published prompt keeps,
+ * and how the pull of one ended. */
 #include "base/check.h"
 #include "kvcache/tier_impl.h"
 #include <string.h>

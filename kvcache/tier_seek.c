@@ -12,8 +12,8 @@ static uint64_t patience_us(double compute_us)
     return us > SEEK_MAX_US ? SEEK_MAX_US : (uint64_t)us;
 }
 
-/* The keys behind the first that is nowhere here, that one included, of the first KV_ASK_MAX blocks, which is as many as
- * a load brings. *n_out: how many. They lie in t->memo. */
+/* The keys behind the first that is nowhere here, that one included, of the first KV_ASK_MAX blocks, which is as many
+ * as a load brings. *n_out: how many. They lie in t->memo. */
 static const struct kv_key *keys_missing(struct kv_tiers *t, const uint32_t *ids, uint32_t n_block, uint32_t *n_out)
 {
     struct kv_place place;

@@ -1,5 +1,5 @@
-/* tier_state: what the files of the tiers share: what is in flight, how much of it may be, how a load posts a block, and
- * which blocks are in doubt. */
+/* tier_state: what the files of the tiers share: what is in flight, how much of it may be, how a load posts a block,
+ * and which blocks are in doubt. */
 #include "base/log.h"
 #include "kvcache/tier_impl.h"
 

@@ -172,8 +172,8 @@ static void read_in(struct kv_tiers *t, struct load *l, uint32_t k)
     l->n_flight++;
 }
 
-/* Checks the record at page against the tokens of block k. at: where it was read; NULL: it lies on the host, where records
- * have no seq. */
+/* Checks the record at page against the tokens of block k. at: where it was read; NULL: it lies on the host, where
+ * records have no seq. */
 static enum kv_doubt doubt(const struct kv_tiers *t, const struct load *l, uint32_t k, const void *page,
                            const struct kv_place *at)
 {
@@ -267,7 +267,8 @@ void up_read_done(struct kv_tiers *t, struct host_flight *f, const struct xfer_d
     }
     slot_drop(&t->host, f->slot);
     tier_doubt(t, b, why);
-    /* ST_INVALID is a doubt, which is counted apart; a peer that was lost fails its reads with another status than a disk. */
+    /* ST_INVALID is a doubt, which is counted apart; a peer that was lost fails its reads with another status than a
+     * disk. */
     if (d->st != ST_OK && d->st != ST_INVALID && d->st != ST_CANCELED) t->stats.n_failed_io++;
     l->state[f->block] = LOAD_FAILED;
 }

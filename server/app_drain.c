@@ -1,5 +1,5 @@
-/* app_drain: the end of the service, in time: who asks is served for a while, what runs may finish, and what is left then
- * is failed. */
+/* app_drain: the end of the service, in time: who asks is served for a while, what runs may finish, and what is left
+ * then is failed. */
 #include "base/log.h"
 #include "server/app.h"
 #include "server/server.h"

@@ -1,5 +1,5 @@
-/* boot_events: KV events of --kv-events-config: opened before the weights are loaded, so that a wrong option or a missing
- * library is told at once; started with the engine. */
+/* boot_events: KV events of --kv-events-config: opened before the weights are loaded, so that a wrong option or a
+ * missing library is told at once; started with the engine. */
 #include "base/log.h"
 #include "server/boot_impl.h"
 #include "server/config_events.h"

@@ -29,7 +29,8 @@ static int read_secret(struct boot *b, unsigned char secret[PWIRE_SECRET])
     return 0;
 }
 
-/* What answers tell of this server. An address of all interfaces tells nobody where it is: then its own name is told. */
+/* What answers tell of this server. An address of all interfaces tells nobody where it is: then its own name is
+ * told. */
 static void fill_peering(struct boot *b, const struct peer_net *net)
 {
     const struct config *c = b->cfg;

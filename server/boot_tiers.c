@@ -216,8 +216,8 @@ int boot_tiers_plan(struct boot *b)
     return code ? code : plan_objects(b, t);
 }
 
-/* auto: where it costs no pinning and no PCIe. On the cpu device the host's memory is the device's, and blocks are copied
- * like on other machines, unless it is told otherwise. */
+/* auto: where it costs no pinning and no PCIe. On the cpu device the host's memory is the device's, and blocks are
+ * copied like on other machines, unless it is told otherwise. */
 static bool reads_in_place(const struct boot *b, const struct xfer_ranks *pool)
 {
     bool all = b->device == DEV_CUDA;

@@ -1,4 +1,5 @@
-/* config_events: reads --kv-events-config, a JSON object with the fields of vLLM's option of that name.   Thread: main. */
+/* config_events: reads --kv-events-config, a JSON object with the fields of vLLM's option of that name.   Thread:
+ * main. */
 #pragma once
 #include "kvcache/events/events.h"
 

@@ -12,8 +12,8 @@
 
 enum { DIR_BYTES = 512 };
 
-/* Checks --kv-shared. Blocks that other servers wrote are believed only with a MAC, and a prefix helps other servers only
- * if the folder holds all of it. */
+/* Checks --kv-shared. Blocks that other servers wrote are believed only with a MAC, and a prefix helps other servers
+ * only if the folder holds all of it. */
 static int check_shared(const struct config *c, char *err, size_t n_err)
 {
     char     dir[DIR_BYTES];
@@ -102,7 +102,8 @@ static bool on_loopback(const char *host)
     return !strcmp(host, "localhost") || !strcmp(host, "::1") || !strncmp(host, "127.", 4);
 }
 
-/* The MAC proves blocks of peers, and the key proves the peers. On one machine the user's own processes need neither. */
+/* The MAC proves blocks of peers, and the key proves the peers. On one machine the user's own processes need
+ * neither. */
 static int check_peers(const struct config *c, char *err, size_t n_err)
 {
     bool listens = *c->kv_peer_listen != 0, here = true;

@@ -41,7 +41,8 @@ struct routes {
 /* NULL: no such path. Exact paths take precedence over prefixes. */
 const struct route *route_find(const struct routes *t, struct slice path);
 uint32_t            route_index(const struct routes *t, const struct route *r);
-/* The method of a route in lists and labels: POST if allowed, else the first allowed one, as for what can be deleted. */
+/* The method of a route in lists and labels: POST if allowed, else the first allowed one, as for what can be
+ * deleted. */
 const char *route_method(const struct route *r);
 /* All methods that any route of the table allows. */
 unsigned route_methods(const struct routes *t);

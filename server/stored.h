@@ -1,5 +1,5 @@
-/* stored: the routes of stored responses: /v1/responses/{id}, .../input_items, .../cancel.   Thread: the connection's io
- * thread. */
+/* stored: the routes of stored responses: /v1/responses/{id}, .../input_items, .../cancel.   Thread: the connection's
+ * io thread. */
 #pragma once
 
 struct conn;

@@ -3,8 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How much a test does. TESTS_FULL=1 asks for `full`: ./check sets it under AddressSanitizer on every commit, and everywhere
- * in ./check all. Otherwise a test does `slice`, which is large enough to fail for every reason for which `full` can. */
+/* How much a test does. TESTS_FULL=1 asks for `full`: ./check sets it under AddressSanitizer on every commit, and
+ * everywhere in ./check all. Otherwise a test does `slice`, which is large enough to fail for every reason for which
+ * `full` can. */
 static inline int test_size(int full, int slice)
 {
     const char *asked = getenv("TESTS_FULL");

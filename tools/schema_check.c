@@ -1,9 +1,10 @@
 /* schema_check: what grammars of JSON schemas say of texts, for tests/e2e/schema_suite.py.
  *   schema_check
- * Each line of the input is JSON: {"schema": .., "strict": true, "texts": [".." ..], "walks": N, "seed": N}. For each a line comes
- * out: {"error": "why there is no grammar"}, or {"accepted": [true ..], "walks": [".." ..], "ignored": ".."}. A walk is a text that
- * was put together of random bytes that the grammar allows; it ends where it may, by chance or because nothing else follows. A
- * walk that is not at its end after 4000 bytes is left out; one that comes to a dead end is an error. */
+ * Each line of the input is JSON: {"schema": .., "strict": true, "texts": [".." ..], "walks": N, "seed": N}. For each a
+ * line comes out: {"error": "why there is no grammar"}, or {"accepted": [true ..], "walks": [".." ..], "ignored":
+ * ".."}. A walk is a text that was put together of random bytes that the grammar allows; it ends where it may, by
+ * chance or because nothing else follows. A walk that is not at its end after 4000 bytes is left out; one that comes to
+ * a dead end is an error. */
 #include "api/schema/schema.h"
 #include "base/rng.h"
 #include "engine/grammar/match.h"

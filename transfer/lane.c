@@ -17,10 +17,10 @@ void lane_init(struct xfer_lane *l, const struct lane_ops *ops)
 /* ---- completion */
 
 /* Bandwidth: bytes over the time in which the lane had work of this direction, both halved now and then so that old
- * times fade. The first of all says nothing of it: its time is that of files and caches that nobody has touched yet, and
- * a price of many that follows from it alone would keep them from ever being moved. Latency: what small ones take that
- * find the lane idle; one that comes after a long pause weighs as much as all before it, because much may have changed
- * meanwhile. */
+ * times fade. The first of all says nothing of it: its time is that of files and caches that nobody has touched yet,
+ * and a price of many that follows from it alone would keep them from ever being moved. Latency: what small ones take
+ * that find the lane idle; one that comes after a long pause weighs as much as all before it, because much may have
+ * changed meanwhile. */
 static void lane_learn(struct lane_rate *l, uint64_t bytes, uint64_t begin_us, uint64_t now_us)
 {
     enum { SMALL = 64 << 10, FADE_NS = 200000000, PAUSE_US = 500000 };

@@ -76,8 +76,8 @@ struct xfer_job {
     /* CHECK: the key of the job's digest, if it is not xfer's. On success xfer_done returns the digest under xfer's
      * key. NULL: xfer's key. It outlives the job. */
     const struct digest_key *check_key;
-    /* CHECK: after the job's digest has proven right, the first `head` bytes must have the digest (under the same key) that
-     * follows them. 0: nothing is checked. */
+    /* CHECK: after the job's digest has proven right, the first `head` bytes must have the digest (under the same key)
+     * that follows them. 0: nothing is checked. */
     uint32_t head;
     uint64_t deadline_us; /* a job that has not begun by then gets ST_TIMEOUT; 0: none */
     uint64_t cookie;

@@ -14,8 +14,8 @@ enum {
     EBNF_NESTED_MAX = 128,    /* groups in groups */
 };
 
-/* Finds a token by its text, or by its number: n bytes of decimal digits in '[' and ']'. false: there is none that an answer
- * may contain. */
+/* Finds a token by its text, or by its number: n bytes of decimal digits in '[' and ']'. false: there is none that an
+ * answer may contain. */
 struct ebnf_tokens {
     bool (*find)(const void *self, const char *text, size_t n, uint32_t *id_out);
     const void *self;

@@ -1,5 +1,5 @@
-/* reader: the text of a grammar (ebnf.h), byte by byte, and what its two languages spell alike: strings, classes, names.
- * A failure makes every further read end at once.   Thread: one at a time. */
+/* reader: the text of a grammar (ebnf.h), byte by byte, and what its two languages spell alike: strings, classes,
+ * names. A failure makes every further read end at once.   Thread: one at a time. */
 #pragma once
 #include "api/lang/ebnf.h"
 #include "api/schema/chars.h"

@@ -335,8 +335,8 @@ static uint32_t plus(struct tags *t, const json_t *v, const json_t *ends)
     return repeated(t, v, 1, RX_MANY);
 }
 
-/* A kind of node, what makes its symbol, and the members that it may have beside its type. ends: the strings that end the
- * tag around it, or NULL. */
+/* A kind of node, what makes its symbol, and the members that it may have beside its type. ends: the strings that end
+ * the tag around it, or NULL. */
 static const struct kind {
     const char *type;
     uint32_t (*make)(struct tags *t, const json_t *v, const json_t *ends);

@@ -41,8 +41,8 @@ const json_t *tags_list(struct tags *t, const json_t *v, const char *key, bool n
 const json_t *tags_strings(struct tags *t, const json_t *v, const char *key, bool needed);
 
 /* tags_text.c: texts as symbols and expressions. */
-/* A text as symbols: special tokens as such, and what stands between them as bytes; symbol [TAGS_PIECES_MAX]. Returns their number;
- * *n_token_out: how many are tokens. */
+/* A text as symbols: special tokens as such, and what stands between them as bytes; symbol [TAGS_PIECES_MAX]. Returns
+ * their number; *n_token_out: how many are tokens. */
 uint32_t tags_pieces(struct tags *t, const char *s, size_t n, uint32_t *symbol, uint32_t *n_token_out);
 /* The symbol of a text by its bytes, or with the special tokens that it names. */
 uint32_t tags_literal(struct tags *t, const char *s, size_t n);

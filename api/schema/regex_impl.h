@@ -21,8 +21,8 @@ uint32_t regex_fail(struct regex_parser *p, const char *fmt, ...) __attribute__(
 /* One character or one class of them, read in any of its spellings: the expression, or RX_NONE after a failure. */
 uint32_t regex_char(struct regex_parser *p);
 
-/* Whether more is to be read; the next byte, or -1; whether the text goes on with a word, which is then read. After a failure
- * there is nothing more. */
+/* Whether more is to be read; the next byte, or -1; whether the text goes on with a word, which is then read. After a
+ * failure there is nothing more. */
 static inline bool regex_more(const struct regex_parser *p) { return p->at < p->n && !p->failed; }
 static inline int  regex_peek(const struct regex_parser *p) { return regex_more(p) ? (unsigned char)p->s[p->at] : -1; }
 static inline bool regex_take(struct regex_parser *p, const char *word)

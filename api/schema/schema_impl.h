@@ -111,7 +111,8 @@ json_t *schema_values(struct schema *s, const struct schema_all *all);
 
 /* schema_types.c */
 enum schema_type { TYPE_OBJECT, TYPE_ARRAY, TYPE_STRING, TYPE_INTEGER, TYPE_NUMBER, TYPE_BOOLEAN, TYPE_NULL, TYPES };
-/* Bits of the types that all parts allow. A number that need not be whole has both bits, one that must not has NUMBER. */
+/* Bits of the types that all parts allow. A number that need not be whole has both bits, one that must not has
+ * NUMBER. */
 uint32_t schema_types(struct schema *s, const struct schema_all *all);
 /* The symbol of values of these types that satisfy parts from which nothing is left to choose. */
 uint32_t schema_by_types(struct schema *s, const struct schema_all *all);

@@ -1,5 +1,5 @@
-/* schema_negate: says what holds where a schema does not, as a list of schemas: a schema fails as soon as one of its keywords
- * does. What is not known to fail is left out of no list: then there is none. */
+/* schema_negate: says what holds where a schema does not, as a list of schemas: a schema fails as soon as one of its
+ * keywords does. What is not known to fail is left out of no list: then there is none. */
 #include "api/schema/schema_impl.h"
 #include <stdlib.h>
 #include <string.h>

@@ -379,8 +379,8 @@ static uint32_t leave_out(struct schema *s, uint32_t r, const json_t *v)
     return rx_and2(s->x, r, rx_not(s->x, within(s, &b, false)));
 }
 
-/* Numbers of up to 15 digits, or as many as the bounds have: those keep their order and stay apart where a reader takes them
- * for binary floating point. */
+/* Numbers of up to 15 digits, or as many as the bounds have: those keep their order and stay apart where a reader takes
+ * them for binary floating point. */
 static uint32_t told_apart(struct schema *s, uint32_t r, const struct bounds *b)
 {
     uint32_t        low = b->low.n_whole + b->low.n_fraction, high = b->high.n_whole + b->high.n_fraction, n = 15;

@@ -157,8 +157,8 @@ static void read_parts(struct object *o)
 
 /* ---------------------------------------------------------------- one member */
 
-/* Of each part what it says of a member: by name (NULL: it has none of the given), by the patterns that the name matches (a set
- * of bits), or else as of any other. false: such a member is not allowed. */
+/* Of each part what it says of a member: by name (NULL: it has none of the given), by the patterns that the name
+ * matches (a set of bits), or else as of any other. false: such a member is not allowed. */
 static bool holds(struct object *o, const char *name, uint32_t patterns, struct schema_all *all)
 {
     bool said = name != NULL;

@@ -182,7 +182,8 @@ static bool has_ids(const json_t *at, bool top, int depth)
     return found;
 }
 
-/* The target of a $ref within the schema itself; NULL: none. Where schemas inside have an $id, only whole ones are found. */
+/* The target of a $ref within the schema itself; NULL: none. Where schemas inside have an $id, only whole ones are
+ * found. */
 static const json_t *find(struct schema *s, const char *ref)
 {
     const json_t *at = s->root;

@@ -16,8 +16,8 @@ static inline size_t run(const char *s, size_t n, size_t i, uint32_t mask)
     return i;
 }
 
-/* \s*[\r\n]+ | \s+(?!\S) | \s+   at the first of a run of white space: up to its last line end; else all but its last character when
- * something follows; else that one character. */
+/* \s*[\r\n]+ | \s+(?!\S) | \s+   at the first of a run of white space: up to its last line end; else all but its last
+ * character when something follows; else that one character. */
 static size_t spaces(const char *s, size_t n, size_t at, bool lines)
 {
     size_t line = 0, last = at, i = at;

@@ -4,13 +4,14 @@
 
 /* A sequence is merged window by window, each small enough for the cache, and what comes out is exact all the same:
  *
- *   Tokens t1..tk are what their symbols merge to if and only if that holds for every two neighbours alone. (Merges are done in the
- *   order of (rank, position). Up to the first one that crosses a border, those inside two neighbours are the same, in the same order,
- *   as if the two stood alone; so none ever crosses.)
+ *   Tokens t1..tk are what their symbols merge to if and only if that holds for every two neighbours alone. (Merges are
+ *   done in the order of (rank, position). Up to the first one that crosses a border, those inside two neighbours are
+ *   the same, in the same order, as if the two stood alone; so none ever crosses.)
  *
- * The window's last few tokens may be due to its end; the next window begins at the first of them. If it begins with that same token,
- * then both sides of the cut are neighbours that were seen to hold, and so is the whole. If it does not, or a window holds too few
- * tokens to cut, everything is done again with windows 16 times as long: at last one window is the sequence. */
+ * The window's last few tokens may be due to its end; the next window begins at the first of them. If it begins with
+ * that same token, then both sides of the cut are neighbours that were seen to hold, and so is the whole. If it does
+ * not, or a window holds too few tokens to cut, everything is done again with windows 16 times as long: at last one
+ * window is the sequence. */
 enum { WINDOW = 1024, WINDOW_GROWTH = 16, TAIL = 4 };
 
 static const uint32_t DEAD = UINT32_MAX;

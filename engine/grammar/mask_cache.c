@@ -31,8 +31,8 @@ struct mask_cache {
     size_t          bytes;
 };
 
-/* The parts of all grammars over one vocabulary, by what their states say (lex_state.sign): most schemas have the same strings and
- * numbers. A newer part takes the place of an older one. */
+/* The parts of all grammars over one vocabulary, by what their states say (lex_state.sign): most schemas have the same
+ * strings and numbers. A newer part takes the place of an older one. */
 struct mask_shared {
     pthread_mutex_t lock;
     struct entry   *entry[SHARED];
@@ -205,8 +205,8 @@ static const struct vocab_slice *slice_at(struct lex *l, const struct gr_vocab *
     return found;
 }
 
-/* How many plain characters may still come where the state says just that: a counted repetition of them, and a tail that none of
- * them begins. 0: it says more, or something else. */
+/* How many plain characters may still come where the state says just that: a counted repetition of them, and a tail
+ * that none of them begins. 0: it says more, or something else. */
 static uint32_t plain_left(struct lex *l, uint32_t state)
 {
     const struct lex_state *s = l->state[state];

@@ -71,7 +71,8 @@ uint32_t rx_repeat(struct rx *x, uint32_t a, uint32_t min, uint32_t max);
  */
 uint32_t rx_multiple(struct rx *x, uint32_t m);
 
-/* Adds to sum a number of 128 bits that is equal for equal expressions of all sets in this process, and that no client can foresee. */
+/* Adds to sum a number of 128 bits that is equal for equal expressions of all sets in this process, and that no client
+ * can foresee. */
 void rx_sign(const struct rx *x, uint32_t a, uint64_t sum[2]);
 
 bool rx_nullable(const struct rx *x, uint32_t a); /* does it match the empty text? */

@@ -28,9 +28,10 @@ struct team {
     _Atomic bool     quit;
     uint32_t         n_thread, n_started;
     struct team_member {
-        /* The share of a thread: job << 32 | end << 16 | next piece. Pieces are taken by a compare-and-swap of this one word, so a
-         * thread that comes late can neither take pieces of a job that is over nor read the description of another: while a taken
-         * piece is not done, the job stays. Next jobs' shares of one thread are of the same rows: they lie in its caches. */
+        /* The share of a thread: job << 32 | end << 16 | next piece. Pieces are taken by a compare-and-swap of this one
+         * word, so a thread that comes late can neither take pieces of a job that is over nor read the description of
+         * another: while a taken piece is not done, the job stays. Next jobs' shares of one thread are of the same
+         * rows: they lie in its caches. */
         _Alignas(64) _Atomic uint64_t ticket;
         struct team *team;
         uint32_t     index;

@@ -63,7 +63,8 @@ enum kv_evict_why {
     KV_EVICT_LRU,      /* the least recently used of ordinary priority */
     KV_EVICT_TTL,      /* expired                                      */
     KV_EVICT_PRIORITY, /* its priority was below ordinary              */
-    KV_EVICT_PRESSURE, /* its priority was above ordinary, and no other block was left; or memory outside the tier ran short */
+    /* its priority was above ordinary, and no other block was left; or memory outside the tier ran short */
+    KV_EVICT_PRESSURE,
     KV_EVICT_WHYS
 };
 static inline enum kv_evict_why kv_evict_why(int class)

@@ -27,8 +27,8 @@ enum status kv_create(const struct kv_cfg *cfg, struct kv **kv_out)
     if (!st) st = kv_due_init(&kv->due, kv_n_name(kv));
     if (!st) st = kv_pins_init(&kv->pins, kv, cfg->pin_percent, kv->seq_blocks_max);
     if (st) goto err_free;
-    /* Tables for the longest sequences are large. calloc takes pages from the system, and these cost nothing until their
-     * first use. */
+    /* Tables for the longest sequences are large. calloc takes pages from the system, and these cost nothing until
+     * their first use. */
     kv->table = calloc(cfg->n_seq_max, sizeof *kv->table);
     kv->block = calloc((size_t)cfg->n_seq_max * kv->seq_blocks_max, sizeof *kv->block);
     kv->free_table = calloc(cfg->n_seq_max, sizeof *kv->free_table);
@@ -146,7 +146,8 @@ static enum status check_table(const struct kv *kv, uint32_t slot, uint32_t *ref
     return ST_OK;
 }
 
-/* Checks that `due` has every block with an expiry, and that every evictable leaf is in the class that its hold implies. */
+/* Checks that `due` has every block with an expiry, and that every evictable leaf is in the class that its hold
+ * implies. */
 static enum status check_holds(const struct kv *kv)
 {
     if (!kv_due_check(&kv->due)) FAULT("kv: the ends of blocks are out of order");

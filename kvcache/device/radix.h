@@ -47,8 +47,8 @@ struct kv_radix {
     uint64_t        seed, hash_mask, gen;
 };
 
-/* n_guest: nodes behind those of the n_pool blocks. stem_tokens: 1..block_tokens; kv_radix_near finds no block with fewer
- * common tokens. hash_bits: 0 for all 64; fewer force collisions in tests. */
+/* n_guest: nodes behind those of the n_pool blocks. stem_tokens: 1..block_tokens; kv_radix_near finds no block with
+ * fewer common tokens. hash_bits: 0 for all 64; fewer force collisions in tests. */
 enum status kv_radix_init(struct kv_radix *t, uint32_t n_pool, uint32_t n_guest, uint32_t block_tokens,
                           uint32_t stem_tokens, uint32_t hash_bits);
 void        kv_radix_close(struct kv_radix *t);

@@ -1,6 +1,6 @@
-/* encode: a batch of events as vLLM writes it: [time, [event, ...], rank]. Neighbours of one kind and one tier become one
- * event: stored blocks if each continues the one before it. An event is a map with its name under "type", or an array
- * that begins with its name. */
+/* encode: a batch of events as vLLM writes it: [time, [event, ...], rank]. Neighbours of one kind and one tier become
+ * one event: stored blocks if each continues the one before it. An event is a map with its name under "type", or an
+ * array that begins with its name. */
 #include "base/msgpack.h"
 #include "kvcache/events/events_impl.h"
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* events: tells routers which blocks this server holds, on which tier.   Thread: engine, except where marked "any thread".
- * kv_events_open -> kv_events_start -> (stored, removed ..., kv_events_turn)* -> kv_events_close.
+/* events: tells routers which blocks this server holds, on which tier.   Thread: engine, except where marked "any
+ * thread". kv_events_open -> kv_events_start -> (stored, removed ..., kv_events_turn)* -> kv_events_close.
  *
  * The engine's thread puts one event for each block into a bounded queue. A thread of its own (publish.c) makes batches
  * of them and sends them over ZeroMQ in the form of vLLM. The engine never waits for it.
@@ -11,8 +11,8 @@
  *    +--- socket closed; the queue was full (LOST, until it is empty) ---+
  *
  * SYNC begins with "all blocks cleared". It then tells every block that is held, some in each turn, beside what changes
- * meanwhile: an event about a block that was not told yet is left out. So a loss costs a new telling and leaves no false
- * mirror. */
+ * meanwhile: an event about a block that was not told yet is left out. So a loss costs a new telling and leaves no
+ * false mirror. */
 #pragma once
 #include "base/status.h"
 #include "kvcache/device/kv.h"
@@ -54,8 +54,8 @@ struct kv_watch kv_events_watch(struct kv_events *e); /* for kv_cfg.watch */
 struct kv_host;
 enum status kv_events_host(struct kv_events *e, struct kv_host *host);
 
-/* Places below the host. each: tells what place i has at position `at` by kv_events_entry, if it can be read, and returns
- * the next position; UINT64_MAX: the end. has: place i holds the key. */
+/* Places below the host. each: tells what place i has at position `at` by kv_events_entry, if it can be read, and
+ * returns the next position; UINT64_MAX: the end. has: place i holds the key. */
 struct kv_events_below {
     void    *ctx;
     uint32_t n;

@@ -44,7 +44,8 @@ enum status events_create(const struct kv_events_cfg *cfg, struct kv_events **e_
 enum status events_begin(struct kv_events *e, const struct kv_events_of *of);
 void        events_destroy(struct kv_events *e);
 
-/* encode.c: n events as one batch. out: large enough for events_encoded_max. Returns the length; 0: out is too small. */
+/* encode.c: n events as one batch. out: large enough for events_encoded_max. Returns the length; 0: out is too
+ * small. */
 struct event_form {
     bool     as_array, hash_bytes; /* as in kv_events_cfg */
     uint32_t block_tokens, rank;

@@ -1,6 +1,6 @@
-/* publish: the thread that takes events from the queue, makes batches of them, and sends them to subscribers. Socket types
- * and frames are those of vLLM. A batch that a subscriber has no room for is left out for it. Its number in the sequence
- * is used up, so that the subscriber sees the gap. */
+/* publish: the thread that takes events from the queue, makes batches of them, and sends them to subscribers. Socket
+ * types and frames are those of vLLM. A batch that a subscriber has no room for is left out for it. Its number in the
+ * sequence is used up, so that the subscriber sees the gap. */
 #include "base/log.h"
 #include "base/thread.h"
 #include "kvcache/events/events_impl.h"
@@ -40,7 +40,8 @@ static bool send_frames(struct event_pub *p, const char *topic, struct event_bat
            replay_send(&p->replay, p->pub, seq, sizeof seq, ZMQ_SNDMORE) && replay_send_batch(&p->replay, p->pub, b);
 }
 
-/* The socket refuses a batch as long as one subscriber has no room for it. It is then sent once more to those who do. */
+/* The socket refuses a batch as long as one subscriber has no room for it. It is then sent once more to those who
+ * do. */
 static void send_batch(struct kv_events *e, struct event_batch *b)
 {
     struct event_pub *p = e->pub;

@@ -1,6 +1,6 @@
 /* replay: batches of KV events as they are sent, and a buffer of the latest for subscribers that missed some.
- * replay_init -> (replay_add, replay_answer)* -> replay_free.   Thread: the publisher's.   Private to kvcache/events and its
- * tests.
+ * replay_init -> (replay_add, replay_answer)* -> replay_free.   Thread: the publisher's.   Private to kvcache/events
+ * and its tests.
  *
  * Memory is bounded twice: the buffer by batches and bytes, and what the library has not sent yet by bytes. */
 #pragma once
@@ -52,6 +52,7 @@ bool replay_send(struct replay *r, void *socket, const void *data, size_t bytes,
 bool replay_send_batch(struct replay *r, void *socket, struct event_batch *b);
 void replay_put_seq(unsigned char out[8], uint64_t seq);
 
-/* Reads some requests and answers them. true: there were some. *n_answered_out: requests of the right form. A request is
- * an empty frame and the first wanted number; the answer is a message for each batch and one with number UINT64_MAX. */
+/* Reads some requests and answers them. true: there were some. *n_answered_out: requests of the right form. A request
+ * is an empty frame and the first wanted number; the answer is a message for each batch and one with number
+ * UINT64_MAX. */
 bool replay_answer(struct replay *r, uint32_t *n_answered_out);

@@ -1,22 +1,25 @@
-/* store: blocks in a folder, in log-structured segments.   Thread: one owner (engine); the store's own thread does the blocking work.
+/* store: blocks in a folder, in log-structured segments.   Thread: one owner (engine); the store's own thread does the
+ * blocking work.
  *
  *   DIR/LOCK                              one server per folder (flock)
  *   DIR/quarantine/                       a few damaged segments, kept for inspection, never read
- *   DIR/model-<fingerprint>/seg-<seq>.kv  [header page][record 0][record 1]...[footer pages]; records as in record.h, of one size
+ *   DIR/model-<fingerprint>/seg-<seq>.kv  [header page][record 0][record 1]...[footer pages]; records as in record.h,
+ *     of one size
  *
- * Segments are append only. A segment is filled record by record, then sealed with a footer that lists its keys. Space is freed by
- * whole segments, the one of least value first. The store never syncs: a cache may lose data, and the records' digests reveal torn
- * ones. At open the thread reads the footers, or the heads of records where a footer is missing. The owner learns them step by step in
- * kv_store_turn, while the server serves. A file that could not be read (too many open files, a failing disk) stays, and is tried
- * again. A file is removed only after it was read and found not to be ours; damaged files go into quarantine.
- * Each fingerprint has its own sub-folder (store_models.h). A server with another model, type or block size therefore removes no more
- * of the others' blocks than it needs room for.
- * The cap covers all sub-folders together and is never exceeded: files are preallocated whole, with header and footer, and unused
- * files count too. Room is made before a file is made: from other models' segments first, beginning with the model that was used
- * longest ago, then from the own segments.
- * With a secret every file is sealed (transfer/seal.h): heads, payloads and footers. Files of another secret, and plain files, stay
- * unused until their room is needed.
- * A failed write (ENOSPC, EIO, EROFS) pauses writing. The store resumes by itself; each further failure makes the pause longer. */
+ * Segments are append only. A segment is filled record by record, then sealed with a footer that lists its keys. Space
+ * is freed by whole segments, the one of least value first. The store never syncs: a cache may lose data, and the
+ * records' digests reveal torn ones. At open the thread reads the footers, or the heads of records where a footer is
+ * missing. The owner learns them step by step in kv_store_turn, while the server serves. A file that could not be read
+ * (too many open files, a failing disk) stays, and is tried again. A file is removed only after it was read and found
+ * not to be ours; damaged files go into quarantine. Each fingerprint has its own sub-folder (store_models.h). A server
+ * with another model, type or block size therefore removes no more of the others' blocks than it needs room for.
+ * The cap covers all sub-folders together and is never exceeded: files are preallocated whole, with header and footer,
+ * and unused files count too. Room is made before a file is made: from other models' segments first, beginning with the
+ * model that was used longest ago, then from the own segments.
+ * With a secret every file is sealed (transfer/seal.h): heads, payloads and footers. Files of another secret, and plain
+ * files, stay unused until their room is needed.
+ * A failed write (ENOSPC, EIO, EROFS) pauses writing. The store resumes by itself; each further failure makes the pause
+ * longer. */
 #pragma once
 #include "kvcache/below.h"
 
@@ -36,9 +39,9 @@ struct kv_store_cfg {
     const unsigned char     *old_secret;
     /* Several servers share the folder, possibly over a network file system. No file has two writers. Each server has
      * its own sub-folder srv-HOST-<boot id> with a LEASE, which it rewrites with a rising count. All servers read all
-     * complete segments. If a lease does not change for grace_us of the reader's clock, or says that its server has left,
-     * any server with room takes the segments over, by one rename each. This needs no comparison of clocks and no locks
-     * of the file system. It needs a MAC key, because others write here. */
+     * complete segments. If a lease does not change for grace_us of the reader's clock, or says that its server has
+     * left, any server with room takes the segments over, by one rename each. This needs no comparison of clocks and no
+     * locks of the file system. It needs a MAC key, because others write here. */
     bool shared;
     /* The name of this server; NULL: the host's name. Servers of one name share one budget: segments of earlier starts
      * count against cap_bytes and are taken over as soon as their server is known to be gone. A server that crashes
@@ -53,9 +56,9 @@ struct kv_store_cfg {
     struct kv_events *events;      /* as in kv_below_cfg */
     uint32_t          place;
 };
-/* Allocates all memory that it needs. The thread finds out whether the folder is usable, and kv_store_degraded reports it.
- * A folder that is missing, full, in use by another server, or writable by others (store_folder.c) is tried again as
- * long as the store is open. err: one line. ST_CONFIG: as kv_store_fits; ST_NOMEM. */
+/* Allocates all memory that it needs. The thread finds out whether the folder is usable, and kv_store_degraded reports
+ * it. A folder that is missing, full, in use by another server, or writable by others (store_folder.c) is tried again
+ * as long as the store is open. err: one line. ST_CONFIG: as kv_store_fits; ST_NOMEM. */
 enum status kv_store_open(const struct kv_store_cfg *cfg, struct kv_store **s_out, char *err, size_t err_bytes);
 /* True if the cap holds the smallest number of segments that a store can work with. err: one line. */
 bool kv_store_fits(const char *dir, uint64_t cap_bytes, uint64_t segment_bytes, uint64_t payload_bytes, char *err,
@@ -70,21 +73,21 @@ bool kv_store_has(const struct kv_store *s, const struct kv_key *key);
 /* As in kv_below_row. */
 bool     kv_store_holds(const struct kv_store *s, const struct kv_key *key);
 uint64_t kv_store_each(const struct kv_store *s, uint64_t at);
-/* Posts the read of a record; the lane checks its payload. The place is pinned until kv_store_read_done. ST_NOT_FOUND: the
- * block is not there; ST_AGAIN: too much is in flight. */
+/* Posts the read of a record; the lane checks its payload. The place is pinned until kv_store_read_done. ST_NOT_FOUND:
+ * the block is not there; ST_AGAIN: too much is in flight. */
 enum status kv_store_read(struct kv_store *s, const struct kv_read *r, struct kv_place *place_out,
                           uint64_t *ticket_out);
 /* bad: the record was doubted; its entry is removed from the index. */
 void kv_store_read_done(struct kv_store *s, struct kv_place place, bool bad);
 /* Posts the write of a record, whose head is sealed here (kv_record_seal). The record must not change until the
- * completion; then call kv_store_write_done. ST_AGAIN: no room is prepared, writing is paused, or too much is in flight;
- * the head is unchanged and nothing is written. */
+ * completion; then call kv_store_write_done. ST_AGAIN: no room is prepared, writing is paused, or too much is in
+ * flight; the head is unchanged and nothing is written. */
 enum status kv_store_write(struct kv_store *s, const struct kv_write *w, struct kv_place *place_out);
 void        kv_store_write_done(struct kv_store *s, struct kv_place place, enum status st);
 
-/* With cfg.prove (store_prove.c). Unproven: blocks are hidden, and at least one begins a prompt, so that it can be computed
- * from its record alone. kv_store_canary returns such a block, which can be read like any other; false: none is known
- * yet. kv_store_believe unhides all blocks. */
+/* With cfg.prove (store_prove.c). Unproven: blocks are hidden, and at least one begins a prompt, so that it can be
+ * computed from its record alone. kv_store_canary returns such a block, which can be read like any other; false: none
+ * is known yet. kv_store_believe unhides all blocks. */
 bool kv_store_unproven(const struct kv_store *s);
 bool kv_store_canary(struct kv_store *s, struct kv_key *key_out);
 void kv_store_believe(struct kv_store *s);
@@ -92,8 +95,8 @@ void kv_store_believe(struct kv_store *s);
 bool kv_store_hopeless(const struct kv_store *s);
 /* Removes found blocks from the index; the files stay until their room is needed. Returns the number of blocks. */
 uint64_t kv_store_forget_found(struct kv_store *s);
-/* Removes index and files, blocks written by this process included, and ignores everything found later. No reads or writes
- * may be in flight. Returns the number of blocks. */
+/* Removes index and files, blocks written by this process included, and ignores everything found later. No reads or
+ * writes may be in flight. Returns the number of blocks. */
 uint64_t kv_store_purge(struct kv_store *s);
 
 bool kv_store_paused(const struct kv_store *s); /* writing is paused */

@@ -10,5 +10,6 @@ struct store_dump {
     FILE              *out;
     uint64_t           n_record, n_empty, n_wrong; /* out: whole records; places that were never written; faults */
 };
-/* file [bytes] is changed: sealed parts are opened in place. Without a usable header every page is tried as a record. */
+/* file [bytes] is changed: sealed parts are opened in place. Without a usable header every page is tried as a
+ * record. */
 void store_dump(struct store_dump *d, unsigned char *file, uint64_t bytes);

@@ -9,8 +9,8 @@ enum { STORE_PAGE = 4096, STORE_VERSION = 4 };
 
 enum { STORE_KEYS_MAX = 2 };
 
-/* The keys of a store's files. Files are written with the first MAC key and the first secret, and read with any of them, so
- * that a key can be changed. */
+/* The keys of a store's files. Files are written with the first MAC key and the first secret, and read with any of
+ * them, so that a key can be changed. */
 struct store_keys {
     const struct digest_key *mac[STORE_KEYS_MAX];    /* for digests: MACs, or checksums without a key of the operator */
     const unsigned char     *secret[STORE_KEYS_MAX]; /* [SEAL_SECRET]; the first NULL: files are plain */
@@ -25,7 +25,8 @@ struct store_keys {
 /* What a segment's file was found to be. Only a file that was read and is not ours may be removed. */
 enum store_word {
     STORE_OURS,
-    STORE_NOT_READ, /* could not be opened or read (too many open files, a failing disk), so nothing is known; errno in fault */
+    /* could not be opened or read (too many open files, a failing disk), so nothing is known; errno in fault */
+    STORE_NOT_READ,
     STORE_NO_FILE,       /* gone, or no regular file (a link, a pipe, a folder): left alone */
     STORE_DAMAGED,       /* the header is missing or was changed; byte in fault */
     STORE_OTHER_VERSION, /* of another version of this format */
@@ -72,19 +73,20 @@ struct store_form {
     uint64_t                     payload_bytes;
     uint32_t                     block_tokens;
 };
-/* Makes the file with its header and reserves its whole size on disk. *direct: in: O_DIRECT is wanted; out: it is used. On
- * ST_IO and ST_TOO_LARGE *error_out is an errno. */
+/* Makes the file with its header and reserves its whole size on disk. *direct: in: O_DIRECT is wanted; out: it is used.
+ * On ST_IO and ST_TOO_LARGE *error_out is an errno. */
 enum status store_file_make(int dir, uint64_t seq, const struct store_form *form, struct store_keys *keys, bool *direct,
                             int *fd_out, int *error_out);
-/* Opens an existing file for reading; *fd_out is set for STORE_OURS. *fault_out is set for the words that mention it. */
+/* Opens an existing file for reading; *fd_out is set for STORE_OURS. *fault_out is set for the words that mention
+ * it. */
 enum store_word store_file_open(int dir, uint64_t seq, const struct store_form *form, struct store_keys *keys,
                                 bool *direct, int *fd_out, struct store_fault *fault_out);
 /* The same for a file of another server, which may have fewer records than ours; *its_out is its geometry. */
 enum store_word store_file_open_foreign(int dir, uint64_t seq, const struct store_form *form, struct store_keys *keys,
                                         bool *direct, struct store_geometry *its_out, int *fd_out,
                                         struct store_fault *fault_out);
-/* What a segment's header says, for tools without a configuration. STORE_OTHER_KEY: its digests or seals are of another key
- * than those given; *about_out is set nevertheless. Secrets are not used for a plain file. */
+/* What a segment's header says, for tools without a configuration. STORE_OTHER_KEY: its digests or seals are of another
+ * key than those given; *about_out is set nevertheless. Secrets are not used for a plain file. */
 struct store_about {
     bool                  keyed, sealed;
     struct store_geometry g;

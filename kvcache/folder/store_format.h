@@ -1,5 +1,5 @@
-/* store_format: the bytes of a segment's first and last page, for store_file.c, which writes them, and store_dump.c, which
- * prints them. Private to kvcache/. */
+/* store_format: the bytes of a segment's first and last page, for store_file.c, which writes them, and store_dump.c,
+ * which prints them. Private to kvcache/. */
 #pragma once
 #include "kvcache/folder/store_file.h"
 

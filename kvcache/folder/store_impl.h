@@ -74,8 +74,8 @@ struct entry { /* of place segment * n_record + index */
     bool          begins; /* the first block of a prompt */
 };
 
-/* Messages between the owner and the thread. MAKE, SEAL and REMOVE are requests of the owner and return as answers. From
- * SCAN on they are reports of the thread, which the owner returns. SCAN: a segment of the own folder. SCANNED: all
+/* Messages between the owner and the thread. MAKE, SEAL and REMOVE are requests of the owner and return as answers.
+ * From SCAN on they are reports of the thread, which the owner returns. SCAN: a segment of the own folder. SCANNED: all
  * segments were reported, or (st) the folder is unusable now. FOUND: a segment of another server. GONE: its file has
  * vanished. CLAIM: the thread asks to take a segment over. UNCLAIM: it could not. CLAIMED: it has. LOST: other servers
  * took this one for dead. */

@@ -155,8 +155,8 @@ bool ask_open(const struct peers *p, uint64_t ticket)
     return false;
 }
 
-/* Tells the lane to leave a peer alone. If its queue is full, a later turn tells it: a connection that nobody uses would
- * stay up, and the peer would never be connected to again. */
+/* Tells the lane to leave a peer alone. If its queue is full, a later turn tells it: a connection that nobody uses
+ * would stay up, and the peer would never be connected to again. */
 static void send_drop(struct peers *p, uint32_t peer)
 {
     struct other *o = &p->other[peer];

@@ -1,5 +1,5 @@
-/* claim: parcels of peers that requests here wait for (kvcache/parcel.h). A claim is said to the peer at once, again every
- * KV_CLAIM_US while its request waits, and a last time when the request has its blocks or needs them no more. */
+/* claim: parcels of peers that requests here wait for (kvcache/parcel.h). A claim is said to the peer at once, again
+ * every KV_CLAIM_US while its request waits, and a last time when the request has its blocks or needs them no more. */
 #include "base/check.h"
 #include "kvcache/peer/peers_impl.h"
 #include <string.h>

@@ -1,5 +1,5 @@
-/* parcel: parcels that are kept for guests (kvcache/parcel.h). A parcel holds a reader of each of its slots until a guest
- * is done with it or nobody has claimed it for KV_PARCEL_US. */
+/* parcel: parcels that are kept for guests (kvcache/parcel.h). A parcel holds a reader of each of its slots until a
+ * guest is done with it or nobody has claimed it for KV_PARCEL_US. */
 #include "base/check.h"
 #include "base/log.h"
 #include "kvcache/peer/peers_impl.h"

@@ -43,8 +43,8 @@ static int refuse(const char *what, const char *found, const char *allowed)
     return EXIT_USAGE;
 }
 
-/* True if argument i is this option. *value_out: the text behind '=', or the next argument (then *next_out); NULL: there is
- * no value. */
+/* True if argument i is this option. *value_out: the text behind '=', or the next argument (then *next_out); NULL:
+ * there is no value. */
 static bool is_option(const char *name, char **argv, int i, int argc, char **value_out, bool *next_out)
 {
     size_t n = strlen(name);
@@ -55,8 +55,8 @@ static bool is_option(const char *name, char **argv, int i, int argc, char **val
     return true;
 }
 
-/* Reads argument i if it is an option of this command. *used_out: the number of arguments that it takes; 0: it is none. An
- * option that the server has under another name is passed on under that name. */
+/* Reads argument i if it is an option of this command. *used_out: the number of arguments that it takes; 0: it is none.
+ * An option that the server has under another name is passed on under that name. */
 static int take_own(struct asked *a, char **argv, int i, int argc, char *rest[2], int *n_rest, int *used_out)
 {
     static const char *const renamed[][2] = { { "--context", "--max-model-len" },

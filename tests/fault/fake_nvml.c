@@ -1,7 +1,7 @@
-/* fake_nvml: a libnvidia-ml.so.1 of two GPUs, that tells plain numbers, lies, loses a GPU, hangs, is old, or reports XIDs.
- * FAKE_NVML names the mode; FAKE_NVML_GO a file whose coming is the moment of "lost" and "hang"; FAKE_NVML_EVENTS a file
- * with a line "GPU XID" for each event, read as it grows. With -DOLD the functions of newer drivers are not there. GPU i is on the
- * bus where the emulated GPU i is (cudaDeviceGetPCIBusId in tests/emu). */
+/* fake_nvml: a libnvidia-ml.so.1 of two GPUs, that tells plain numbers, lies, loses a GPU, hangs, is old, or reports
+ * XIDs. FAKE_NVML names the mode; FAKE_NVML_GO a file whose coming is the moment of "lost" and "hang"; FAKE_NVML_EVENTS
+ * a file with a line "GPU XID" for each event, read as it grows. With -DOLD the functions of newer drivers are not
+ * there. GPU i is on the bus where the emulated GPU i is (cudaDeviceGetPCIBusId in tests/emu). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* fuzz_events: any messages at the socket for replays of KV events. The library is played here: the bytes say how long the
- * frames of requests are and what they hold. Whatever is asked, an answer has whole messages in rising order, which end with
- * the mark, and every message that was taken is given back. */
+/* fuzz_events: any messages at the socket for replays of KV events. The library is played here: the bytes say how long
+ * the frames of requests are and what they hold. Whatever is asked, an answer has whole messages in rising order, which
+ * end with the mark, and every message that was taken is given back. */
 #include "base/check.h"
 #include "base/log.h"
 #include "kvcache/events/replay.h"

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A JSON schema or a regular expression, and behind a zero byte a text for it. What the first byte's bits ask: which of the two,
- * and in which form. A text that is accepted byte by byte is in the mask at every place. */
+/* A JSON schema or a regular expression, and behind a zero byte a text for it. What the first byte's bits ask: which of
+ * the two, and in which form. A text that is accepted byte by byte is in the mask at every place. */
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);

@@ -1,5 +1,5 @@
-/* fuzz_object: any bytes as what S3, STS or an endpoint of credentials answers. The first byte picks the parser; what is
- * taken fits where it is put and holds nothing that a header cannot carry. */
+/* fuzz_object: any bytes as what S3, STS or an endpoint of credentials answers. The first byte picks the parser; what
+ * is taken fits where it is put and holds nothing that a header cannot carry. */
 #include "base/check.h"
 #include "base/log.h"
 #include "transfer/object/creds.h"

@@ -1,7 +1,7 @@
-/* fuzz_sagemaker: any variables of a container and any serving.properties beside its model. The options that come of them are within
- * their bounds, or one line says which variable is wrong.
- * The input is lines. The first byte of a line picks where its text stands (a prefix of a variable, the file, or as it is), the second
- * the name of an option, so that few bytes reach each of them; the rest is the value. */
+/* fuzz_sagemaker: any variables of a container and any serving.properties beside its model. The options that come of
+ * them are within their bounds, or one line says which variable is wrong.
+ * The input is lines. The first byte of a line picks where its text stands (a prefix of a variable, the file, or as it
+ * is), the second the name of an option, so that few bytes reach each of them; the rest is the value. */
 #include "base/check.h"
 #include "base/status.h"
 #include "server/config.h"

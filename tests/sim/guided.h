@@ -1,6 +1,7 @@
-/* guided: a grammar for requests of the simulator: nested brackets "cabd" over a vocabulary of one and two letters a to e, of
- * which e stands in no text. With a gate a free text comes before it, up to a token "e", or, behind a token that begins
- * with d, to one that begins with e: then the marker is "xe", and the rest of the token must go on as the grammar does. */
+/* guided: a grammar for requests of the simulator: nested brackets "cabd" over a vocabulary of one and two letters a to
+ * e, of which e stands in no text. With a gate a free text comes before it, up to a token "e", or, behind a token that
+ * begins with d, to one that begins with e: then the marker is "xe", and the rest of the token must go on as the
+ * grammar does. */
 #pragma once
 #include "engine/guide.h"
 #include <stdlib.h>

@@ -86,8 +86,8 @@ static uint64_t due(const struct xfer_item *it)
     return now;
 }
 
-/* What has been checked and is being copied may not change under the copy: nobody would notice. Nor what the device reads
- * in place. */
+/* What has been checked and is being copied may not change under the copy: nobody would notice. Nor what the device
+ * reads in place. */
 static bool is_read(const unsigned char *src)
 {
     const struct kv_host *h = world.e && world.e->tiers ? &world.e->tiers->host : NULL;

@@ -1,5 +1,6 @@
 /* world: an engine on a fake device, clients around it, and the checks after every step.   Thread: one.
- * world_open -> (client -> world_submit | world_step)* -> world_close, which proves that nothing is lost, wrong or left. */
+ * world_open -> (client -> world_submit | world_step)* -> world_close, which proves that nothing is lost, wrong or
+ * left. */
 #pragma once
 #include "base/log.h"
 #include "base/ring.h"

@@ -1,13 +1,16 @@
 /* bench_engine: what a step costs, through the real engine: scheduler, batch, device, results; no sockets and no text.
  *   bench_engine --shape qwen3-8b|llama-3.1-8b|llama-3.2-1b|tiny | --model DIR (its config.json alone is read)
- *     [--load-format dummy|auto] [--device cuda|cpu|ref] [--batch LIST] [--ctx LIST] [--prefill LIST] [--steps N] [--runs N]
+ *     [--load-format dummy|auto] [--device cuda|cpu|ref] [--batch LIST] [--ctx LIST] [--prefill LIST] [--steps N]
+ *       [--runs N]
  *     [--batch-tokens N] [--depth 1|2] [--threads N] [--ranks N] [--quantization NAME] [--cpu-isa NAME]
- *     [--deterministic] [--eager] [--pdl] [--gemm-file FILE] [--json FILE] [--collectives auto|own|nccl] [--nccl-symmetric auto|on|off]
- * Decode: B sequences of ctx tokens each; the median step while all of them decode. Prefill: one prompt, from submit to its first token.
- * Host: what the engine's thread does per step besides waiting for the device, in all and over the running requests. Idle: what lies
- * between the end of a step on the device and the begin of the next, where the device can tell.
- * must and good: tools/bench/bench_goals.h; on a GPU the goals' own table comes last. Medians; random weights and ids, greedy sampling.
- * Over 500 lines: one program: decode and prefill share the engine, its runner and the results. */
+ *     [--deterministic] [--eager] [--pdl] [--gemm-file FILE] [--json FILE] [--collectives auto|own|nccl]
+ *       [--nccl-symmetric auto|on|off]
+ * Decode: B sequences of ctx tokens each; the median step while all of them decode. Prefill: one prompt, from submit to
+ * its first token. Host: what the engine's thread does per step besides waiting for the device, in all and over the
+ * running requests. Idle: what lies between the end of a step on the device and the begin of the next, where the device
+ * can tell.
+ * must and good: tools/bench/bench_goals.h; on a GPU the goals' own table comes last. Medians; random weights and ids,
+ * greedy sampling. Over 500 lines: one program: decode and prefill share the engine, its runner and the results. */
 #include "bench_goals.h"
 #include "base/clock.h"
 #include "base/log.h"

@@ -1,10 +1,11 @@
-/* bench_grammar: how long masks take. Of each schema: the time to compile it, to make the first mask, and of every token of
- * the texts that follow it: the mask before it, and the step over it.
+/* bench_grammar: how long masks take. Of each schema: the time to compile it, to make the first mask, and of every
+ * token of the texts that follow it: the mask before it, and the step over it.
  *   bench_grammar FILE
- * FILE has lines of JSON. The first: {"tokens": [their bytes, hexadecimal ...]}. Each further one: {"schema": .., "texts":
- * [[token ids ..] ..], "wrong": [likewise, texts that the schema forbids]}. For each of those a line of JSON comes out: {"error": ".."} or {"compile_us": .., "first_us": ..,
- * "mask_us": [..], "accept_us": [..], "refused": texts that were not accepted to their end, "taken": wrong ones that were}. tools/bench/bench_grammar.py makes
- * the file, and runs other engines beside it. */
+ * FILE has lines of JSON. The first: {"tokens": [their bytes, hexadecimal ...]}. Each further one: {"schema": ..,
+ * "texts": [[token ids ..] ..], "wrong": [likewise, texts that the schema forbids]}. For each of those a line of JSON
+ * comes out: {"error": ".."} or {"compile_us": .., "first_us": .., "mask_us": [..], "accept_us": [..], "refused": texts
+ * that were not accepted to their end, "taken": wrong ones that were}. tools/bench/bench_grammar.py makes the file, and
+ * runs other engines beside it. */
 #include "api/schema/schema.h"
 #include "engine/grammar/match.h"
 #include <stdio.h>

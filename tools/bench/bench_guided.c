@@ -1,9 +1,10 @@
-/* bench_guided: what grammars cost a batch: tokens per second of requests with a JSON schema each, over those of the same
- * requests without, through the real engine and its threads for masks, over a vocabulary of 128,000 tokens.
+/* bench_guided: what grammars cost a batch: tokens per second of requests with a JSON schema each, over those of the
+ * same requests without, through the real engine and its threads for masks, over a vocabulary of 128,000 tokens.
  *   bench_guided [--batch N] [--tokens N] [--step-ms LIST] [--depth 1|2] [--threads N] [--runs N]
- * The device is a clock: a step takes --step-ms, however many rows it has, as on a GPU whose time is that of reading weights; steps
- * run one after the other. It draws any token that the mask allows. So no core computes but for the engine and its masks, and
- * the figure holds on a machine that does other work. Each run is free, then guided; medians of --runs pairs. */
+ * The device is a clock: a step takes --step-ms, however many rows it has, as on a GPU whose time is that of reading
+ * weights; steps run one after the other. It draws any token that the mask allows. So no core computes but for the
+ * engine and its masks, and the figure holds on a machine that does other work. Each run is free, then guided; medians
+ * of --runs pairs. */
 #include "api/schema/schema.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -61,8 +62,8 @@ static bool allowed(const uint32_t *mask, uint32_t n_mask, uint32_t id)
     return n_mask ? mask[id / 32] >> (id % 32) & 1 : id != EOS;
 }
 
-/* The first allowed token from a random one on. One in four begins with a quote where that is allowed, so that strings have a few words,
- * as those of models do. */
+/* The first allowed token from a random one on. One in four begins with a quote where that is allowed, so that strings
+ * have a few words, as those of models do. */
 static uint32_t draw(const uint32_t *mask, uint32_t n_mask, const uint32_t random[2])
 {
     uint32_t from = random[0] % EOS;

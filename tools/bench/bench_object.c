@@ -1,7 +1,8 @@
 /* bench_object: the lane of objects beside curl, in the same run and turn by turn.
  *   bench_object URL ENDPOINT [MIB [ROUNDS]]       s3://bucket/prefix http://127.0.0.1:9000 64 9
- * Puts an object of MIB (64), by parts, then ROUNDS (9) times: curl's own program gets it to /dev/null, and the lane gets
- * it into memory, without and with a check of its digest. The last line is the median of the lane's share of curl. */
+ * Puts an object of MIB (64), by parts, then ROUNDS (9) times: curl's own program gets it to /dev/null, and the lane
+ * gets it into memory, without and with a check of its digest. The last line is the median of the lane's share of
+ * curl. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/rng.h"

@@ -1,9 +1,9 @@
 /* bench_remote: what the engine's thread pays for a block of another server.
  *   bench_remote [--runs 21] [--blocks 1000] [--payload 36864] [--step-us 200] [--mac]
  * A prompt of so many blocks comes to tiers that hold nothing of it. A peer that is played here says that it has all of
- * them. They are read by a lane of its own thread, which checks the digests, and copied to the device. Counted is the CPU
- * time of this thread within the calls that the engine makes between two steps; a step takes so many us. The other side:
- * a peer asks for as many blocks of this host's, and gives them back. */
+ * them. They are read by a lane of its own thread, which checks the digests, and copied to the device. Counted is the
+ * CPU time of this thread within the calls that the engine makes between two steps; a step takes so many us. The other
+ * side: a peer asks for as many blocks of this host's, and gives them back. */
 #include "base/check.h"
 #include "base/clock.h"
 #include "kvcache/peer/peers.h"

@@ -1,7 +1,7 @@
 /* bench_ucx: what the lane to peers moves, beside ucx_perftest of the same UCX in the same run.
  *   bench_ucx [--transport tcp|shm] [--kib 256] [--mib 1024] [--runs 5] [--slots 1]
- * A second process lends a slab on loopback; records of so many KiB are pulled from it, as many at a time as the lane is
- * deep. ucx_perftest (package ucx-utils) does the same by ucp_get, from and to one buffer, as the lane does with one
+ * A second process lends a slab on loopback; records of so many KiB are pulled from it, as many at a time as the lane
+ * is deep. ucx_perftest (package ucx-utils) does the same by ucp_get, from and to one buffer, as the lane does with one
  * slot. That buffer stays in the caches of the cores. With --slots 0 the lane goes through all of the slab, as blocks
  * do, and ucx_perftest gets a message as long as the slab, so that neither finds its bytes in a cache. The two take
  * turns with a memcpy of the same records in one thread; every figure is a median, and shares are medians of rounds. */

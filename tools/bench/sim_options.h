@@ -1,5 +1,5 @@
-/* sim_options: the command line of the simulations of fleets. An option is a row with a range, or one of the few that the
- * simulation reads itself (lists, words, flags). Included by one source each. */
+/* sim_options: the command line of the simulations of fleets. An option is a row with a range, or one of the few that
+ * the simulation reads itself (lists, words, flags). Included by one source each. */
 #pragma once
 #include <getopt.h>
 #include <stdbool.h>
@@ -21,8 +21,8 @@ static void sim_stop(const char *program, const char *what, const char *why)
     exit(2);
 }
 
-/* Reads numbers from lo to hi with commas between them into out, which has SIM_LIST_MAX entries. Returns how many. A text that
- * is no such list ends the program; `wanted` says what each number is, behind "up to 16". */
+/* Reads numbers from lo to hi with commas between them into out, which has SIM_LIST_MAX entries. Returns how many. A
+ * text that is no such list ends the program; `wanted` says what each number is, behind "up to 16". */
 static int sim_list(const char *program, const char *name, const char *text, double lo, double hi, const char *wanted,
                     double *out)
 {

@@ -18,7 +18,8 @@ enum peer_note_type {
     PEER_DROP,      /* peer, epoch, wait_ms: ends the connection; the lane connects again after wait_ms */
     PEER_CLAIM,     /* peer, epoch, id (a parcel's), first, done, n: wants the parcel, or is done with it */
     /* from the lane */
-    PEER_UP, /* peer, epoch, bytes, id (its engine's): its slab can be read, as a segment XFER_REMOTE of this peer and epoch */
+    /* peer, epoch, bytes, id (its engine's): its slab can be read, as a segment XFER_REMOTE of this peer and epoch */
+    PEER_UP,
     PEER_DOWN,      /* peer, epoch: the connection has ended */
     PEER_ANSWERED,  /* peer, epoch, lease, n, where, lease_ms: the peer's answer to PEER_ASK */
     PEER_ASKED,     /* peer (a guest), epoch, lease, n, key: the guest asks which of these keys we have */

@@ -25,8 +25,8 @@ void        ucx_progress(struct ucx *u); /* does what is due, and calls the done
 /* Lends this memory, which is mapped from fd, to peers until ucx_close; the caller keeps both. May be called once.
  * ST_NOMEM: UCX refuses it. ST_CONFIG: its rkey is longer than PWIRE_ADDRESS_MAX. */
 enum status ucx_lend(struct ucx *u, void *base, uint64_t bytes, int fd);
-/* The worker's address and the lent memory's rkey, which a peer needs for ucx_reach. They belong to u. Over shm the rkey
- * ends with what near_say writes. */
+/* The worker's address and the lent memory's rkey, which a peer needs for ucx_reach. They belong to u. Over shm the
+ * rkey ends with what near_say writes. */
 const unsigned char *ucx_address(const struct ucx *u, uint32_t *n_out);
 const unsigned char *ucx_rkey(const struct ucx *u, uint32_t *n_out);
 

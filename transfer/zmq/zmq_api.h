@@ -1,5 +1,5 @@
-/* zmq_api: the calls of libzmq that are used, looked up at run time, so that a server without KV events starts without the
- * library. They are declared here after version 4, whose binary interface is stable, so that the build needs no
+/* zmq_api: the calls of libzmq that are used, looked up at run time, so that a server without KV events starts without
+ * the library. They are declared here after version 4, whose binary interface is stable, so that the build needs no
  * headers.   Thread: any after zmq_api_get; a socket belongs to one thread. */
 #pragma once
 #include <stddef.h>

@@ -390,7 +390,8 @@ static void without_parallel_calls_the_answer_ends_behind_the_first(void **state
     call_free(&c);
 }
 
-/* The engine is ahead by what it makes before it hears of the end: how far depends on the machine, the usage does not. */
+/* The engine is ahead by what it makes before it hears of the end: how far depends on the machine, the usage does
+ * not. */
 static void tokens_behind_the_only_call_do_not_count(void **state)
 {
     (void)state;

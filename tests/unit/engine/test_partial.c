@@ -1,5 +1,5 @@
-/* Files of what was fetched so far: a start that was killed at any moment is continued, and whatever may have happened to
- * such a file costs fetching again. */
+/* Files of what was fetched so far: a start that was killed at any moment is continued, and whatever may have happened
+ * to such a file costs fetching again. */
 #include <errno.h>
 #include <semaphore.h>
 #include <stdbool.h>

@@ -1,4 +1,5 @@
-/* rx_world: random expressions over two letters, and their languages by brute force: a bit for each text of up to TEXT_MAX letters. */
+/* rx_world: random expressions over two letters, and their languages by brute force: a bit for each text of up to
+ * TEXT_MAX letters. */
 #pragma once
 #include "base/rng.h"
 #include "engine/grammar/rx.h"

@@ -414,7 +414,8 @@ static void a_step_back_leads_to_rows_that_are_still_there(void **state)
 
 /* ---- mirrors: w c w backwards, so that every way through the vocabulary has rows of its own */
 
-/* All texts of up to six letters a, b and c, and of seven to twelve letters a and b: 3 + ... + 3^6, 2^7 + ... + 2^12. */
+/* All texts of up to six letters a, b and c, and of seven to twelve letters a and b: 3 + ... + 3^6, 2^7 + ... +
+ * 2^12. */
 enum { MIRROR_SHORT = 6, MIRROR_LEN = 12, MIRROR_TOKENS = 1092 + 8064 };
 
 static bool mirrors(const char *text)

@@ -1,4 +1,5 @@
-/* Blocks in objects: what was written is what is read, by whoever opens the same store; and everything else is a miss. */
+/* Blocks in objects: what was written is what is read, by whoever opens the same store; and everything else is a
+ * miss. */
 #include "base/clock.h"
 #include "kvcache/object/pack.h"
 #include "kvcache/object/pack_format.h"

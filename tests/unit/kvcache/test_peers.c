@@ -313,7 +313,8 @@ static void a_peer_that_goes_takes_what_is_known_of_it_along(void **state)
     close_peers_world(&w);
 }
 
-/* One in sixteen operations fails, half done and with wrong bytes; the peer is connected again whenever it was dropped. */
+/* One in sixteen operations fails, half done and with wrong bytes; the peer is connected again whenever it was
+ * dropped. */
 static void G6_failing_operations_cost_time_alone(void **state)
 {
     (void)state;

@@ -37,8 +37,8 @@ static void close_one(struct world *w)
     reads_before_copy = 0;
 }
 
-/* A world whose host holds one prompt, and a user of n tokens of it that reads the blocks as guests. They go up after `reads`
- * steps. */
+/* A world whose host holds one prompt, and a user of n tokens of it that reads the blocks as guests. They go up after
+ * `reads` steps. */
 static void open_with_guests(struct world *w, struct user *u, uint32_t n, uint32_t reads)
 {
     reads_before_copy = reads;

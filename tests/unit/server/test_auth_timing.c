@@ -1,9 +1,9 @@
-/* How long a wrong key takes must not tell how much of it is right (row J4), by the method of dudect (Reparaz, Balasch, Verbauwhede: "Dude,
- * is my code constant time?", 2017): calls of two classes in random order, Welch's t of their times, |t| below 4.5. What the machine does
- * meanwhile falls on both classes alike. So does what it takes longer for, which is why the longest times are cut off at several
- * quantiles, as there.
- * KEY_TIMINGS is how many calls of each class are timed, 40,000 unless it is set (100,000 where tests do all of their work); the whole row is
- * KEY_TIMINGS=1000000. */
+/* How long a wrong key takes must not tell how much of it is right (row J4), by the method of dudect (Reparaz, Balasch,
+ * Verbauwhede: "Dude, is my code constant time?", 2017): calls of two classes in random order, Welch's t of their
+ * times, |t| below 4.5. What the machine does meanwhile falls on both classes alike. So does what it takes longer for,
+ * which is why the longest times are cut off at several quantiles, as there.
+ * KEY_TIMINGS is how many calls of each class are timed, 40,000 unless it is set (100,000 where tests do all of their
+ * work); the whole row is KEY_TIMINGS=1000000. */
 #include "base/rng.h"
 #include "server/auth.h"
 #include "test.h"

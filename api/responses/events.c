@@ -262,15 +262,20 @@ void responses_reason(struct call *c, uint32_t i, const struct answer_piece *p, 
     if (c->stream) event_close(out);
 }
 
-/* ,"call_id":..,"name":.. */
+/* ,"name":..,"namespace":..,"call_id":.. */
 static enum status keep_call(struct call *c, const struct answer_tool *t)
 {
-    struct responses_call *r = responses_of(c);
-    struct buf            *b = &c->token;
+    struct responses_call        *r = responses_of(c);
+    struct buf                   *b = &c->token;
+    const struct responses_named *x = r->named;
+    while (x && (x->n != t->n || memcmp(x->name, t->text, t->n))) x = x->next;
+    size_t skipped = x ? x->n_space + 2 : 0; /* the namespace and "__" */
     buf_clear(b);
     buf_puts(b, ",\"name\":");
-    json_put_str(b, t->text, t->n);
+    json_put_str(b, t->text + skipped, t->n - skipped);
     r->call_name = b->failed ? NULL : arena_strndup(&c->arena, b->data, b->n);
+    if (x) buf_puts(b, ",\"namespace\":");
+    if (x) json_put_str(b, x->name, x->n_space);
     buf_puts(b, ",\"call_id\":");
     json_put_str(b, t->id, strlen(t->id));
     r->call = b->failed ? NULL : arena_strndup(&c->arena, b->data, b->n);

@@ -108,9 +108,12 @@ static enum status read_call(struct reader *r, const json_t *item, bool custom)
         return wrong_item(r, "",
                           custom ? "needs a 'call_id', a 'name' and an 'input'"
                                  : "needs a 'call_id', a 'name' and 'arguments'");
+    json_t     *space = json_object_get(item, "namespace");
+    json_t     *full = json_string_length(space) ? responses_full_name(space, name) : json_incref(name);
     json_t     *arguments = custom ? json_pack("{s:O}", "input", given) : json_incref(given);
-    enum status st = arguments ? turns_call(&r->turns, id, name, arguments) : ST_NOMEM;
+    enum status st = arguments && full ? turns_call(&r->turns, id, full, arguments) : ST_NOMEM;
     json_decref(arguments);
+    json_decref(full);
     return st;
 }
 

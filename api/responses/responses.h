@@ -28,24 +28,34 @@ struct responses_line {
     char                   id[RESPONSES_ID_BYTES];
 };
 
+/* A tool of a namespace. The model knows it by both names with "__" between. */
+struct responses_named {
+    const char             *name; /* the whole */
+    size_t                  n, n_space;
+    struct responses_named *next;
+};
+
 /* What the writers need of a call; c->own. */
 struct responses_call {
-    const char            *tail;     /* JSON of the response behind its usage */
-    bool                   encrypts; /* include has reasoning.encrypted_content: the client sends reasoning back so */
-    uint64_t               sequence; /* number of the next event */
-    enum responses_item    open;     /* the item at hand; its text so far is in call_choice.reason */
-    uint32_t               n_item;   /* items that were opened */
-    char                   id[RESPONSES_ID_BYTES]; /* of the item at hand */
-    const char            *call, *call_name;       /* members of the call at hand: both, and its name */
-    bool                   is_cut;                 /* the item at hand was cut off */
-    bool                   stores;                 /* the response is to be stored, or was */
-    const char            *previous;               /* id of the response that it goes on from; NULL: none */
-    const char            *input;                  /* lines of its own input, if it is to be stored */
-    size_t                 n_input;
-    struct responses_line *first, *last; /* of its output */
+    const char             *tail;     /* JSON of the response behind its usage */
+    bool                    encrypts; /* include has reasoning.encrypted_content: the client sends reasoning back so */
+    uint64_t                sequence; /* number of the next event */
+    enum responses_item     open;     /* the item at hand; its text so far is in call_choice.reason */
+    uint32_t                n_item;   /* items that were opened */
+    char                    id[RESPONSES_ID_BYTES]; /* of the item at hand */
+    const char             *call, *call_name;       /* members of the call at hand: both, and its name */
+    bool                    is_cut;                 /* the item at hand was cut off */
+    bool                    stores;                 /* the response is to be stored, or was */
+    const char             *previous;               /* id of the response that it goes on from; NULL: none */
+    const char             *input;                  /* lines of its own input, if it is to be stored */
+    size_t                  n_input;
+    struct responses_line  *first, *last; /* of its output */
+    struct responses_named *named;        /* tools of namespaces */
 };
 static inline struct responses_call *responses_of(const struct call *c) { return c->own; }
 
+/* The name by which the model knows a tool of a namespace, as a new reference; NULL: no memory. */
+json_t *responses_full_name(const json_t *space, const json_t *name);
 /* Makes c->own, if it is not there. ST_NOMEM. */
 enum status responses_open(struct call *c);
 /* Makes c->ask.messages of the body's "instructions" and "input". ST_INVALID with *e, ST_NOMEM. */

@@ -60,6 +60,12 @@ static void what_is_wrong_is_named(void **state)
         { "\"input\":\"x\",\"background\":true", "background" },
         { "\"input\":\"x\",\"metadata\":{\"a\":5}", "metadata" },
         { "\"input\":\"x\",\"tools\":[5]", "tools[0]" },
+        { "\"input\":\"x\",\"tools\":[{\"type\":\"namespace\",\"tools\":[]}]", "tools[0].name" },
+        { "\"input\":\"x\",\"tools\":[{\"type\":\"namespace\",\"name\":\"n\"}]", "tools[0].tools" },
+        { "\"input\":\"x\",\"tools\":[{\"type\":\"namespace\",\"name\":\"n\\u0000m\",\"tools\":[]}]", "tools[0].name" },
+        { "\"input\":\"x\",\"tools\":[{\"type\":\"namespace\",\"name\":\"n\",\"tools\":[5]}]", "tools[0].tools[0]" },
+        { "\"input\":\"x\",\"tools\":[" W ",{\"type\":\"namespace\",\"name\":\"a b\",\"tools\":[" W "]}]",
+          "tools[1].function.name" },
         { "\"input\":\"x\",\"tools\":[{\"type\":\"function\"}]", "tools[0].function.name" },
         { "\"input\":\"x\",\"tools\":[" W "],\"tool_choice\":{\"type\":\"function\",\"name\":\"v\"}", "tool_choice" },
     };
@@ -219,6 +225,29 @@ static void a_stream_comes_to_the_same_as_the_whole(void **state)
         "completed");
 }
 
+#define SPACE \
+    "{\"type\":\"namespace\",\"name\":\"n\",\"description\":\"d\",\"tools\":[" W ",{\"type\":\"web_search\"}]}"
+
+static void a_tool_of_a_namespace_has_two_names(void **state)
+{
+    (void)state;
+    both_are(
+        "\"input\":\"x\",\"tools\":[" W "," SPACE "]",
+        "<tool_call>\n{\"name\": \"n__w\", \"arguments\": {\"city\": \"a\"}}\n</tool_call>"
+        "<tool_call>\n{\"name\": \"w\", \"arguments\": {}}\n</tool_call>",
+        ENG_STOP,
+        "[{\"type\":\"function_call\",\"status\":\"completed\",\"name\":\"w\",\"namespace\":\"n\",\"arguments\":\"{\\\"city\\\": "
+        "\\\"a\\\"}\"},{\"type\":\"function_call\",\"status\":\"completed\",\"name\":\"w\",\"arguments\":\"{}\"}]",
+        "completed");
+    prompt_is(
+        "\"input\":[{\"role\":\"user\",\"content\":\"q\"},{\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"w\","
+        "\"namespace\":\"n\",\"arguments\":\"{}\"},{\"type\":\"function_call_output\",\"call_id\":\"c\",\"output\":\"o\"}]",
+        "[258]user\nq[259]\n[258]assistant\n<tool_call>c n__w {}</tool_call>[259]\n[258]toolc\no[259]\n[258]assistant\n");
+    accepts(&dialect_responses,
+            body_with("\"input\":\"x\",\"tools\":[" W "," SPACE
+                      "],\"tool_choice\":{\"type\":\"function\",\"namespace\":\"n\",\"name\":\"w\"}"));
+}
+
 static void the_response_has_what_was_asked_for(void **state)
 {
     (void)state;
@@ -285,6 +314,7 @@ int main(void)
         cmocka_unit_test(what_clients_send_besides_is_taken),
         cmocka_unit_test(items_become_the_prompt_of_a_chat),
         cmocka_unit_test(a_stream_comes_to_the_same_as_the_whole),
+        cmocka_unit_test(a_tool_of_a_namespace_has_two_names),
         cmocka_unit_test(the_response_has_what_was_asked_for),
         cmocka_unit_test(a_stream_that_fails_ends_with_the_response),
     };

@@ -179,6 +179,95 @@ def openai_agents(url):
 
 
 @client
+def openai_agents_responses(url):
+    """The library's default model: all items again each turn, and by the id of the response before."""
+    from agents import Agent, OpenAIResponsesModel, Runner, function_tool, set_tracing_disabled
+    from openai import AsyncOpenAI
+
+    set_tracing_disabled(True)
+
+    @function_tool
+    def get_weather(city: str) -> str:
+        """The weather of a city."""
+        return weather(city)
+
+    async def ask():
+        model = OpenAIResponsesModel(model="m", openai_client=AsyncOpenAI(base_url=url, api_key="none", max_retries=0))
+        agent = Agent(name="a", instructions="You help.", model=model, tools=[get_weather])
+        first = await Runner.run(agent, QUESTION)
+        assert first.final_output == ANSWER, first
+        again = await Runner.run(agent, "@hello", previous_response_id=first.last_response_id)
+        assert again.final_output == SCRIPTS["@hello"], again
+        by_ids = await Runner.run(agent, QUESTION, auto_previous_response_id=True)
+        assert by_ids.final_output == ANSWER, by_ids
+        r = Runner.run_streamed(agent, QUESTION)
+        async for _ in r.stream_events():
+            pass
+        assert r.final_output == ANSWER, r
+
+    asyncio.run(ask())
+
+
+@client
+def pydantic_ai_responses(url):
+    """What the prefix `openai:` stands for; and the Messages API."""
+    from pydantic_ai import Agent
+    from pydantic_ai.models.anthropic import AnthropicModel
+    from pydantic_ai.models.openai import OpenAIResponsesModel
+    from pydantic_ai.providers.anthropic import AnthropicProvider
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    for model in (OpenAIResponsesModel("m", provider=OpenAIProvider(base_url=url, api_key="none")),
+                  AnthropicModel("m", provider=AnthropicProvider(base_url=url[:-len("/v1")], api_key="none"))):
+        agent = Agent(model)
+
+        @agent.tool_plain
+        def get_weather(city: str) -> str:
+            """The weather of a city."""
+            return weather(city)
+
+        first = agent.run_sync(QUESTION)
+        assert first.output == ANSWER, (model, first)
+        assert agent.run_sync("@hello", message_history=first.all_messages()).output == SCRIPTS["@hello"]
+
+        async def streamed():
+            async with agent.run_stream(QUESTION) as r:
+                return await r.get_output()
+
+        assert asyncio.run(streamed()) == ANSWER
+
+
+@client
+def langchain_responses(url):
+    from langchain_core.messages import HumanMessage, ToolMessage
+    from langchain_core.tools import tool
+    from langchain_openai import ChatOpenAI
+
+    @tool
+    def get_weather(city: str) -> str:
+        """The weather of a city."""
+        return weather(city)
+
+    for by_id in (False, True):
+        bound = ChatOpenAI(base_url=url, api_key="none", model="m", max_retries=0, use_responses_api=True, use_previous_response_id=by_id).bind_tools([get_weather])
+        for streamed in (False, True):
+            messages = [HumanMessage(QUESTION)]
+            for _ in range(4):
+                if streamed:
+                    m = None
+                    for chunk in bound.stream(messages):
+                        m = chunk if m is None else m + chunk
+                else:
+                    m = bound.invoke(messages)
+                messages.append(m)
+                if not m.tool_calls:
+                    break
+                for t in m.tool_calls:
+                    messages.append(ToolMessage(get_weather.invoke(t["args"]), tool_call_id=t["id"]))
+            assert m.text == ANSWER and len(messages) == 4, messages
+
+
+@client
 def llama_index(url):
     from llama_index.core.agent.workflow import FunctionAgent
     from llama_index.core.tools import FunctionTool
@@ -252,7 +341,7 @@ def main():
     from harness import Server
 
     s = Server("--model", scripted.make(os.path.join(tempfile.mkdtemp(prefix="spillway-clients-"), "m"), SCRIPTS),
-               "--served-model-name", "m", "--device", "cpu")
+               "--served-model-name", "m", "--device", "cpu", "--response-store-mib", "4")
     n_passed = n_failed = 0
     try:
         for name in args.names or [n for n in CLIENTS if args.list in (None, LISTS[n])]:

@@ -212,10 +212,11 @@ def rows():
             for _ in range(200):
                 assert answers(s) == base and s.get("/health").status == 200
                 ratio = s.metric("spillway:step_slowdown_ratio")
-                if ratio > 2.5:
+                n_step = s.metric("spillway:step_seconds_count")
+                if ratio > 2.5 and n_step > 100:  # a busy machine may make the first steps slow already
                     break
-            assert ratio > 2.5, ratio
-            assert s.metric("spillway:step_seconds_count") > 100 and s.metric("spillway:step_seconds_sum") > 0
+            assert ratio > 2.5 and n_step > 100, (ratio, n_step)
+            assert s.metric("spillway:step_seconds_sum") > 0
             assert not s.error_lines(), s.error_lines()
         finally:
             s.stop()

@@ -228,6 +228,10 @@ void hf_quant(struct hf *c)
         if (is(v, "quant_method", methods[i].name)) {
             c->spec->quant.method = methods[i].method;
             methods[i].read(c, v);
+            /* peek_codes.c settles the order of inputs for gate and up together, and there is no gate */
+            if (c->spec->quant.indexed && c->spec->family->ffn == FFN_MLP)
+                hf_fail(c, "quantization_config.desc_act (actorder) is set, which is not supported of %s",
+                        c->spec->family->arch);
             return;
         }
     hf_fail(c, "quantization_config.quant_method is %s, supported are fp8, compressed-tensors, awq and gptq",

@@ -118,6 +118,10 @@ static void starcoder_2_has_biases_everywhere_and_a_gelu(void **state)
     assert_int_equal(s.window, 16);
     model_spec_free(&s);
     refused("Starcoder2ForCausalLM", "{\"hidden_act\": \"mish\"}", "hidden_act is \"mish\"");
+    refused(
+        "Starcoder2ForCausalLM",
+        "{\"quantization_config\": {\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 32, \"desc_act\": true}}",
+        "desc_act (actorder) is set, which is not supported of Starcoder2ForCausalLM");
 }
 
 static void windows_alternate_as_each_family_has_it(void **state)

@@ -177,11 +177,10 @@ static void bind_stack(const struct model_spec *spec, enum slot slot, uint32_t l
     }
 }
 
-/* A row for each slot that the tensor holds. */
+/* A row for each slot that the tensor holds, of one expert. first: the row of the tensor where they begin. */
 static void bind_add(const struct model_spec *spec, struct bind *b, const struct st_tensor *t, enum slot slot,
-                     uint32_t layer, uint32_t expert, uint32_t more)
+                     uint32_t layer, uint32_t expert, uint32_t more, uint64_t first)
 {
-    uint64_t first = 0;
     for (uint32_t i = 0; i <= more; i++) {
         uint64_t    shape[2];
         uint32_t    rank;
@@ -201,9 +200,10 @@ static bool bind_extra(const struct model_spec *spec, const char *name)
            layer - spec->n_layer < spec->n_extra_layer;
 }
 
-/* A vector may be a matrix of one row. */
-static bool bind_shape_is(const struct st_tensor *t, uint32_t rank, const uint64_t shape[2])
+/* A vector may be a matrix of one row. n_expert: the tensor holds the matrices of so many experts; 0: of one. */
+static bool bind_shape_is(const struct st_tensor *t, uint32_t rank, const uint64_t shape[2], uint32_t n_expert)
 {
+    if (n_expert) return t->rank == 3 && t->shape[0] == n_expert && t->shape[1] == shape[0] && t->shape[2] == shape[1];
     if (rank == 1 && t->rank == 2 && t->shape[0] == 1) return t->shape[1] == shape[0];
     return t->rank == rank && t->shape[0] == shape[0] && (rank == 1 || t->shape[1] == shape[1]);
 }
@@ -238,7 +238,8 @@ static enum status bind_match(const struct model_spec *spec, struct bind *b, cha
             continue;
         }
         uint32_t more = names_more(spec->family->names, slot);
-        if (more && spec->quant.method) {
+        uint32_t all = names_all_experts(spec->family->names, slot) ? spec->n_expert : 0;
+        if ((more || all) && spec->quant.method) {
             snprintf(err, err_bytes,
                      "%s: tensor %.120s holds several matrices, which is not supported beside quantization_config",
                      file, t->name);
@@ -259,14 +260,16 @@ static enum status bind_match(const struct model_spec *spec, struct bind *b, cha
                      t->dtype_text, spec->quant.method ? ", and the codes that quantization_config names" : "");
             return ST_CONFIG;
         }
-        if (!bind_shape_is(t, rank, shape)) {
+        if (!bind_shape_is(t, rank, shape, all)) {
             struct st_tensor wish = { .rank = rank, .shape = { shape[0], shape[1] } };
-            char             want[64];
+            if (all) wish = (struct st_tensor){ .rank = 3, .shape = { all, shape[0], shape[1] } };
+            char want[64];
             snprintf(err, err_bytes, "%s: tensor %.120s has shape %s, config.json makes it %s (%s)", file, t->name,
                      st_shape_text(t, have, sizeof have), st_shape_text(&wish, want, sizeof want), keys);
             return ST_CONFIG;
         }
-        bind_add(spec, b, t, slot, layer, expert, more);
+        bind_add(spec, b, t, slot, layer, expert, more, 0);
+        for (uint32_t e = 1; e < all; e++) bind_add(spec, b, t, slot, layer, e, more, e * shape[0]);
     }
     if (unknown.count) {
         snprintf(err, err_bytes, "%s: %u tensors that %s does not have: %s",
@@ -321,7 +324,9 @@ enum status bind_open(const struct model_spec *spec, const struct source *src, s
     }
     enum status st = st_open(src, &b.set, err, err_bytes);
     if (st) return st;
-    if (!(b.row = calloc((size_t)b.set->n_tensor * SLOTS_OF_TENSOR_MAX + 1, sizeof *b.row))) {
+    size_t each = SLOTS_OF_TENSOR_MAX; /* rows of a tensor */
+    if (names_all_experts(spec->family->names, SLOT_X_DOWN)) each *= spec->n_expert + 1;
+    if (!(b.row = calloc(b.set->n_tensor * each + 1, sizeof *b.row))) {
         snprintf(err, err_bytes, "model: no memory for %u tensors", b.set->n_tensor);
         st = ST_NOMEM;
     } else if (!(st = bind_match(spec, &b, err, err_bytes))) {

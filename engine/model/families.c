@@ -220,6 +220,10 @@ static const struct model_defaults def_minimax_m2 = { .n_kv_head = 8,
                                                       .bos_id = 200034,
                                                       .eos_id = 200020 };
 
+static const struct model_defaults def_granite_moe = {
+    .context = 2048, .n_expert = 8, .top_k_expert = 2, .rms_eps = 1e-6f, .rope_theta = 1e4, .bos_id = 1, .eos_id = 2
+};
+
 static const struct model_moe_keys moe_qwen2 = { .shared_inter = "shared_expert_intermediate_size" };
 static const struct model_moe_keys moe_glm = { .score = OP_ROUTE_SIGMOID,
                                                .bias = true,
@@ -340,6 +344,9 @@ static const struct model_family families[] = {
     { "MiniMaxM2ForCausalLM", "minimax_m2", NORM_RMS, MIX_GQA, FFN_MOE, .qk_norm = true, .qk_norm_whole = true,
       .rope_part = true, .moe = &moe_minimax, .served = "MiniMax M2", .variants = "MiniMax M2, M2.1, M2.5",
       .def = &def_minimax_m2, .names = &names_minimax },
+    { "GraniteMoeForCausalLM", "granitemoe", NORM_RMS, MIX_GQA, FFN_MOE, .bias = &bias_attention, .norm_topk = true,
+      .scales = true, .served = "Granite 3 MoE", .variants = "Granite 3.0 and 3.1 1B-A400M, 3B-A800M",
+      .def = &def_granite_moe, .names = &names_granite_moe },
 };
 enum { N_FAMILY = sizeof families / sizeof *families };
 

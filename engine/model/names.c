@@ -55,6 +55,11 @@ static const struct name_row rows_ernie_moe[] = {
 static const struct name_row rows_minimax[] = {
     { SLOT_ROUTER_BIAS, "model.layers.{l}.block_sparse_moe.e_score_correction_bias" },
 };
+static const struct name_row rows_granite_moe[] = {
+    { SLOT_ROUTER, "model.layers.{l}.block_sparse_moe.router.layer.weight" },
+    { SLOT_X_GATE, "model.layers.{l}.block_sparse_moe.input_linear.weight" },
+    { SLOT_X_DOWN, "model.layers.{l}.block_sparse_moe.output_linear.weight" },
+};
 static const struct name_row rows_phi3[] = {
     { SLOT_EMBED, "model.embed_tokens.weight" },
     { SLOT_NORM, "model.norm.weight" },
@@ -111,6 +116,9 @@ const struct model_names names_minimax = { ROWS(rows_minimax), .base = &names_mi
 const struct model_names names_starcoder2 = { ROWS(rows_starcoder2), .base = &names_llama };
 const struct model_names names_glm = { ROWS(rows_glm), .base = &names_llama, .more = { [SLOT_GATE] = 1 } };
 const struct model_names names_glm4 = { ROWS(rows_glm4), .base = &names_glm };
+const struct model_names names_granite_moe = { ROWS(rows_granite_moe), .base = &names_llama,
+                                               .more = { [SLOT_X_GATE] = 1 } };
+
 const struct model_names names_phi3 = { ROWS(rows_phi3), .more = { [SLOT_Q] = 2, [SLOT_GATE] = 1 } };
 
 /* A number as checkpoints write it: no sign, no leading zero, at most 6 digits. NULL: not one. */
@@ -157,6 +165,14 @@ uint32_t names_more(const struct model_names *names, enum slot slot)
         for (uint32_t i = 0; i < names->n_row; i++)
             if (names->row[i].slot == slot) return names->more[slot];
     return 0;
+}
+
+bool names_all_experts(const struct model_names *names, enum slot slot)
+{
+    for (; names && slot >= SLOT_EXPERT_FIRST; names = names->base)
+        for (uint32_t i = 0; i < names->n_row; i++)
+            if (names->row[i].slot == slot) return !strstr(names->row[i].pattern, "{e}");
+    return false;
 }
 
 const char *names_of(const struct model_names *names, enum slot slot, uint32_t layer, uint32_t expert, char *text,

@@ -64,13 +64,15 @@ struct model_names {
 };
 extern const struct model_names names_llama, names_mixtral, names_qwen_moe, names_phi3, names_olmo, names_hunyuan,
     names_gemma, names_glm, names_glm4, names_starcoder2, names_qwen2_moe, names_glm_moe, names_ernie_moe,
-    names_minimax;
+    names_minimax, names_granite_moe;
 
 /* The slot, layer and expert of a tensor (0 if the slot has none). false: no pattern matches. */
 bool names_match(const struct model_names *names, const char *tensor, enum slot *slot_out, uint32_t *layer_out,
                  uint32_t *expert_out);
 /* How many slots more than this one its tensor holds; 0 unless it is the first of several. */
 uint32_t names_more(const struct model_names *names, enum slot slot);
+/* True if the tensor of a slot of experts holds those of all of them: [experts, rows, columns]. */
+bool names_all_experts(const struct model_names *names, enum slot slot);
 /* The reverse mapping. Returns text; NULL: the scheme has no such slot. */
 const char *names_of(const struct model_names *names, enum slot slot, uint32_t layer, uint32_t expert, char *text,
                      uint64_t text_bytes);

@@ -53,7 +53,7 @@ static uint64_t job_row_bytes(const struct readers *r, const struct place_job *j
         return ((uint64_t)j->w->k + 1) / 2; /* for the count of what is done */
     if (job_is_codes(r, j)) return j->tensor->bytes / j->tensor->shape[0];
     if (j->order) return sizeof *j->order;
-    return (j->w ? j->tensor->shape[1] : 1) * dtype_bytes(bind_dtype(j->tensor->dtype));
+    return (j->w ? j->tensor->shape[j->tensor->rank - 1] : 1) * dtype_bytes(bind_dtype(j->tensor->dtype));
 }
 
 static int job_cmp(const void *a, const void *b)

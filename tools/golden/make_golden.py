@@ -26,7 +26,7 @@ from transformers import (
     Ernie4_5Config, Ernie4_5ForCausalLM, Exaone4Config, Exaone4ForCausalLM, Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig,
     Glm4Config, Glm4ForCausalLM, GlmConfig, GlmForCausalLM, GraniteConfig, GraniteForCausalLM, HunYuanDenseV1Config, HunYuanDenseV1ForCausalLM, LlamaConfig, LlamaForCausalLM, Ministral3Config,
     Ministral3ForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM, Olmo3Config,
-    Ernie4_5_MoeConfig, Ernie4_5_MoeForCausalLM, Glm4MoeConfig, Glm4MoeForCausalLM, MiniMaxM2Config, MiniMaxM2ForCausalLM, Qwen2MoeConfig, Qwen2MoeForCausalLM,
+    GraniteMoeConfig, GraniteMoeForCausalLM, Ernie4_5_MoeConfig, Ernie4_5_MoeForCausalLM, Glm4MoeConfig, Glm4MoeForCausalLM, MiniMaxM2Config, MiniMaxM2ForCausalLM, Qwen2MoeConfig, Qwen2MoeForCausalLM,
     Olmo3ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM,
     Qwen3VLConfig, Qwen3VLForConditionalGeneration, SeedOssConfig, SeedOssForCausalLM, SmolLM3Config, SmolLM3ForCausalLM,
 )
@@ -52,7 +52,7 @@ PATCHES = {"llama-untied": dict(tie_word_embeddings=True), "seed-oss": dict(atte
            "minimax-m2": dict(rope_parameters="drop", rope_theta=10000.0, rotary_dim=8, scoring_func="sigmoid", use_routing_bias=True, shared_intermediate_size=0,
                               attn_type_list=[1, 1])}
 # Where the seed must also be one with which rounding changes no choice of experts.
-STEADY = {"qwen2-moe", "glm4-moe", "glm4-moe-air", "ernie4-5-moe", "minimax-m2"}
+STEADY = {"granite-moe", "qwen2-moe", "glm4-moe", "glm4-moe-air", "ernie4-5-moe", "minimax-m2"}
 # Tensors of layers that predict further tokens, which published files hold beside the model.
 EXTRA = {"glm4-moe": {"model.layers.3.eh_proj.weight": (48, 96), "model.layers.3.input_layernorm.weight": (48,), "model.layers.3.mlp.gate.weight": (12, 48),
                       "model.layers.3.shared_head.norm.weight": (48,)}}
@@ -122,6 +122,10 @@ MODELS = {
                      norm_topk_prob=False, first_k_dense_replace=2), torch.bfloat16, True, 1),
     "ernie4-5-moe": (Ernie4_5_MoeConfig, Ernie4_5_MoeForCausalLM, dict(head_dim="drop", hidden_size=64, num_hidden_layers=4, moe_num_experts=8, moe_k=3, moe_intermediate_size=16,
                      moe_num_shared_experts=2, moe_layer_end_index=1, moe_layer_interval=2, tie_word_embeddings=False, pad_token_id=0), torch.bfloat16, False, 1),
+    # the matrices of all experts in one tensor
+    "granite-moe": (GraniteMoeConfig, GraniteMoeForCausalLM, dict(head_dim="drop", hidden_size=64, num_local_experts=6, num_experts_per_tok=3, intermediate_size=32,
+                    embedding_multiplier=3.0, attention_multiplier=0.125, residual_multiplier=0.375, logits_scaling=2.5, attention_bias=True),
+                    torch.bfloat16, False, 1),
     "minimax-m2": (MiniMaxM2Config, MiniMaxM2ForCausalLM, dict(num_local_experts=8, num_experts_per_tok=3, intermediate_size=32,
                    rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5)), torch.bfloat16, False, 1),
     # attention_bias is left out of the file and means q, k and v alone

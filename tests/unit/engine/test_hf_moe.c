@@ -49,6 +49,14 @@ static void absent_keys_mean_what_each_family_of_transformers_means(void **state
     assert_memory_equal(s.layer_moe, "\0\1\0\0", 4);
     model_spec_free(&s);
 
+    load("GraniteMoeForCausalLM", "{\"num_key_value_heads\": \"-\"}", &s);
+    assert_int_equal(s.n_expert, 8);
+    assert_int_equal(s.top_k_expert, 2);
+    assert_int_equal(s.moe_inter, 96);
+    assert_int_equal(s.n_kv_head, 4);
+    assert_true(s.norm_topk && s.attn_scale == 1 && s.rms_eps == 1e-6f);
+    model_spec_free(&s);
+
     load("MiniMaxM2ForCausalLM", "{\"rotary_dim\": 64, \"num_key_value_heads\": \"-\", \"num_attention_heads\": 8}",
          &s);
     assert_int_equal(s.n_expert, 256);

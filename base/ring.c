@@ -78,6 +78,11 @@ void *ring_pop(struct ring *r)
     return ptr;
 }
 
+bool ring_is_empty(struct ring *r)
+{
+    return atomic_load_explicit(&r->cell[r->head & r->mask].seq, memory_order_acquire) != r->head + 1;
+}
+
 int ring_fd(const struct ring *r) { return r->fd; }
 
 void ring_ack(struct ring *r)

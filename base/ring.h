@@ -29,6 +29,7 @@ enum status ring_init(struct ring *r, uint32_t n_min); /* room for at least n_mi
 bool        ring_push(struct ring *r, void *ptr);      /* false: full. ptr not NULL. Wakes a sleeping consumer */
 bool  ring_push_quiet(struct ring *r, void *ptr); /* wakes nobody: a sleeping consumer finds it at its next wake-up */
 void *ring_pop(struct ring *r);                   /* NULL: empty */
+bool  ring_is_empty(struct ring *r);              /* whether ring_pop would return NULL; consumer */
 /* The eventfd of the consumer, for a poll loop. The ring owns it. */
 int  ring_fd(const struct ring *r);
 void ring_ack(struct ring *r); /* consume the eventfd's count after a wake */

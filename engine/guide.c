@@ -33,6 +33,8 @@ struct guide_worker {
 struct guides {
     struct ring        *wake;
     _Atomic bool        stop;
+    _Atomic uint32_t    n_busy;  /* posted to a thread, and not done */
+    _Atomic uint32_t    wake_at; /* the reader of wake is woken where no more than these are busy */
     uint32_t            n_worker, next;
     struct guide_worker worker[];
 };
@@ -303,7 +305,8 @@ static void *work(void *arg)
         }
         advance(u, u->plain);
         guide_drop(u);
-        ring_wake(w->of->wake);
+        uint32_t left = atomic_fetch_sub(&w->of->n_busy, 1) - 1;
+        if (left <= atomic_load(&w->of->wake_at)) ring_wake(w->of->wake);
     }
     for (struct guide *u; (u = ring_pop(&w->ring));) guide_drop(u);
     return NULL;
@@ -314,6 +317,7 @@ enum status guides_create(uint32_t n_thread, uint32_t n_guide, struct ring *wake
     struct guides *g = calloc(1, sizeof *g + n_thread * sizeof *g->worker);
     if (!g) return ST_NOMEM;
     g->wake = wake;
+    atomic_init(&g->wake_at, UINT32_MAX);
     for (uint32_t i = 0; i < n_thread; i++) {
         struct guide_worker *w = &g->worker[i];
         w->of = g;
@@ -358,8 +362,24 @@ void guide_post(struct guides *g, struct guide *u, uint32_t token)
     }
     atomic_store_explicit(&u->state, GUIDE_BUSY, memory_order_relaxed);
     atomic_fetch_add_explicit(&u->n_user, 1, memory_order_relaxed);
+    atomic_fetch_add(&g->n_busy, 1);
     g->next = (g->next + 1) % g->n_worker;
     if (ring_push(&g->worker[g->next].ring, u)) return;
+    atomic_fetch_sub(&g->n_busy, 1);
     advance(u, u->plain); /* guides of requests that are gone fill the ring */
     guide_drop(u);
+}
+
+void guides_await(struct guides *g, uint32_t enough, uint64_t timeout_us, uint64_t (*clock)(void))
+{
+    uint64_t now = clock(), deadline = now + timeout_us;
+    atomic_store(&g->wake_at, enough); /* before the look at n_busy: whoever counts down later sees it */
+    while (atomic_load(&g->n_busy) > enough && now < deadline && ring_is_empty(g->wake)) {
+        ring_wait(g->wake, (int64_t)(deadline - now));
+        now = clock();
+    }
+    atomic_store(&g->wake_at, UINT32_MAX);
+    /* Whoever was done before that store woke nobody, and is seen by the look at n_busy: its mask is ready for the plan
+     * that comes now. All others wake the reader. */
+    (void)atomic_load(&g->n_busy);
 }

@@ -205,9 +205,34 @@ static void end_cold(struct engine *e)
         req_finish(e, LIST_ENTRY(e->sched.cold.next, struct seq, link)->q, ENG_UNCACHED, ST_OK, false);
 }
 
+/* A guided choice takes no part in the step over its own (docs/design/overlap.md). Where they are many, two steps in
+ * flight would have half of them each, and go on so. */
+static bool mostly_guided(const struct engine *e)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < e->sched.n_running; i++) n += e->sched.running[i]->c->guide != NULL;
+    return 2 * n > e->sched.n_running;
+}
+
+/* All that run take the same step: the one in flight is waited for, and for a part of a step's time the masks. Whoever
+ * is late even so sits out, and is back with all others in the next step. */
+static enum status gather(struct engine *e)
+{
+    enum { PART_OF_STEP = 8, LATE_ONE_OF = 32, WAIT_US_MAX = 5000 };
+    enum status st = ST_OK;
+    while (!st && e->n_flight) st = land(e);
+    if (st || !e->clock) return st;
+    uint64_t part_us = atomic_load_explicit(&e->a.step_us_ewma, memory_order_relaxed) / PART_OF_STEP;
+    guides_await(e->guides, e->sched.n_running / LATE_ONE_OF, part_us < WAIT_US_MAX ? part_us : WAIT_US_MAX, e->clock);
+    e->now_us = e->clock();
+    return ST_OK;
+}
+
 /* Plans a step, over the one in flight where that can be. */
 static enum status plan(struct engine *e)
 {
+    enum status gathered = mostly_guided(e) ? gather(e) : ST_OK;
+    if (gathered) return gathered;
     if (sched_plan(&e->sched, ++e->n_plan, e->now_us, e->n_flight > 0)) return ST_OK;
     enum status st = land(e);
     if (st) return st;

@@ -90,6 +90,60 @@ static void guides_that_are_dropped_while_they_are_busy_are_freed_later(void **s
     ring_free(&wake);
 }
 
+static uint32_t n_busy(struct guide *const *u, uint32_t n)
+{
+    uint32_t busy = 0;
+    for (uint32_t i = 0; i < n; i++) busy += guide_state(u[i]) == GUIDE_BUSY;
+    return busy;
+}
+
+static void masks_are_awaited_until_few_are_missing(void **state)
+{
+    (void)state;
+    enum { N = 20, ROUNDS = 50 };
+    struct ring    wake;
+    struct guides *g = guides(2, &wake);
+    struct guide  *u[N];
+    for (int i = 0; i < N; i++) u[i] = guided_guide(NULL, 0, false);
+    for (int round = 0; round < ROUNDS; round++) {
+        uint32_t enough = (uint32_t)round % 4;
+        for (int i = 0; i < N; i++) guide_post(g, u[i], round % 2 ? D : C);
+        guides_await(g, enough, PATIENCE_S * 1000000ull, clock_us);
+        assert_true(n_busy(u, N) <= enough);
+        guides_await(g, 0, PATIENCE_S * 1000000ull, clock_us);
+        assert_int_equal(n_busy(u, N), 0);
+    }
+    for (int i = 0; i < N; i++) guide_drop(u[i]);
+    guides_free(g);
+    ring_free(&wake);
+}
+
+/* A clock that goes on by itself, so that no time of this machine decides. */
+static uint64_t ticks(void)
+{
+    static uint64_t now;
+    return now += 10;
+}
+
+static void masks_are_not_awaited_for_long_nor_beside_a_message(void **state)
+{
+    (void)state;
+    struct ring    wake;
+    struct guides *g = guides(1, &wake);
+    struct guide  *u = guided_guide(NULL, 0, false);
+    guides_await(g, 0, PATIENCE_S * 1000000ull, clock_us); /* nothing is busy */
+    guide_post(g, u, C);
+    guides_await(g, 0, 0, clock_us);
+    guides_await(g, 0, 30, ticks);
+    assert_true(ring_push(&wake, u));
+    guides_await(g, 0, UINT64_MAX / 2, ticks); /* whoever comes is seen to first */
+    assert_ptr_equal(ring_pop(&wake), u);
+    await(u, &wake);
+    guide_drop(u);
+    guides_free(g);
+    ring_free(&wake);
+}
+
 /* "xyz" is made of letters that no token has. */
 static void a_grammar_that_no_token_begins_is_refused(void **state)
 {
@@ -109,6 +163,8 @@ int main(void)
         cmocka_unit_test(the_end_is_allowed_where_the_text_may_end),
         cmocka_unit_test(a_token_that_was_not_allowed_fails_the_guide_alone),
         cmocka_unit_test(guides_that_are_dropped_while_they_are_busy_are_freed_later),
+        cmocka_unit_test(masks_are_awaited_until_few_are_missing),
+        cmocka_unit_test(masks_are_not_awaited_for_long_nor_beside_a_message),
         cmocka_unit_test(a_grammar_that_no_token_begins_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

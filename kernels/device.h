@@ -96,8 +96,9 @@ struct dev_batch {
 };
 
 /* Gates of a feed-forward: silu(x) = x / (1 + e^-x); gelu(x) = x (1 + erf(x / sqrt 2)) / 2; its approximation by tanh;
- * x / (1 + e^(-1.702 x)); max(x, 0); the square of that. */
-enum op_act { OP_SILU, OP_GELU, OP_GELU_TANH, OP_QUICK_GELU, OP_RELU, OP_RELU2, OP_ACTS };
+ * x / (1 + e^(-1.702 x)); max(x, 0); the square of that. The last clamps both factors: the gate min(x, 7) goes through the
+ * fourth, and what it is multiplied with is 1 + up, up being kept within -7 and 7. */
+enum op_act { OP_SILU, OP_GELU, OP_GELU_TANH, OP_QUICK_GELU, OP_RELU, OP_RELU2, OP_CLAMPED, OP_ACTS };
 
 enum rope_type { ROPE_NONE, ROPE_NEOX }; /* NEOX: pairs (i, i + rot/2) */
 
@@ -142,13 +143,15 @@ struct op_moe {                   /* router, SwiGLU experts, weighted sum */
     const struct dev_weight *down;    /* [n_expert] each [hidden, inter]                                         */
     uint32_t                 n_row, n_expert, top_k, hidden, inter;
     bool                     renorm; /* weights are divided by max(their sum, sum_min) + sum_add */
-    enum op_act              act;    /* of the experts; cuda: OP_SILU alone */
+    enum op_act              act;    /* of the experts; cuda: OP_SILU and OP_CLAMPED alone */
     enum op_route            score;
     bool                     router_f32;
     const float             *bias; /* F32 [n_expert], finite; NULL: 0                                              */
     uint32_t n_group, group_keep;  /* equal groups of neighbours, of 2 experts at least; n_group 0: none */
     float    sum_min, sum_add;
     float    scale; /* factor of the weights; 0: 1 */
+    /* F32 [n_expert, 2 * inter] and [n_expert, hidden], added to the experts' products before gate and weight; or NULL */
+    const float *gate_up_bias, *down_bias;
 };
 
 /* Sampling of n rows of logits. Per row, in vLLM's order (v1/sample/sampler.py):
@@ -303,10 +306,10 @@ struct dev_ops {
     void (*squares)(struct device *d, float *out, const struct op_qkv *o, uint32_t n);
     void (*qkv)(struct device *d, const struct op_qkv *o, const struct dev_batch *b, const struct dev_kv *kv);
     void (*attention)(struct device *d, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv);
-    /* [n, 2 * inter] -> [n, inter]: act(gate) * up */
+    /* [n, 2 * inter] -> [n, inter]: act(gate) * up; OP_CLAMPED: as enum op_act says */
     void (*glu)(struct device *d, void *out, const void *gate_up, uint32_t n, uint32_t inter, enum op_act act);
-    void (*ungated)(struct device *d, void *x, size_t n,
-                    enum op_act act); /* act [n], in place: act(x), without a gate */
+    /* act [n], in place: act(x); not OP_CLAMPED, which needs both factors */
+    void (*ungated)(struct device *d, void *x, size_t n, enum op_act act);
     void (*moe)(struct device *d, const struct op_moe *o);
     void (*gather)(struct device *d, void *out, const void *x, const uint32_t *row, uint32_t n,
                    uint32_t dim); /* out[i] = x[row[i]], act; row UINT32_MAX: 0 */

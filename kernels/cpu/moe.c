@@ -129,19 +129,26 @@ static void moe_gather(void *arg, uint32_t s, uint32_t thread)
         memcpy(to, x, dim * sizeof(float));
 }
 
-/* The expert whose product piece this is, and its first panel. */
-static uint32_t moe_find(const struct moe_job *j, uint32_t piece, uint32_t *panel_out)
+/* The last expert e with first[e] <= at: whose that is. */
+static uint32_t moe_whose(const struct moe_job *j, const uint32_t *first, uint32_t at)
 {
     uint32_t lo = 0, hi = j->o->n_expert;
     while (hi - lo > 1) {
         uint32_t mid = (lo + hi) / 2;
-        if (j->fours[mid] <= piece)
+        if (first[mid] <= at)
             lo = mid;
         else
             hi = mid;
     }
-    *panel_out = (piece - j->fours[lo]) * 4;
     return lo;
+}
+
+/* The expert whose product piece this is, and its first panel. */
+static uint32_t moe_find(const struct moe_job *j, uint32_t piece, uint32_t *panel_out)
+{
+    uint32_t e = moe_whose(j, j->fours, piece);
+    *panel_out = (piece - j->fours[e]) * 4;
+    return e;
 }
 
 static void moe_product(const struct moe_job *j, const struct dev_weight *weights, uint32_t piece, uint32_t thread,
@@ -164,7 +171,9 @@ static void moe_act(void *arg, uint32_t place, uint32_t thread)
 {
     (void)thread;
     const struct moe_job *j = arg;
-    float                *h = j->h + (size_t)place * 2 * j->o->inter;
+    size_t                wide = 2 * (size_t)j->o->inter;
+    float                *h = j->h + place * wide;
+    if (j->o->gate_up_bias) j->v->add(h, j->o->gate_up_bias + moe_whose(j, j->start, place) * wide, (uint32_t)wide);
     j->v->act_mul[j->o->act](h, h, h + j->o->inter, j->o->inter);
     if (gemm_of(j->o->down)->prepare) gemm_of(j->o->down)->prepare(j->ph + place * j->ph_stride, h, j->o->down);
 }
@@ -184,6 +193,7 @@ static void moe_combine(void *arg, uint32_t r, uint32_t thread)
     for (uint32_t k = 0; k < j->o->top_k; k++) {
         const struct moe_slot *s = &j->slot[(size_t)r * j->o->top_k + k];
         float                 *y = j->x + (size_t)s->place * dim;
+        if (j->o->down_bias) j->v->add(y, j->o->down_bias + (size_t)s->expert * dim, dim);
         j->v->norm(k ? y : out, y, NULL, s->weight, dim);
         if (k) j->v->add(out, y, dim);
     }

@@ -275,6 +275,18 @@ static void row_shift(float *out, const float *x, float by, uint32_t n)
     FOR_VECTORS(n) { store_part(out + i, v_sub(load_part(x + i, len), b), len); }
 }
 
+static void row_clamped_mul(float *out, const float *gate, const float *up, uint32_t n) /* NaN stays in both */
+{
+    const v16 most = v_set1(7.0f), least = v_set1(-7.0f);
+    FOR_VECTORS(n)
+    {
+        v16 g = load_part(gate + i, len), u = load_part(up + i, len);
+        g = v_quick_gelu(v_pick(v_above(g, most), most, g));
+        u = v_max(least, v_pick(v_above(u, most), most, u));
+        store_part(out + i, v_mul(g, v_add(u, v_set1(1.0f))), len);
+    }
+}
+
 static void row_rope(float *x, const float *cos, const float *sin, uint32_t half)
 {
     FOR_VECTORS(half)
@@ -488,7 +500,8 @@ const struct simd SIMD_TABLE = {
                  [OP_GELU_TANH] = row_gelu_tanh_mul,
                  [OP_QUICK_GELU] = row_quick_gelu_mul,
                  [OP_RELU] = row_relu_mul,
-                 [OP_RELU2] = row_relu2_mul },
+                 [OP_RELU2] = row_relu2_mul,
+                 [OP_CLAMPED] = row_clamped_mul },
     .rope = row_rope,
     .store = row_store,
     .load = row_load,

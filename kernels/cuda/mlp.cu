@@ -189,6 +189,14 @@ struct gate_other {
     __device__ __forceinline__ float operator()(float x) const { return act_gate(x, act); }
 };
 
+struct gate_clamped {
+};
+template <class GATE> __device__ __forceinline__ float gated(GATE act, float gate, float up) { return act(gate) * up; }
+template <> __device__ __forceinline__ float           gated<gate_clamped>(gate_clamped, float gate, float up)
+{
+    return act_clamped(gate, up);
+}
+
 template <class T, class GATE, bool VECTOR>
 __global__ void __launch_bounds__(MLP_THREADS) k_glu(T *out, const T *gate_up, uint32_t inter, GATE act)
 {
@@ -204,12 +212,12 @@ __global__ void __launch_bounds__(MLP_THREADS) k_glu(T *out, const T *gate_up, u
         act_load8<T>(g, a);
         act_load8<T>(u, b);
 #pragma unroll
-        for (int j = 0; j < VEC; j++) g[j] = act(g[j]) * u[j];
+        for (int j = 0; j < VEC; j++) g[j] = gated(act, g[j], u[j]);
         *(uint4 *)y = act_store8<T>(g);
     } else {
         float g = act_load(*gate), u = act_load(*up);
         pdl_launch();
-        *y = act_store<T>(act(g) * u);
+        *y = act_store<T>(gated(act, g, u));
     }
 }
 
@@ -234,6 +242,10 @@ extern "C" void cuda_glu(struct device *dev, void *out, const void *gate_up, uin
         glu<__half>(d, out, gate_up, n, inter, gate_silu{});
     else if (act == OP_SILU)
         glu<__nv_bfloat16>(d, out, gate_up, n, inter, gate_silu{});
+    else if (act == OP_CLAMPED && half)
+        glu<__half>(d, out, gate_up, n, inter, gate_clamped{});
+    else if (act == OP_CLAMPED)
+        glu<__nv_bfloat16>(d, out, gate_up, n, inter, gate_clamped{});
     else if (half)
         glu<__half>(d, out, gate_up, n, inter, gate_other{ act });
     else

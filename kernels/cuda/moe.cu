@@ -312,7 +312,7 @@ static size_t moe_stride(const struct dev_weight *w, uint32_t n_expert, enum dty
     return stride;
 }
 
-template <class T, bool GATE_UP, int NB, int DEEP, bool VECTOR>
+template <class T, bool GATE_UP, bool MORE, int NB, int DEEP, bool VECTOR>
 static void moe_stream(struct cuda_dev *d, const struct moe_args *p, uint32_t n_slot)
 {
     uint32_t n_out = GATE_UP ? p->inter : p->hidden, n_rt = GATE_UP ? (n_out + 7) / 8 : (n_out + 15) / 16,
@@ -320,12 +320,12 @@ static void moe_stream(struct cuda_dev *d, const struct moe_args *p, uint32_t n_
     uint64_t tiles = n_slot / (NB * 8) + (n_slot < p->n_expert ? n_slot : p->n_expert),
              blocks = (tiles * n_rt + warps - 1) / warps;
     uint64_t all = (uint64_t)d->n_sm * 4; /* as many as can be there at once: each does its share of the list */
-    LAUNCH((k_moe_stream<T, GATE_UP, NB, DEEP, VECTOR>), (uint32_t)(blocks < all ? blocks : all), MOE_STREAM_THREADS,
-           (p->n_expert + 1) * sizeof(uint32_t), d, *p);
+    LAUNCH((k_moe_stream<T, GATE_UP, NB, DEEP, VECTOR, MORE>), (uint32_t)(blocks < all ? blocks : all),
+           MOE_STREAM_THREADS, (p->n_expert + 1) * sizeof(uint32_t), d, *p);
     cuda_launched(d, "moe");
 }
 
-template <class T, bool GATE_UP, int TOKENS>
+template <class T, bool GATE_UP, bool MORE, int TOKENS>
 static void moe_block(struct cuda_dev *d, const struct moe_args *p, uint32_t n_slot)
 {
     uint32_t n_out = GATE_UP ? p->inter : p->hidden, out_tile = GATE_UP ? 64 : 128;
@@ -333,27 +333,37 @@ static void moe_block(struct cuda_dev *d, const struct moe_args *p, uint32_t n_s
              blocks = tiles * ((n_out + out_tile - 1) / out_tile);
     uint64_t all = (uint64_t)d->n_sm * (TOKENS == 64 ? 3 : 2);
     size_t   smem = moe_block_smem<TOKENS>(p->n_expert);
-    LAUNCH((k_moe_block<T, GATE_UP, TOKENS>), (uint32_t)(blocks < all ? blocks : all), MOE_BLOCK_THREADS, smem, d, *p);
+    LAUNCH((k_moe_block<T, GATE_UP, TOKENS, MORE>), (uint32_t)(blocks < all ? blocks : all), MOE_BLOCK_THREADS, smem, d,
+           *p);
     cuda_launched(d, "moe");
 }
 
 /* By the rows alone. An expert gets each row at most once, so 8 rows never make more than one tile of 8. */
-template <class T, bool GATE_UP>
-static void moe_product(struct cuda_dev *d, const struct moe_args *p, uint32_t n_row, bool vector)
+template <class T, bool GATE_UP, bool MORE>
+static void moe_product_of(struct cuda_dev *d, const struct moe_args *p, uint32_t n_row, bool vector)
 {
     uint32_t n_slot = n_row * p->top_k, each = n_slot / p->n_expert; /* rows of an expert, on average */
     if (!vector)
-        moe_stream<T, GATE_UP, 4, 1, false>(d, p, n_slot);
+        moe_stream<T, GATE_UP, MORE, 4, 1, false>(d, p, n_slot);
     else if (n_row <= 8)
-        moe_stream<T, GATE_UP, 1, 6, true>(d, p, n_slot);
+        moe_stream<T, GATE_UP, MORE, 1, 6, true>(d, p, n_slot);
     else if (n_row <= 16)
-        moe_stream<T, GATE_UP, 2, 4, true>(d, p, n_slot);
+        moe_stream<T, GATE_UP, MORE, 2, 4, true>(d, p, n_slot);
     else if (each <= 32)
-        moe_stream<T, GATE_UP, 4, 2, true>(d, p, n_slot);
+        moe_stream<T, GATE_UP, MORE, 4, 2, true>(d, p, n_slot);
     else if (each <= 96)
-        moe_block<T, GATE_UP, 64>(d, p, n_slot);
+        moe_block<T, GATE_UP, MORE, 64>(d, p, n_slot);
     else
-        moe_block<T, GATE_UP, 128>(d, p, n_slot);
+        moe_block<T, GATE_UP, MORE, 128>(d, p, n_slot);
+}
+
+template <class T, bool GATE_UP>
+static void moe_product(struct cuda_dev *d, const struct moe_args *p, uint32_t n_row, bool vector)
+{
+    if (p->gate_up_bias || p->down_bias || p->clamped)
+        moe_product_of<T, GATE_UP, true>(d, p, n_row, vector);
+    else
+        moe_product_of<T, GATE_UP, false>(d, p, n_row, vector);
 }
 
 /* The lists of rows [row0, + n_row). */
@@ -401,7 +411,10 @@ template <class T> static void moe_rows(struct cuda_dev *d, const struct op_moe 
                           o->n_expert,
                           o->top_k,
                           o->hidden,
-                          o->inter };
+                          o->inter,
+                          o->gate_up_bias,
+                          o->down_bias,
+                          o->act == OP_CLAMPED };
     bool vector = vec_fits(o->hidden, o->x, o->out, p.gate_up) && vec_fits(o->inter, p.down, d->work, d->work);
     CHECK(w.bytes <= d->work_bytes);
     p.gate_up_stride = moe_stride(o->gate_up, o->n_expert, d->impl.dev.act, 2 * o->inter, o->hidden);

@@ -1,7 +1,7 @@
 /* moe_gemm: rows sorted by expert times the weights of their experts, over a work list that only the device knows.   For moe.cu.
  *
  * Two products, both D = W * X^T in fp32, with weights as the 16 rows of mma.m16n8k16 and tokens as its 8 columns:
- *   gate_up  x[row, hidden] of each place -> h[place, inter] = silu(gate) * up.  16 rows of a fragment are 8 gate rows and the same
+ *   gate_up  x[row, hidden] of each place -> h[place, inter] = silu(gate) * up, or OP_CLAMPED.  16 rows of a fragment are 8 gate rows and the same
  *            8 up rows, so that both meet in one thread
  *   down     h[place, inter] -> y[slot, hidden] = weight of the slot * product
  * A place is a slot (row * top_k + k) in order of expert; start[e]: first place of expert e. A tile is up to TOKENS places of one expert.
@@ -26,7 +26,27 @@ struct moe_args {
     const float    *weight;                      /* [n_slot] */
     void           *h, *y;                       /* act [n_slot, inter], [n_slot, hidden] */
     uint32_t        n_expert, top_k, hidden, inter;
+    const float    *gate_up_bias, *down_bias; /* [n_expert, 2 inter], [n_expert, hidden]; or NULL */
+    bool            clamped;                  /* OP_CLAMPED, else OP_SILU */
 };
+
+/* Row r of h from the products of its gate and its up row; of y before the slot's weight. Rows past the last are
+ * computed like the last. MORE: with biases or another gate; a template, because kernels without them need their registers. */
+template <bool MORE>
+__device__ __forceinline__ float moe_h(const struct moe_args &p, uint32_t expert, uint32_t r, float gate, float up)
+{
+    if (!MORE) return act_silu(gate) * up;
+    if (p.gate_up_bias) {
+        const float *bias = p.gate_up_bias + (size_t)expert * 2 * p.inter + min(r, p.inter - 1);
+        gate += bias[0], up += bias[p.inter];
+    }
+    return p.clamped ? act_clamped(gate, up) : act_silu(gate) * up;
+}
+template <bool MORE>
+__device__ __forceinline__ float moe_y(const struct moe_args &p, uint32_t expert, uint32_t r, float sum)
+{
+    return MORE && p.down_bias ? sum + p.down_bias[(size_t)expert * p.hidden + min(r, p.hidden - 1)] : sum;
+}
 
 template <class T> __device__ __forceinline__ void moe_mma(float d[4], const uint32_t a[4], const uint32_t b[2]);
 template <> __device__ __forceinline__ void moe_mma<__nv_bfloat16>(float d[4], const uint32_t a[4], const uint32_t b[2])
@@ -123,7 +143,7 @@ enum { MOE_STREAM_THREADS = 128 };
 
 /* NB: groups of 8 tokens in a tile. DEEP: steps of 32 k that are in flight. VECTOR: rows are whole, aligned 16-byte
  * vectors. */
-template <class T, bool GATE_UP, int NB, int DEEP, bool VECTOR>
+template <class T, bool GATE_UP, int NB, int DEEP, bool VECTOR, bool MORE>
 __global__ void __launch_bounds__(MOE_STREAM_THREADS, 4) k_moe_stream(const __grid_constant__ struct moe_args p)
 {
     DYN_SMEM(uint32_t, first);
@@ -183,13 +203,14 @@ __global__ void __launch_bounds__(MOE_STREAM_THREADS, 4) k_moe_stream(const __gr
                 if (at >= it.end) continue;
                 if (GATE_UP) {
                     if (r0 < n_out)
-                        ((T *)p.h)[(size_t)at * n_out + r0] = act_store<T>(act_silu(acc[b][j]) * acc[b][j + 2]);
+                        ((T *)p.h)[(size_t)at * n_out + r0] =
+                            act_store<T>(moe_h<MORE>(p, it.expert, r0, acc[b][j], acc[b][j + 2]));
                 } else {
                     uint32_t slot = p.order[at];
                     float    weight = p.weight[slot];
                     T       *y = (T *)p.y + (size_t)slot * n_out;
-                    if (r0 < n_out) y[r0] = act_store<T>(weight * acc[b][j]);
-                    if (r1 < n_out) y[r1] = act_store<T>(weight * acc[b][j + 2]);
+                    if (r0 < n_out) y[r0] = act_store<T>(weight * moe_y<MORE>(p, it.expert, r0, acc[b][j]));
+                    if (r1 < n_out) y[r1] = act_store<T>(weight * moe_y<MORE>(p, it.expert, r1, acc[b][j + 2]));
                 }
             }
     }
@@ -207,7 +228,7 @@ template <int TOKENS> static inline size_t moe_block_smem(uint32_t n_expert)
 
 /* n_k and n_out are multiples of 8, all rows are aligned. 4 warps: two halves of the weight rows, even and odd groups
  * of 8 tokens. */
-template <class T, bool GATE_UP, int TOKENS>
+template <class T, bool GATE_UP, int TOKENS, bool MORE>
 __global__ void __launch_bounds__(MOE_BLOCK_THREADS, TOKENS == 64 ? 3 : 2)
     k_moe_block(const __grid_constant__ struct moe_args p)
 {
@@ -308,12 +329,13 @@ __global__ void __launch_bounds__(MOE_BLOCK_THREADS, TOKENS == 64 ? 3 : 2)
                 if (!GATE_UP && it.place + row < it.end) weight = p.weight[p.order[it.place + row]];
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
-                    T *to = result + row * PITCH + (half * 4 + i) * (GATE_UP ? 8 : 16) + g;
+                    uint32_t column = (half * 4 + i) * (GATE_UP ? 8 : 16) + g, r = it.rt * OUT + column;
+                    T       *to = result + row * PITCH + column;
                     if (GATE_UP) {
-                        to[0] = act_store<T>(act_silu(acc[i][b][j]) * acc[i][b][j + 2]);
+                        to[0] = act_store<T>(moe_h<MORE>(p, it.expert, r, acc[i][b][j], acc[i][b][j + 2]));
                     } else {
-                        to[0] = act_store<T>(weight * acc[i][b][j]);
-                        to[8] = act_store<T>(weight * acc[i][b][j + 2]);
+                        to[0] = act_store<T>(weight * moe_y<MORE>(p, it.expert, r, acc[i][b][j]));
+                        to[8] = act_store<T>(weight * moe_y<MORE>(p, it.expert, r + 8, acc[i][b][j + 2]));
                     }
                 }
             }

@@ -40,6 +40,14 @@ template <class T> __device__ __forceinline__ uint4 act_store8(const float f[VEC
 
 /* x / (1 + exp(-x)): 0 for the far negative, where exp is infinite */
 __device__ __forceinline__ float act_silu(float x) { return x / (1.0f + expf(-x)); }
+/* OP_CLAMPED; NaN stays in both. */
+__device__ __forceinline__ float act_clamped(float gate, float up)
+{
+    gate = gate > 7.0f ? 7.0f : gate;
+    up = up > 7.0f ? 7.0f : up;
+    up = up < -7.0f ? -7.0f : up;
+    return (up + 1.0f) * (gate / (1.0f + expf(-1.702f * gate)));
+}
 
 /* Host: may rows of n elements of 2 bytes at these addresses be read 16 bytes at a time? */
 static inline bool vec_fits(uint64_t n, const void *a, const void *b, const void *c)

@@ -1,7 +1,7 @@
 #include "kernels/ref/ref.h"
 #include <math.h>
 
-float ref_gate(enum op_act act, float gate)
+static float ref_gate(enum op_act act, float gate)
 {
     double x = (double)gate;
     switch (act) {
@@ -11,9 +11,20 @@ float ref_gate(enum op_act act, float gate)
     case OP_RELU: return x > 0 || isnan(x) ? gate : 0;
     case OP_RELU2: return x > 0 || isnan(x) ? gate * gate : 0;
     case OP_SILU:
+    case OP_CLAMPED:
     case OP_ACTS: break;
     }
     return (float)(x / (1.0 + exp(-x)));
+}
+
+/* NaN stays in both. */
+float ref_gated(enum op_act act, float gate, float up)
+{
+    if (act != OP_CLAMPED) return ref_gate(act, gate) * up;
+    if (gate > 7) gate = 7;
+    if (up > 7) up = 7;
+    if (up < -7) up = -7;
+    return (float)(((double)up + 1) * ((double)gate / (1 + exp(-1.702 * (double)gate))));
 }
 
 double ref_soft_cap(double x, float cap) { return cap != 0 ? (double)cap * tanh(x / (double)cap) : x; }
@@ -24,7 +35,7 @@ void ref_glu(struct device *d, void *out, const void *gate_up, uint32_t n, uint3
     (void)d;
     for (uint32_t i = 0; i < n; i++) {
         const float *gate = (const float *)gate_up + (size_t)i * 2 * inter, *up = gate + inter;
-        for (uint32_t j = 0; j < inter; j++) ((float *)out)[(size_t)i * inter + j] = ref_gate(act, gate[j]) * up[j];
+        for (uint32_t j = 0; j < inter; j++) ((float *)out)[(size_t)i * inter + j] = ref_gated(act, gate[j], up[j]);
     }
 }
 

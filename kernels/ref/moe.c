@@ -1,20 +1,29 @@
 #include "kernels/ref/ref.h"
 #include <math.h>
 
-/* out += weight * down(act(gate(x)) * up(x)); nothing is stored between, so up to inter dot products are taken again
- * per output */
-static void expert(float *out, const float *x, const struct dev_weight *gate_up, const struct dev_weight *down,
-                   enum op_act gate, double weight)
+/* out += weight * down(act(gate(x)) * up(x)) of expert e; nothing is stored between, so up to inter dot products are
+ * taken again per output */
+static void expert(const struct op_moe *o, float *out, const float *x, uint32_t e, double weight)
 {
+    const struct dev_weight *gate_up = &o->gate_up[e], *down = &o->down[e];
+    const float             *gu_bias = o->gate_up_bias ? o->gate_up_bias + (size_t)e * 2 * o->inter : NULL;
+    const float             *down_bias = o->down_bias ? o->down_bias + (size_t)e * o->hidden : NULL;
     enum { INTER_MAX = 1 << 15 };
     static _Thread_local float act[INTER_MAX], rounded[INTER_MAX];
     uint32_t                   inter = down->k;
     CHECK(inter <= INTER_MAX && gate_up->k <= INTER_MAX);
     x = ref_act(x, gate_up, rounded);
-    for (uint32_t j = 0; j < inter; j++)
-        act[j] = ref_gate(gate, (float)ref_dot(x, gate_up, j)) * (float)ref_dot(x, gate_up, inter + j);
+    for (uint32_t j = 0; j < inter; j++) {
+        double gate = ref_dot(x, gate_up, j), up = ref_dot(x, gate_up, inter + j);
+        if (gu_bias) {
+            gate += (double)gu_bias[j];
+            up += (double)gu_bias[inter + j];
+        }
+        act[j] = ref_gated(o->act, (float)gate, (float)up);
+    }
     const float *a = ref_act(act, down, rounded);
-    for (uint32_t j = 0; j < down->n; j++) out[j] += (float)(weight * ref_dot(a, down, j));
+    for (uint32_t j = 0; j < down->n; j++)
+        out[j] += (float)(weight * (ref_dot(a, down, j) + (down_bias ? (double)down_bias[j] : 0)));
 }
 
 enum { EXPERTS_MAX = 4096 };
@@ -90,7 +99,7 @@ void ref_moe(struct device *d, const struct op_moe *o)
                 if (pass == 0)
                     chosen += score[best];
                 else
-                    expert(out, x, &o->gate_up[best], &o->down[best], o->act, score[best] * by);
+                    expert(o, out, x, best, score[best] * by);
             }
         }
     }

@@ -37,7 +37,7 @@ enum status ref_quant_alloc(struct device *d, const struct dev_quant *q, uint32_
 void ref_quant_set(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, const struct dev_codes *c);
 
 /* The activation of one gate of a feed-forward. */
-float ref_gate(enum op_act act, float gate);
+float ref_gated(enum op_act act, float gate, float up); /* act(gate) * up */
 /* cap * tanh(x / cap); x itself where cap is 0 */
 double ref_soft_cap(double x, float cap);
 float  ref_weight(const struct dev_weight *w, uint32_t n, uint32_t k); /* codes with their scales and zeros */

@@ -12,12 +12,15 @@ struct moe {
     struct device     *d;
     struct shape       s;
     struct dev_weight *gate_up, *down;
-    void              *guard; /* behind the scratch */
+    float             *gate_up_bias, *down_bias; /* NULL: none, and the gate is SiLU; else it clamps */
+    void              *guard;                    /* behind the scratch */
 };
 
 static struct moe make(struct device *d, struct shape s, bool steps)
 {
-    struct moe m = { d, s, calloc(s.n_expert, sizeof *m.gate_up), calloc(s.n_expert, sizeof *m.down), NULL };
+    struct moe m = {
+        d, s, calloc(s.n_expert, sizeof *m.gate_up), calloc(s.n_expert, sizeof *m.down), NULL, NULL, NULL
+    };
     enum dtype t = d->act == DT_F16 ? DT_F16 : DT_BF16;
     for (uint32_t e = 0; e < s.n_expert; e++) {
         float *g = op_random((size_t)2 * s.inter * s.hidden, 1000 + e, 1.5f / sqrtf((float)s.hidden)),
@@ -81,7 +84,9 @@ static void run(struct moe *m, void *out, const void *x, const void *logits, uin
                         .hidden = m->s.hidden,
                         .inter = m->s.inter,
                         .renorm = renorm,
-                        .act = OP_SILU };
+                        .act = m->gate_up_bias ? OP_CLAMPED : OP_SILU,
+                        .gate_up_bias = m->gate_up_bias,
+                        .down_bias = m->down_bias };
     m->d->ops->moe(m->d, &o);
 }
 static void assert_guard(struct moe *m)
@@ -104,11 +109,26 @@ static void route(float *logits, struct shape s, enum routing how)
         }
 }
 
-static void agree(struct shape s, enum dtype t, uint64_t seed)
+/* Biases that clamp gates and ups on both sides, in the device's memory. */
+static void add_biases(struct moe *m)
+{
+    size_t wide = (size_t)m->s.n_expert * 2 * m->s.inter, out = (size_t)m->s.n_expert * m->s.hidden;
+    float *g = op_random(wide, 77, 5), *w = op_random(out, 78, 1);
+    m->gate_up_bias = ct_bytes(m->d, g, wide * sizeof *g);
+    m->down_bias = ct_bytes(m->d, w, out * sizeof *w);
+    free(g);
+    free(w);
+}
+
+static void agree(struct shape s, enum dtype t, uint64_t seed, bool biases)
 {
     size_t     all = (size_t)s.rows * s.hidden;
     struct moe m = make(ct_open(t, 256 << 20), s, true), r = make_ref(t, s);
-    float     *x = op_random(all, seed, 1), *logits = op_random((size_t)s.rows * s.n_expert, seed + 1, 2),
+    if (biases) {
+        add_biases(&m);
+        add_biases(&r);
+    }
+    float *x = op_random(all, seed, 1), *logits = op_random((size_t)s.rows * s.n_expert, seed + 1, 2),
           *want = op_random(all, 3, 1), *got = op_random(all, 4, 1);
     void *out = ct_act_new(m.d, all);
     char  what[128];
@@ -150,8 +170,9 @@ static void experts_agree_with_ref(void **state)
         { 8, 2, 1024, 64, 4 },  { 4, 2, 4096, 64, 2 },  { 2, 1, 64, 1024, 18 },
     };
     for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
-        agree(shape[i], DT_BF16, 10 + i);
-        if (i % 3 == 0) agree(shape[i], DT_F16, 50 + i);
+        agree(shape[i], DT_BF16, 10 + i, false);
+        agree(shape[i], DT_BF16, 10 + i, true);
+        if (i % 3 == 0) agree(shape[i], DT_F16, 50 + i, i % 2);
     }
 }
 

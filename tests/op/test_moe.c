@@ -47,7 +47,8 @@ static struct setup make(struct device *d, const struct format *f)
     return s;
 }
 
-static enum op_act run_act; /* of the experts */
+static enum op_act  run_act; /* of the experts */
+static const float *run_gate_up_bias, *run_down_bias;
 
 static void run(struct device *d, struct setup *s, float *out, const float *x, const float *logits, uint32_t n,
                 bool renorm)
@@ -63,7 +64,9 @@ static void run(struct device *d, struct setup *s, float *out, const float *x, c
                         .hidden = HIDDEN,
                         .inter = INTER,
                         .renorm = renorm,
-                        .act = run_act };
+                        .act = run_act,
+                        .gate_up_bias = run_gate_up_bias,
+                        .down_bias = run_down_bias };
     d->ops->moe(d, &o);
 }
 
@@ -152,6 +155,48 @@ static void a_row_has_the_same_bits_in_every_batch_and_place(void **state)
     free(bx);
     free(bl);
     for (int f = 0; f < FORMATS; f++) free(first[f]);
+    op_close(d, n_dev);
+}
+
+/* Biases of each expert, large enough to clamp gates and ups on both sides; every format, and a row alone. What is
+ * summed over is up to 56 then, where without biases it is about 1, and sums of that cancel. */
+static void biases_of_experts_agree_with_ref(void **state)
+{
+    (void)state;
+    struct device *d[OP_DEVICES_MAX], *ref = op_open(DEV_REF, NULL, 0);
+    uint32_t       n_dev = op_cpu_devices(d);
+    float         *x = op_random(ROWS * HIDDEN, 1, 1), *logits = op_random(ROWS * EXPERTS, 2, 2),
+          *want = op_random(ROWS * HIDDEN, 3, 1), *got = op_random(ROWS * HIDDEN, 4, 1),
+          *alone = op_random(HIDDEN, 5, 1), *gate_up = op_random((size_t)EXPERTS * 2 * INTER, 6, 9),
+          *small = op_random((size_t)EXPERTS * 2 * INTER, 8, 1), *down = op_random((size_t)EXPERTS * HIDDEN, 7, 2);
+    run_down_bias = down;
+    for (int k = 0; k < 2 * FORMATS; k++) {
+        const struct format *f = &formats[k / 2];
+        struct setup         sr = make(ref, f);
+        run_act = k % 2 ? OP_CLAMPED : OP_SILU;
+        run_gate_up_bias = k % 2 ? gate_up : small; /* without a clamp, factors of 30 would make 900 */
+        run(ref, &sr, want, x, logits, ROWS, true);
+        for (uint32_t i = 0; i < n_dev; i++) {
+            struct setup s = make(d[i], f);
+            run(d[i], &s, got, x, logits, ROWS, true);
+            op_assert_near(got, want, ROWS * HIDDEN, 32 * bound(d[i], f), f->name);
+            for (uint32_t r = 0; r < ROWS; r += 17) {
+                run(d[i], &s, alone, x + (size_t)r * HIDDEN, logits + (size_t)r * EXPERTS, 1, true);
+                op_assert_same(got + (size_t)r * HIDDEN, alone, HIDDEN, f->name);
+            }
+        }
+    }
+    run_act = OP_SILU;
+    run_gate_up_bias = run_down_bias = NULL;
+    free(x);
+    free(logits);
+    free(want);
+    free(got);
+    free(alone);
+    free(gate_up);
+    free(small);
+    free(down);
+    dev_close(ref);
     op_close(d, n_dev);
 }
 
@@ -262,6 +307,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(experts_agree_with_ref),
         cmocka_unit_test(a_row_has_the_same_bits_in_every_batch_and_place),
+        cmocka_unit_test(biases_of_experts_agree_with_ref),
         cmocka_unit_test(rows_that_do_not_fit_scratch_are_done_in_parts),
         cmocka_unit_test(routers_agree_with_ref),
     };

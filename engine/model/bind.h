@@ -44,7 +44,7 @@ const char *bind_part_text(const struct model_spec *s, enum part part, const cha
 enum status bind_part_check(const struct model_spec *s, enum part part, const struct st_tensor *t, uint64_t n,
                             uint64_t k, char *why, size_t why_bytes);
 bool        bind_part_needed(const struct model_spec *s, enum part part);
-/* True if the layer needs this slot; then also its shape (rank_out dimensions) and the keys of config.json that determine
+/* bind_want.c: true if the layer needs this slot; then also its shape (rank_out dimensions) and the keys of config.json that determine
  * the shape. */
 bool bind_want(const struct model_spec *spec, enum slot slot, uint32_t layer, uint64_t shape_out[2], uint32_t *rank_out,
                const char **keys_out);

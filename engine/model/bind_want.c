@@ -1,0 +1,67 @@
+/* bind_want: which tensors a model has, by its configuration: the shape of each slot, and the types that are numbers. */
+#include "engine/model/bind.h"
+
+enum dtype bind_dtype(enum st_dtype t)
+{
+    switch (t) {
+    case ST_DT_F32: return DT_F32;
+    case ST_DT_BF16: return DT_BF16;
+    case ST_DT_F16: return DT_F16;
+    case ST_DT_F8E4M3: return DT_F8E4M3;
+    case ST_DT_I32:
+    case ST_DT_I8:
+    case ST_DT_OTHER: break;
+    }
+    return DT_COUNT;
+}
+
+bool bind_want(const struct model_spec *s, enum slot slot, uint32_t layer, uint64_t shape[2], uint32_t *rank,
+               const char **keys)
+{
+    uint64_t q = (uint64_t)s->n_head * s->head_dim, kv = (uint64_t)s->n_kv_head * s->head_dim;
+    bool     moe = slot >= SLOT_LAYER_FIRST && spec_layer_moe(s, layer), mlp = s->family->ffn == FFN_MLP;
+#define VECTOR(cond, n, k)    return shape[0] = (n), *rank = 1, *keys = (k), (cond)
+#define MATRIX(cond, n, m, k) return shape[0] = (n), shape[1] = (m), *rank = 2, *keys = (k), (cond)
+    switch (slot) {
+    case SLOT_EMBED: MATRIX(true, s->vocab, s->hidden, "vocab_size x hidden_size");
+    case SLOT_NORM: VECTOR(true, s->hidden, "hidden_size");
+    case SLOT_NORM_BIAS:
+    case SLOT_MIX_NORM_BIAS: VECTOR(s->family->norm == NORM_LAYER_BIAS, s->hidden, "hidden_size");
+    case SLOT_FFN_NORM_BIAS:
+        VECTOR(s->family->norm == NORM_LAYER_BIAS && !s->family->parallel, s->hidden, "hidden_size");
+    case SLOT_HEAD: MATRIX(!s->tied, s->vocab, s->hidden, "vocab_size x hidden_size, tie_word_embeddings false");
+    case SLOT_MIX_NORM: VECTOR(!s->family->no_pre_norm, s->hidden, "hidden_size");
+    case SLOT_FFN_NORM: VECTOR(!s->family->no_pre_norm && !s->family->parallel, s->hidden, "hidden_size");
+    case SLOT_MIX_POST:
+    case SLOT_FFN_POST: VECTOR(s->family->post_norm, s->hidden, "hidden_size");
+    case SLOT_Q: MATRIX(true, q, s->hidden, "num_attention_heads * head_dim x hidden_size");
+    case SLOT_K:
+    case SLOT_V: MATRIX(true, kv, s->hidden, "num_key_value_heads * head_dim x hidden_size");
+    case SLOT_O: MATRIX(true, s->hidden, q, "hidden_size x num_attention_heads * head_dim");
+    case SLOT_Q_BIAS: VECTOR(s->qkv_bias, q, "num_attention_heads * head_dim, attention_bias");
+    case SLOT_K_BIAS:
+    case SLOT_V_BIAS: VECTOR(s->qkv_bias, kv, "num_key_value_heads * head_dim, attention_bias");
+    case SLOT_O_BIAS: VECTOR(s->o_bias, s->hidden, "hidden_size, attention_bias");
+    case SLOT_Q_NORM: VECTOR(s->qk_norm, s->family->qk_norm_whole ? q : s->head_dim, "num_attention_heads, head_dim");
+    case SLOT_K_NORM: VECTOR(s->qk_norm, s->family->qk_norm_whole ? kv : s->head_dim, "num_key_value_heads, head_dim");
+    case SLOT_GATE: MATRIX(!moe && !mlp, s->inter, s->hidden, "intermediate_size x hidden_size");
+    case SLOT_UP: MATRIX(!moe, s->inter, s->hidden, "intermediate_size x hidden_size");
+    case SLOT_DOWN: MATRIX(!moe, s->hidden, s->inter, "hidden_size x intermediate_size");
+    case SLOT_GATE_BIAS: VECTOR(!moe && !mlp && s->mlp_bias, s->inter, "intermediate_size, mlp_bias");
+    case SLOT_UP_BIAS: VECTOR(!moe && s->mlp_bias, s->inter, "intermediate_size, mlp_bias");
+    case SLOT_DOWN_BIAS: VECTOR(!moe && s->mlp_bias, s->hidden, "hidden_size, mlp_bias");
+    case SLOT_ROUTER: MATRIX(moe, s->n_expert, s->hidden, "num_experts x hidden_size");
+    case SLOT_ROUTER_BIAS: VECTOR(moe && s->router_bias, s->n_expert, "num_experts");
+    case SLOT_S_GATE:
+    case SLOT_S_UP:
+        MATRIX(moe && s->shared_inter, s->shared_inter, s->hidden, "the shared expert's size x hidden_size");
+    case SLOT_S_DOWN:
+        MATRIX(moe && s->shared_inter, s->hidden, s->shared_inter, "hidden_size x the shared expert's size");
+    case SLOT_S_WEIGHT: MATRIX(moe && s->shared_inter && s->family->shared_gate, 1, s->hidden, "1 x hidden_size");
+    case SLOT_X_GATE:
+    case SLOT_X_UP: MATRIX(moe, s->moe_inter, s->hidden, "moe_intermediate_size x hidden_size");
+    case SLOT_X_DOWN: MATRIX(moe, s->hidden, s->moe_inter, "hidden_size x moe_intermediate_size");
+    case SLOT_COUNT: break;
+    }
+    return false;
+}

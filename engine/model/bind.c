@@ -6,9 +6,10 @@
 #include <string.h>
 
 struct bind_row {
-    uint64_t                key;
-    const struct st_tensor *tensor;
-    uint32_t                first_row; /* of the slot in the tensor */
+    uint64_t                 key;
+    const struct st_tensor  *tensor;
+    uint32_t                 first_row; /* of the slot in the tensor */
+    const struct name_stack *stack;     /* that the tensor is; NULL: none */
 };
 enum { SLOTS_OF_TENSOR_MAX = 3, NAMES_SHOWN = 4, MISSING_COUNTED_MAX = 1000, BIAS_BYTES_MAX = 64 << 20 };
 
@@ -41,6 +42,12 @@ uint32_t bind_first_row(const struct bind *b, enum slot slot, uint32_t layer, ui
 {
     const struct bind_row *r = bind_row_of(b, bind_key(slot, layer, expert, PART_WEIGHT));
     return r ? r->first_row : 0;
+}
+
+const struct name_stack *bind_stacked(const struct bind *b, enum slot slot, uint32_t layer, uint32_t expert)
+{
+    const struct bind_row *r = bind_row_of(b, bind_key(slot, layer, expert, PART_WEIGHT));
+    return r ? r->stack : NULL;
 }
 
 /* "a, b, c and 12 more" */
@@ -122,7 +129,7 @@ static void bind_add(const struct model_spec *spec, struct bind *b, const struct
         const char *keys;
         enum slot   one = (enum slot)(slot + i);
         bind_want(spec, one, layer, shape, &rank, &keys);
-        b->row[b->n_row++] = (struct bind_row){ bind_key(one, layer, expert, PART_WEIGHT), t, (uint32_t)first };
+        b->row[b->n_row++] = (struct bind_row){ bind_key(one, layer, expert, PART_WEIGHT), t, (uint32_t)first, NULL };
         first += shape[0];
     }
 }
@@ -143,20 +150,61 @@ static bool bind_shape_is(const struct st_tensor *t, uint32_t rank, const uint64
     return t->rank == rank && t->shape[0] == shape[0] && (rank == 1 || t->shape[1] == shape[1]);
 }
 
+/* A row for each matrix of a stack. */
+static enum status bind_add_stack(const struct model_spec *spec, struct bind *b, const struct st_tensor *t,
+                                  const struct name_stack *stack, uint32_t layer, char *err, size_t err_bytes)
+{
+    const char *file = b->set->file[t->file].name;
+    enum part   part = stack->form == STACK_SCALES ? PART_SCALE : PART_WEIGHT;
+    char        why[256];
+    if (spec->quant.method)
+        snprintf(why, sizeof why, "holds several matrices, which is not supported beside quantization_config");
+    else if (!bind_stack_check(spec, stack, layer, t, why, sizeof why)) {
+        for (uint32_t e = 0; e < spec->n_expert; e++)
+            for (uint32_t i = 0; i < stack->n_slot; i++)
+                b->row[b->n_row++] =
+                    (struct bind_row){ bind_key((enum slot)(stack->slot + i), layer, e, part), t, 0, stack };
+        return ST_OK;
+    }
+    snprintf(err, err_bytes, "%s: tensor %.120s %.200s", file, t->name, why);
+    return ST_CONFIG;
+}
+
+/* Rows that the tensors may need at most. */
+static size_t bind_rows_max(const struct model_spec *spec, const struct st_set *set)
+{
+    bool     all = names_all_experts(spec->family->names, SLOT_X_DOWN);
+    size_t   n = (size_t)set->n_tensor * SLOTS_OF_TENSOR_MAX * (all ? spec->n_expert + 1 : 1) + 1;
+    uint32_t layer;
+    char     plain[512];
+    for (uint32_t i = 0; i < set->n_tensor; i++) {
+        const char *name = spec->wrapper ? names_unwrap(set->tensor[i].name, plain, sizeof plain) : set->tensor[i].name;
+        const struct name_stack *stack = names_stack(spec->family->names, name, &layer);
+        if (stack) n += (size_t)spec->n_expert * stack->n_slot;
+    }
+    return n;
+}
+
 /* Each tensor to its slot; type and shape of those that are wanted. */
 static enum status bind_match(const struct model_spec *spec, struct bind *b, char *err, size_t err_bytes)
 {
     struct name_list unknown = { .n = 0 };
     bool             head_serves = spec->tied && !bind_find(spec, b->set, SLOT_EMBED);
     for (uint32_t i = 0; i < b->set->n_tensor; i++) {
-        const struct st_tensor *t = &b->set->tensor[i];
-        const char             *file = b->set->file[t->file].name, *keys = "";
-        char                    plain[512], whole[512], have[128], why[256];
-        const char             *name = spec->wrapper ? names_unwrap(t->name, plain, sizeof plain) : t->name;
-        enum slot               slot;
-        enum part               part = PART_WEIGHT;
-        uint32_t                layer, expert, rank = 0;
-        uint64_t                shape[2] = { 0, 0 };
+        const struct st_tensor  *t = &b->set->tensor[i];
+        const char              *file = b->set->file[t->file].name, *keys = "";
+        char                     plain[512], whole[512], have[128], why[256];
+        const char              *name = spec->wrapper ? names_unwrap(t->name, plain, sizeof plain) : t->name;
+        enum slot                slot;
+        enum part                part = PART_WEIGHT;
+        uint32_t                 layer, expert, rank = 0;
+        uint64_t                 shape[2] = { 0, 0 };
+        const struct name_stack *stack = names_stack(spec->family->names, name, &layer);
+        if (stack && layer < spec->n_layer && spec_layer_moe(spec, layer)) {
+            enum status st = bind_add_stack(spec, b, t, stack, layer, err, err_bytes);
+            if (st) return st;
+            continue;
+        }
         if (spec->quant.method && !bind_part_name(spec, name, whole, sizeof whole, &part)) continue;
         if (!names_match(spec->family->names, spec->quant.method ? whole : name, &slot, &layer, &expert)) {
             if (!names_ignorable(t->name, spec->wrapper) && !bind_extra(spec, name) &&
@@ -187,7 +235,7 @@ static enum status bind_match(const struct model_spec *spec, struct bind *b, cha
                 snprintf(err, err_bytes, "%s: tensor %.120s %.200s", file, t->name, why);
                 return ST_CONFIG;
             }
-            b->row[b->n_row++] = (struct bind_row){ bind_key(slot, layer, expert, part), t, 0 };
+            b->row[b->n_row++] = (struct bind_row){ bind_key(slot, layer, expert, part), t, 0, NULL };
             continue;
         }
         if (bind_dtype(t->dtype) == DT_COUNT || t->dtype == ST_DT_F8E4M3) {
@@ -223,6 +271,11 @@ static void bind_miss(const struct model_spec *spec, const struct bind *b, enum 
     const char *keys;
     char        name[128], text[160];
     if (!bind_want(spec, slot, l, shape, &rank, &keys)) return;
+    const struct name_stack *stack = bind_stacked(b, slot, l, e);
+    if (stack && stack->form == STACK_BLOCKS && slot == stack->slot && !bind_get_part(b, slot, l, e, PART_SCALE)) {
+        snprintf(text, sizeof text, "%s's scales", bind_get_part(b, slot, l, e, PART_WEIGHT)->name);
+        name_list_add(missing, text);
+    }
     for (int part = 0; part < PART_COUNT; part++) {
         if (bind_get_part(b, slot, l, e, (enum part)part)) continue;
         if (part && !(bind_is_codes(spec, slot, l) && bind_part_needed(spec, (enum part)part))) continue;
@@ -239,7 +292,8 @@ static enum status bind_complete(const struct model_spec *spec, const struct bin
     for (int s = 0; s < SLOT_LAYER_FIRST; s++) bind_miss(spec, b, (enum slot)s, 0, 0, &missing);
     for (uint32_t l = 0; l < spec->n_layer && missing.count < MISSING_COUNTED_MAX; l++) {
         for (int s = SLOT_LAYER_FIRST; s < SLOT_EXPERT_FIRST; s++) bind_miss(spec, b, (enum slot)s, l, 0, &missing);
-        for (uint32_t e = 0; e < spec->n_expert && missing.count < MISSING_COUNTED_MAX; e++)
+        uint32_t n_expert = spec->family->names->n_stack && spec->n_expert ? 1 : spec->n_expert; /* all are in one */
+        for (uint32_t e = 0; e < n_expert && missing.count < MISSING_COUNTED_MAX; e++)
             for (int s = SLOT_EXPERT_FIRST; s < SLOT_COUNT; s++) bind_miss(spec, b, (enum slot)s, l, e, &missing);
     }
     if (!missing.count) return ST_OK;
@@ -259,9 +313,7 @@ enum status bind_open(const struct model_spec *spec, const struct source *src, s
     }
     enum status st = st_open(src, &b.set, err, err_bytes);
     if (st) return st;
-    size_t each = SLOTS_OF_TENSOR_MAX; /* rows of a tensor */
-    if (names_all_experts(spec->family->names, SLOT_X_DOWN)) each *= spec->n_expert + 1;
-    if (!(b.row = calloc(b.set->n_tensor * each + 1, sizeof *b.row))) {
+    if (!(b.row = calloc(bind_rows_max(spec, b.set), sizeof *b.row))) {
         snprintf(err, err_bytes, "model: no memory for %u tensors", b.set->n_tensor);
         st = ST_NOMEM;
     } else if (!(st = bind_match(spec, &b, err, err_bytes))) {

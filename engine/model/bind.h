@@ -26,6 +26,12 @@ const struct st_tensor *bind_get_part(const struct bind *b, enum slot slot, uint
                                       enum part part);
 /* The row of its tensor at which a slot begins: a tensor may hold several (struct model_names). */
 uint32_t bind_first_row(const struct bind *b, enum slot slot, uint32_t layer, uint32_t expert);
+/* The stack that a matrix of experts lies in, with which of its outputs are the matrix's own; NULL: it has a tensor of
+ * its own. */
+const struct name_stack *bind_stacked(const struct bind *b, enum slot slot, uint32_t layer, uint32_t expert);
+/* bind_stack.c: checks type and shape of a stack of layer l. ST_CONFIG: the fault in why. */
+enum status bind_stack_check(const struct model_spec *s, const struct name_stack *stack, uint32_t layer,
+                             const struct st_tensor *t, char *why, size_t why_bytes);
 /* bind_quant.c: bit mask of the slots that can be codes. */
 uint64_t bind_linear_slots(void);
 /* True if the spec's checkpoint stores this slot as codes. */
@@ -44,8 +50,8 @@ const char *bind_part_text(const struct model_spec *s, enum part part, const cha
 enum status bind_part_check(const struct model_spec *s, enum part part, const struct st_tensor *t, uint64_t n,
                             uint64_t k, char *why, size_t why_bytes);
 bool        bind_part_needed(const struct model_spec *s, enum part part);
-/* bind_want.c: true if the layer needs this slot; then also its shape (rank_out dimensions) and the keys of config.json that determine
- * the shape. */
+/* bind_want.c: true if the layer needs this slot; then also its shape (rank_out dimensions) and the keys of
+ * config.json that determine the shape. */
 bool bind_want(const struct model_spec *spec, enum slot slot, uint32_t layer, uint64_t shape_out[2], uint32_t *rank_out,
                const char **keys_out);
 enum dtype bind_dtype(enum st_dtype t);

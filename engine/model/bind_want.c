@@ -1,4 +1,4 @@
-/* bind_want: which tensors a model has, by its configuration: the shape of each slot, and the types that are numbers. */
+/* bind_want: which tensors a model has by its configuration: the shape of each slot, and the types of numbers. */
 #include "engine/model/bind.h"
 
 enum dtype bind_dtype(enum st_dtype t)
@@ -58,6 +58,12 @@ bool bind_want(const struct model_spec *s, enum slot slot, uint32_t layer, uint6
     case SLOT_S_DOWN:
         MATRIX(moe && s->shared_inter, s->hidden, s->shared_inter, "hidden_size x the shared expert's size");
     case SLOT_S_WEIGHT: MATRIX(moe && s->shared_inter && s->family->shared_gate, 1, s->hidden, "1 x hidden_size");
+    case SLOT_SINKS: VECTOR(s->family->sinks, s->n_head, "num_attention_heads");
+    case SLOT_ROUTER_LOGIT_BIAS: VECTOR(moe && s->family->expert_bias, s->n_expert, "num_experts");
+    case SLOT_X_GATE_UP_BIAS:
+        MATRIX(moe && s->family->expert_bias, s->n_expert, 2 * (uint64_t)s->moe_inter,
+               "num_experts x 2 * intermediate_size");
+    case SLOT_X_DOWN_BIAS: MATRIX(moe && s->family->expert_bias, s->n_expert, s->hidden, "num_experts x hidden_size");
     case SLOT_X_GATE:
     case SLOT_X_UP: MATRIX(moe, s->moe_inter, s->hidden, "moe_intermediate_size x hidden_size");
     case SLOT_X_DOWN: MATRIX(moe, s->hidden, s->moe_inter, "hidden_size x moe_intermediate_size");

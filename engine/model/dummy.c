@@ -22,6 +22,21 @@ static uint64_t dummy_seed(const struct place_job *j)
     return ((uint64_t)j->layer << 32 | (uint64_t)j->expert << 8 | dummy_slot(j->slot)) + 1;
 }
 
+/* k: numbers of a row of the tensor */
+static void dummy_table(struct device *d, const struct place_job *j, uint64_t k)
+{
+    float tile[256];
+    for (uint32_t r = 0; r < j->n_row; r++)
+        for (uint32_t i = 0, n; i < j->n_col; i += n) {
+            n = j->n_col - i < 256 ? j->n_col - i : 256;
+            for (uint32_t c = 0; c < n; c++) {
+                uint64_t at = r * k + j->src_col + (uint64_t)(i + c) * j->step;
+                tile[c] = (rng_unit(rng_philox(dummy_seed(j), 0, at).x[0]) - 0.5f) * DUMMY_STD;
+            }
+            d->ops->to_device(d, j->vec + j->dst_row + (size_t)r * j->pitch + i, tile, n * sizeof *tile);
+        }
+}
+
 static void dummy_vector(struct device *d, const struct place_job *j)
 {
     float tile[256];
@@ -42,8 +57,10 @@ void model_dummy(struct place *p, const struct model_load_cfg *cfg)
         uint64_t                shape[2] = { 0, 0 };
         uint32_t                rank;
         const char             *keys;
-        if (j->w) {
-            bind_want(p->spec, j->slot, j->layer, shape, &rank, &keys);
+        bind_want(p->spec, j->slot, j->layer, shape, &rank, &keys);
+        if (j->n_col) {
+            dummy_table(p->dev, j, shape[1]);
+        } else if (j->w) {
             dev_weight_fill(p->dev, j->w, j->dst_row, j->n_row, dummy_seed(j), j->src_row, j->src_col, shape[1],
                             DUMMY_STD);
         } else {

@@ -248,6 +248,25 @@ static const struct model_moe_keys moe_minimax = { .score = OP_ROUTE_SIGMOID, .b
 
 static const struct model_bias_keys bias_qkv = { .qkv = "qkv_bias", .qkv_default = true };
 static const struct model_bias_keys bias_attention_qkv = { .qkv = "attention_bias" };
+static const struct model_defaults  def_gpt_oss = {
+     .n_kv_head = 8,
+     .head_dim = 64,
+     .context = 131072,
+     .window = 128,
+     .window_pattern = 2,
+     .n_expert = 128,
+     .top_k_expert = 4,
+     .rms_eps = 1e-5f,
+     .rope_theta = 150000,
+     .bos_id = UINT32_MAX,
+     .eos_id = UINT32_MAX,
+     .rope = "{\"rope_type\": \"yarn\", \"factor\": 32, \"beta_fast\": 32, \"beta_slow\": 1, \"truncate\": false,"
+              "\"original_max_position_embeddings\": 4096}"
+};
+
+static const struct model_bias_keys bias_gpt_oss = {
+    .qkv = "attention_bias", .qkv_default = true, .o = "attention_bias", .o_default = true
+};
 static const struct model_bias_keys bias_use = { .qkv = "use_bias", .o = "use_bias", .mlp = "use_bias" };
 static const struct model_bias_keys bias_attention = { .qkv = "attention_bias", .o = "attention_bias" };
 static const struct model_bias_keys bias_seed_oss = {
@@ -347,6 +366,9 @@ static const struct model_family families[] = {
     { "GraniteMoeForCausalLM", "granitemoe", NORM_RMS, MIX_GQA, FFN_MOE, .bias = &bias_attention, .norm_topk = true,
       .scales = true, .served = "Granite 3 MoE", .variants = "Granite 3.0 and 3.1 1B-A400M, 3B-A800M",
       .def = &def_granite_moe, .names = &names_granite_moe },
+    { "GptOssForCausalLM", "gpt_oss", NORM_RMS, MIX_GQA, FFN_MOE, .bias = &bias_gpt_oss, .window = true,
+      .norm_topk = true, .sinks = true, .expert_bias = true, .clamped = true, .mxfp4 = true, .served = "gpt-oss",
+      .variants = "gpt-oss 20b and 120b, MXFP4 or BF16", .def = &def_gpt_oss, .names = &names_gpt_oss },
 };
 enum { N_FAMILY = sizeof families / sizeof *families };
 

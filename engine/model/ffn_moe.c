@@ -5,6 +5,23 @@
 #include "engine/model/parts.h"
 #include <stdlib.h>
 
+/* Biases of router and experts. Of an expert's outputs, gates and ups lie by turns in the checkpoint. */
+static void moe_biases_place(struct place *p, struct layer *layer, uint32_t l)
+{
+    const struct model_spec *s = p->spec;
+    uint32_t                 n = p->m->moe_inter, n0 = p->rank * n;
+    place_vector(p, &layer->moe.logit_bias, s->n_expert);
+    place_elements(p, layer->moe.logit_bias, 0, SLOT_ROUTER_LOGIT_BIAS, l, 0, s->n_expert);
+    place_vector(p, &layer->moe.gate_up_bias, s->n_expert * 2 * n);
+    for (uint32_t up = 0; up < 2; up++)
+        place_table(p, layer->moe.gate_up_bias, 2 * n, SLOT_X_GATE_UP_BIAS, l, s->n_expert,
+                    (struct place_run){ .src = 2 * n0 + up, .dst = up * n, .n = n, .step = 2 });
+    if (p->rank) return; /* the sum over the ranks has it once */
+    place_vector(p, &layer->moe.down_bias, s->n_expert * s->hidden);
+    place_table(p, layer->moe.down_bias, s->hidden, SLOT_X_DOWN_BIAS, l, s->n_expert,
+                (struct place_run){ .n = s->hidden, .step = 1 });
+}
+
 void ffn_moe_place(struct place *p, struct layer *layer, uint32_t l)
 {
     const struct model_spec *s = p->spec;
@@ -20,6 +37,7 @@ void ffn_moe_place(struct place *p, struct layer *layer, uint32_t l)
         place_matrix(p, &layer->moe.shared, 1, s->hidden, SLOT_S_WEIGHT, l);
         place_rows(p, &layer->moe.shared, 0, SLOT_S_WEIGHT, l, 0, 0, 1, 0);
     }
+    if (s->family->expert_bias) moe_biases_place(p, layer, l);
     if (p->bind && !p->st) {
         layer->moe.gate_up = calloc(s->n_expert, sizeof *layer->moe.gate_up);
         layer->moe.down = calloc(s->n_expert, sizeof *layer->moe.down);
@@ -63,10 +81,12 @@ void ffn_moe(struct model *m, uint32_t n_row, uint32_t l)
     moe.hidden = m->hidden;
     moe.inter = m->moe_inter;
     moe.act = m->act;
+    moe.gate_up_bias = y->moe.gate_up_bias;
+    moe.down_bias = y->moe.down_bias;
     if (moe.router_f32)
         op->logits(m->dev, m->router, m->h, &y->moe.router, n_row);
     else
-        op->linear(m->dev, m->router, m->h, &y->moe.router, NULL, n_row);
+        op->linear(m->dev, m->router, m->h, &y->moe.router, y->moe.logit_bias, n_row);
     op->moe(m->dev, &moe);
     if (m->shared) moe_add_shared(m, n_row, l);
     op->allreduce(m->dev, m->delta, (size_t)n_row * m->hidden);

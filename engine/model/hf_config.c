@@ -201,6 +201,10 @@ static void hf_act(struct hf *c)
                  { "quick_gelu", OP_QUICK_GELU },
                  { "relu", OP_RELU },
                  { "relu2", OP_RELU2 } };
+    if (c->spec->family->clamped) {
+        c->spec->act = OP_CLAMPED;
+        return;
+    }
     bool          gemma = c->spec->family->gemma; /* an old hidden_act means nothing there */
     const json_t *v = gemma ? NULL : hf_value(c->text, "hidden_act");
     if (!v) v = hf_value(c->text, "hidden_activation");
@@ -235,11 +239,26 @@ static void hf_biases(struct hf *c)
     c->spec->mlp_bias = hf_family_flag(c, k->mlp, k->mlp_default);
 }
 
+/* The gate that clamps has its two numbers in the kernels. */
+static void hf_clamp(struct hf *c)
+{
+    bool          clamped = c->spec->family->clamped;
+    const json_t *limit = hf_value(c->text, "swiglu_limit"), *alpha = hf_value(c->text, "swiglu_alpha");
+    if (!clamped && limit)
+        hf_fail(c, "swiglu_limit is %s, which %s does not support", hf_show(limit).text, c->spec->family->arch);
+    if (!clamped) return;
+    if (hf_num_of(c, limit, "swiglu_limit", 0, 1e6, 7) != 7)
+        hf_fail(c, "swiglu_limit is %s, supported is 7", hf_show(limit).text);
+    if (fabs(hf_num_of(c, alpha, "swiglu_alpha", 0, 1e6, 1.702) - 1.702) > 1e-6)
+        hf_fail(c, "swiglu_alpha is %s, supported is 1.702", hf_show(alpha).text);
+}
+
 static void hf_flags(struct hf *c)
 {
     struct model_spec *s = c->spec;
     const json_t      *v;
     hf_act(c);
+    hf_clamp(c);
 
     hf_biases(c);
     hf_tied(c);

@@ -212,6 +212,16 @@ static void gptq(struct hf *c, const json_t *v)
     gptq_dynamic(c, hf_value(v, "dynamic"));
 }
 
+/* 4-bit floats with shared exponents: matrices of experts, which the tensors tell, and which become floats as they are
+ * read. Nothing then is codes. */
+static void mxfp4(struct hf *c, const json_t *v)
+{
+    (void)v;
+    if (!c->spec->family->mxfp4)
+        hf_fail(c, "quantization_config.quant_method is \"mxfp4\", which is not supported for %s",
+                c->spec->family->arch);
+}
+
 void hf_quant(struct hf *c)
 {
     static const struct {
@@ -221,7 +231,8 @@ void hf_quant(struct hf *c)
     } methods[] = { { "fp8", QUANT_FP8, fp8 },
                     { "compressed-tensors", QUANT_FP8, compressed },
                     { "awq", QUANT_AWQ, awq },
-                    { "gptq", QUANT_GPTQ, gptq } };
+                    { "gptq", QUANT_GPTQ, gptq },
+                    { "mxfp4", QUANT_NONE, mxfp4 } };
     const json_t *v = hf_value_or_top(c, "quantization_config");
     if (!v) return;
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
@@ -234,6 +245,6 @@ void hf_quant(struct hf *c)
                         c->spec->family->arch);
             return;
         }
-    hf_fail(c, "quantization_config.quant_method is %s, supported are fp8, compressed-tensors, awq and gptq",
+    hf_fail(c, "quantization_config.quant_method is %s, supported are fp8, compressed-tensors, awq, gptq and mxfp4",
             hf_show(hf_value(v, "quant_method")).text);
 }

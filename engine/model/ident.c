@@ -64,10 +64,12 @@ static void sha_end(struct sha *s, unsigned char out[IDENT_BYTES])
 
 /* ---------------------------------------------------------------- leaves */
 
+/* A leaf is a row: what the last dimension has. Blocks of a row are no rows: there it is what the last two have. */
 static uint64_t leaf_bytes_of(const struct st_tensor *t)
 {
     uint64_t n_leaf = 1;
-    for (uint32_t i = 0; i + 1 < t->rank; i++)
+    uint32_t inner = t->rank == 4 ? 2 : 1;
+    for (uint32_t i = 0; i + inner < t->rank; i++)
         n_leaf *= t->shape[i]; /* st_open has seen that the product does not overflow */
     return n_leaf ? t->bytes / n_leaf : 0;
 }

@@ -40,6 +40,10 @@ void mix_gqa_place(struct place *p, struct layer *layer, uint32_t l)
         place_vector(p, &layer->gqa.o_bias, s->hidden);
         place_elements(p, layer->gqa.o_bias, 0, SLOT_O_BIAS, l, 0, s->hidden);
     }
+    if (s->family->sinks) {
+        place_vector(p, &layer->gqa.sinks, p->m->n_head);
+        place_elements(p, layer->gqa.sinks, 0, SLOT_SINKS, l, p->rank * p->m->n_head, p->m->n_head);
+    }
     if (s->qk_norm) {
         bool whole = s->family->qk_norm_whole; /* this rank's heads of it */
         place_vector(p, &layer->gqa.q_norm, whole ? q : hd);
@@ -91,7 +95,8 @@ void mix_gqa(struct model *m, const struct dev_batch *b, uint32_t l, const struc
                                    .layer = l,
                                    .scale = m->attn_scale,
                                    .window = y->gqa.window,
-                                   .cap = m->attn_cap };
+                                   .cap = m->attn_cap,
+                                   .sinks = y->gqa.sinks };
     const void           *in = model_in_order(m, m->h, y->gqa.qkv_order, b->n_row, m->hidden);
     op->linear(m->dev, m->wide, in, &y->gqa.qkv, y->gqa.qkv_bias, b->n_row);
     if (m->square) gqa_squares(m, &qkv, b->n_row);

@@ -88,13 +88,18 @@ struct model_family {
     bool qk_norm_late; /* qk_norm follows RoPE instead of preceding it                                         */
     bool norm_plus_1;  /* norms multiply by 1 + weight */
     bool
-                gemma; /* honours query_pre_attn_scalar and the soft caps; gates by hidden_activation alone; embedding times sqrt(hidden) */
-    bool        window_key;  /* honours sliding_window_pattern */
-    bool        rope_local;  /* layers with a window rotate by plain frequencies of a base of their own */
-    bool        nope_full;   /* beside layers with a window, those without do not rotate */
-    bool        rope_alpha;  /* honours alpha of rope_type dynamic, which stretches the base */
-    bool        no_pre_norm; /* parts take the stream itself, not a norm of it                                     */
-    bool        post_norm;   /* what a part made is normed before it is added                                      */
+         gemma; /* honours query_pre_attn_scalar and the soft caps; gates by hidden_activation alone; embedding times sqrt(hidden) */
+    bool window_key;  /* honours sliding_window_pattern */
+    bool rope_local;  /* layers with a window rotate by plain frequencies of a base of their own */
+    bool nope_full;   /* beside layers with a window, those without do not rotate */
+    bool rope_alpha;  /* honours alpha of rope_type dynamic, which stretches the base */
+    bool no_pre_norm; /* parts take the stream itself, not a norm of it                                     */
+    bool post_norm;   /* what a part made is normed before it is added                                      */
+    bool sinks;       /* each head has a sink (struct op_attn) */
+    bool expert_bias; /* router and experts have biases */
+    bool
+        clamped; /* experts have the gate OP_CLAMPED, whatever hidden_act says; swiglu_limit and swiglu_alpha are its */
+    bool        mxfp4;       /* experts may be MXFP4 (quant_method mxfp4), which become floats as they are read */
     bool        longrope;    /* honours rope_type longrope, which su and yarn mean too */
     bool        parallel;    /* attention and feed-forward take the same norm of the stream, and both are added to it */
     bool        nope_rest;   /* layers without a window do not rotate, whatever the others have */

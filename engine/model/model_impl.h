@@ -25,6 +25,7 @@ struct layer {
             *k_norm; /* or NULL; [head_dim], or of whole projections; o_bias on rank 0 only, so that the sum contains it once */
         uint32_t *qkv_order, *o_order; /* [k] the input at each place of the matrix; NULL: in their own order */
         uint32_t  window;
+        float    *sinks;    /* [n_head] or NULL */
         float    *inv_freq; /* one of those of struct model; NULL: no rotation */
         bool      local;    /* it is inv_freq_local */
     } gqa;
@@ -38,6 +39,8 @@ struct layer {
         struct dev_weight *gate_up, *down; /* [n_expert] of [2 inter, hidden] and [hidden, inter] */
         float             *bias;           /* [n_expert], whole on every rank; or NULL */
         struct dev_weight  shared;         /* [1, hidden], of the shared expert's weight; data NULL: that is 1 */
+        /* [n_expert], [n_expert, 2 inter] and, on rank 0 only, [n_expert, hidden]; or NULL */
+        float *logit_bias, *gate_up_bias, *down_bias;
     } moe;
 };
 

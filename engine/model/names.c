@@ -60,6 +60,21 @@ static const struct name_row rows_granite_moe[] = {
     { SLOT_X_GATE, "model.layers.{l}.block_sparse_moe.input_linear.weight" },
     { SLOT_X_DOWN, "model.layers.{l}.block_sparse_moe.output_linear.weight" },
 };
+static const struct name_row rows_gpt_oss[] = {
+    { SLOT_SINKS, "model.layers.{l}.self_attn.sinks" },
+    { SLOT_ROUTER, "model.layers.{l}.mlp.router.weight" },
+    { SLOT_ROUTER_LOGIT_BIAS, "model.layers.{l}.mlp.router.bias" },
+    { SLOT_X_GATE_UP_BIAS, "model.layers.{l}.mlp.experts.gate_up_proj_bias" },
+    { SLOT_X_DOWN_BIAS, "model.layers.{l}.mlp.experts.down_proj_bias" },
+};
+static const struct name_stack stacks_gpt_oss[] = {
+    { "model.layers.{l}.mlp.experts.gate_up_proj", SLOT_X_GATE, 2, STACK_COLUMNS },
+    { "model.layers.{l}.mlp.experts.gate_up_proj_blocks", SLOT_X_GATE, 2, STACK_BLOCKS },
+    { "model.layers.{l}.mlp.experts.gate_up_proj_scales", SLOT_X_GATE, 2, STACK_SCALES },
+    { "model.layers.{l}.mlp.experts.down_proj", SLOT_X_DOWN, 1, STACK_COLUMNS },
+    { "model.layers.{l}.mlp.experts.down_proj_blocks", SLOT_X_DOWN, 1, STACK_BLOCKS },
+    { "model.layers.{l}.mlp.experts.down_proj_scales", SLOT_X_DOWN, 1, STACK_SCALES },
+};
 static const struct name_row rows_phi3[] = {
     { SLOT_EMBED, "model.embed_tokens.weight" },
     { SLOT_NORM, "model.norm.weight" },
@@ -112,6 +127,8 @@ const struct model_names names_qwen2_moe = { ROWS(rows_qwen2_moe), .base = &name
 const struct model_names names_glm_moe = { ROWS(rows_glm_moe), .base = &names_qwen_moe };
 const struct model_names names_ernie_moe = { ROWS(rows_ernie_moe), .base = &names_glm_moe };
 const struct model_names names_minimax = { ROWS(rows_minimax), .base = &names_mixtral };
+const struct model_names names_gpt_oss = { ROWS(rows_gpt_oss), .base = &names_llama, .stack = stacks_gpt_oss,
+                                           .n_stack = sizeof stacks_gpt_oss / sizeof *stacks_gpt_oss };
 
 const struct model_names names_starcoder2 = { ROWS(rows_starcoder2), .base = &names_llama };
 const struct model_names names_glm = { ROWS(rows_glm), .base = &names_llama, .more = { [SLOT_GATE] = 1 } };
@@ -159,6 +176,18 @@ bool names_match(const struct model_names *names, const char *tensor, enum slot 
     return false;
 }
 
+const struct name_stack *names_stack(const struct model_names *names, const char *tensor, uint32_t *layer_out)
+{
+    for (; names; names = names->base)
+        for (uint32_t i = 0; i < names->n_stack; i++) {
+            uint32_t l = 0, none = 0;
+            if (!name_row_match(names->stack[i].pattern, tensor, &l, &none)) continue;
+            *layer_out = l;
+            return &names->stack[i];
+        }
+    return NULL;
+}
+
 uint32_t names_more(const struct model_names *names, enum slot slot)
 {
     for (; names; names = names->base)
@@ -175,23 +204,32 @@ bool names_all_experts(const struct model_names *names, enum slot slot)
     return false;
 }
 
+static const char *name_of(const char *pattern, uint32_t layer, uint32_t expert, char *text, uint64_t text_bytes)
+{
+    uint64_t n = 0;
+    for (const char *p = pattern; *p && n < text_bytes; p++)
+        if (*p == '{') {
+            n += (uint64_t)snprintf(text + n, text_bytes - n, "%u", p[1] == 'l' ? layer : expert);
+            p += 2;
+        } else {
+            n += (uint64_t)snprintf(text + n, text_bytes - n, "%c", *p);
+        }
+    return text;
+}
+
 const char *names_of(const struct model_names *names, enum slot slot, uint32_t layer, uint32_t expert, char *text,
                      uint64_t text_bytes)
 {
-    for (; names; names = names->base)
+    for (; names; names = names->base) {
         for (uint32_t i = 0; i < names->n_row; i++) {
             enum slot first = names->row[i].slot;
-            if (slot < first || slot > first + names->more[first]) continue;
-            uint64_t n = 0;
-            for (const char *p = names->row[i].pattern; *p && n < text_bytes; p++)
-                if (*p == '{') {
-                    n += (uint64_t)snprintf(text + n, text_bytes - n, "%u", p[1] == 'l' ? layer : expert);
-                    p += 2;
-                } else {
-                    n += (uint64_t)snprintf(text + n, text_bytes - n, "%c", *p);
-                }
-            return text;
+            if (slot >= first && slot <= first + names->more[first])
+                return name_of(names->row[i].pattern, layer, expert, text, text_bytes);
         }
+        for (uint32_t i = 0; i < names->n_stack; i++)
+            if (slot >= names->stack[i].slot && slot < names->stack[i].slot + names->stack[i].n_slot)
+                return name_of(names->stack[i].pattern, layer, expert, text, text_bytes);
+    }
     return NULL;
 }
 

@@ -40,6 +40,10 @@ enum slot {
     SLOT_S_UP,
     SLOT_S_DOWN,
     SLOT_S_WEIGHT, /* [1, hidden]: how much of the shared expert a row takes */
+    SLOT_SINKS,    /* of each head */
+    SLOT_ROUTER_LOGIT_BIAS,
+    SLOT_X_GATE_UP_BIAS, /* of all experts: a gate's, an up's, a gate's ... of each */
+    SLOT_X_DOWN_BIAS,
     /* per layer and expert */
     SLOT_X_GATE,
     SLOT_X_UP,
@@ -56,15 +60,30 @@ struct name_row {
     enum slot   slot;
     const char *pattern;
 };
+/* A tensor that holds a matrix of every expert of a layer, and in it the outputs of n_slot slots by turns: the first of
+ * `slot`, the first of the next slot, the second of `slot` ... e experts, n outputs of all slots, k inputs: */
+enum stack_form {
+    STACK_COLUMNS, /* [e, k, n] floats: an output is a column */
+    STACK_BLOCKS,  /* [e, n, k / 32, 16] U8: MXFP4, two inputs a byte, the even one in the low half */
+    STACK_SCALES   /* [e, n, k / 32] U8: of the blocks, powers of two, 127 above what they mean */
+};
+struct name_stack {
+    const char     *pattern;
+    enum slot       slot;
+    uint32_t        n_slot;
+    enum stack_form form;
+};
 struct model_names {
     const struct model_names *base; /* scheme whose rows this one shares; NULL: none */
     const struct name_row    *row;
     uint32_t                  n_row;
     unsigned char             more[SLOT_COUNT]; /* the tensor of slot s holds the rows of more[s] slots after it, too */
+    const struct name_stack  *stack;            /* [n_stack] */
+    uint32_t                  n_stack;
 };
 extern const struct model_names names_llama, names_mixtral, names_qwen_moe, names_phi3, names_olmo, names_hunyuan,
     names_gemma, names_glm, names_glm4, names_starcoder2, names_qwen2_moe, names_glm_moe, names_ernie_moe,
-    names_minimax, names_granite_moe;
+    names_minimax, names_granite_moe, names_gpt_oss;
 
 /* The slot, layer and expert of a tensor (0 if the slot has none). false: no pattern matches. */
 bool names_match(const struct model_names *names, const char *tensor, enum slot *slot_out, uint32_t *layer_out,
@@ -73,6 +92,8 @@ bool names_match(const struct model_names *names, const char *tensor, enum slot 
 uint32_t names_more(const struct model_names *names, enum slot slot);
 /* True if the tensor of a slot of experts holds those of all of them: [experts, rows, columns]. */
 bool names_all_experts(const struct model_names *names, enum slot slot);
+/* The stack that a tensor is, and its layer; NULL: it is none. */
+const struct name_stack *names_stack(const struct model_names *names, const char *tensor, uint32_t *layer_out);
 /* The reverse mapping. Returns text; NULL: the scheme has no such slot. */
 const char *names_of(const struct model_names *names, enum slot slot, uint32_t layer, uint32_t expert, char *text,
                      uint64_t text_bytes);

@@ -107,6 +107,8 @@ static void place_job(struct place *p, enum slot slot, uint32_t layer, uint32_t 
     }
     /* bind_open has seen to it that what the spec wants is there */
     job.tensor = bind_get_part(p->bind, slot, layer, expert, job.order ? PART_INDEX : PART_WEIGHT);
+    if (job.w) job.stack = bind_stacked(p->bind, slot, layer, expert);
+    if (job.stack && slot != job.stack->slot) return; /* the first slot's job brings them all */
     if (job.w) job.src_row += bind_first_row(p->bind, slot, layer, expert);
     job.slot = slot;
     job.layer = layer;
@@ -135,6 +137,19 @@ void place_elements(struct place *p, float *v, uint32_t dst, enum slot slot, uin
 {
     place_job(p, slot, layer, 0,
               (struct place_job){ .vec = v, .dst_row = dst, .src_row = src, .n_row = n, .plus = place_plus(p, slot) });
+}
+
+void place_table(struct place *p, float *v, uint32_t pitch, enum slot slot, uint32_t layer, uint32_t n_row,
+                 struct place_run cols)
+{
+    place_job(p, slot, layer, 0,
+              (struct place_job){ .vec = v,
+                                  .dst_row = cols.dst,
+                                  .n_row = n_row,
+                                  .src_col = cols.src,
+                                  .n_col = cols.n,
+                                  .step = cols.step,
+                                  .pitch = pitch });
 }
 
 void place_order(struct place *p, uint32_t **order_out, uint32_t k, enum slot slot, uint32_t layer)

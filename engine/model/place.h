@@ -12,15 +12,19 @@ struct model;
 /* A copy of a tensor or a part of it: rows [src_row, + n_row), columns [src_col, + w->k) to rows [dst_row, + n_row) of w;
  * or, for a vector, elements [src_row, + n_row) to vec + dst_row. */
 struct place_job {
-    const struct st_tensor *tensor; /* NULL: dummy */
-    enum slot               slot;
-    uint32_t                layer, expert;
-    struct dev_weight      *w;
-    float                  *vec;
-    uint32_t               *order; /* [n_row] or NULL: destination of a PART_INDEX, as one row */
-    uint32_t                dst_row, src_row, n_row, src_col;
-    uint32_t                head, rot; /* rows change places within each `head` rows (place_runs); head 0: none do */
-    float                   plus;      /* added to each element of a vector */
+    const struct st_tensor  *tensor; /* NULL: dummy */
+    enum slot                slot;
+    uint32_t                 layer, expert;
+    struct dev_weight       *w;
+    float                   *vec;
+    uint32_t                *order; /* [n_row] or NULL: destination of a PART_INDEX, as one row */
+    uint32_t                 dst_row, src_row, n_row, src_col;
+    uint32_t                 head, rot; /* rows change places within each `head` rows (place_runs); head 0: none do */
+    float                    plus;      /* added to each element of a vector */
+    const struct name_stack *stack; /* tensor is one: the outputs of its further slots go behind those of the first */
+    /* Of a vector that is a table: of each of n_row rows of the tensor, n_col elements from src_col on, `step` apart, to
+     * vec + dst_row + row * pitch. n_col 0: an ordinary vector. */
+    uint32_t n_col, step, pitch;
 };
 /* Rows of a job whose places in the device follow each other: src, src + step, ... to dst, dst + 1, ...; both count from
  * the job's first row. */
@@ -58,6 +62,10 @@ void place_rows(struct place *p, struct dev_weight *w, uint32_t dst_row, enum sl
 /* Allocates a vector [n] of F32. place_elements fills elements [dst, + n) of v with elements [src, + n) of a tensor. */
 void place_vector(struct place *p, float **v_out, uint32_t n);
 void place_elements(struct place *p, float *v, uint32_t dst, enum slot slot, uint32_t layer, uint32_t src, uint32_t n);
+/* A table from a matrix of floats: row r of n_row has, at v + r * pitch, the n elements src, src + step, ... of the tensor's
+ * row r. */
+void place_table(struct place *p, float *v, uint32_t pitch, enum slot slot, uint32_t layer, uint32_t n_row,
+                 struct place_run cols);
 /* Allocates memory for any use, aligned to PLACE_ALIGN; *out is written only while loading. */
 void place_bytes(struct place *p, void **out, uint64_t bytes);
 /* The same for memory that ranks add up or gather. All ranks must place the same sizes in the same order. */

@@ -41,7 +41,7 @@ enum status model_quant_check(const struct model_spec *spec, const struct model_
 {
     const struct model_quant *q = &spec->quant;
     uint32_t o = spec->n_head * spec->head_dim / n_rank, inter = (spec->inter ? spec->inter : spec->moe_inter) / n_rank;
-    if (kind == DEV_CUDA && spec->family->ffn == FFN_MOE && spec->act != OP_SILU) {
+    if (kind == DEV_CUDA && spec->family->ffn == FFN_MOE && spec->act != OP_SILU && spec->act != OP_CLAMPED) {
         snprintf(err, err_bytes,
                  "config.json: hidden_act: experts on the cuda device have silu alone; --device cpu has the others");
         return ST_CONFIG;

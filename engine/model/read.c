@@ -50,10 +50,11 @@ static bool job_is_codes(const struct readers *r, const struct place_job *j)
 static uint64_t job_row_bytes(const struct readers *r, const struct place_job *j)
 {
     if (job_is_codes(r, j) && read_quant_whole(r->p))
-        return ((uint64_t)j->w->k + 1) / 2; /* for the count of what is done */
+        return ((uint64_t)j->w->k + 1) / 2;                                 /* for the count of what is done */
+    if (j->stack) return j->tensor->bytes / j->tensor->shape[0] / j->n_row; /* a stack's job is a piece */
     if (job_is_codes(r, j)) return j->tensor->bytes / j->tensor->shape[0];
     if (j->order) return sizeof *j->order;
-    return (j->w ? j->tensor->shape[j->tensor->rank - 1] : 1) * dtype_bytes(bind_dtype(j->tensor->dtype));
+    return (j->w || j->n_col ? j->tensor->shape[j->tensor->rank - 1] : 1) * dtype_bytes(bind_dtype(j->tensor->dtype));
 }
 
 static int job_cmp(const void *a, const void *b)
@@ -72,7 +73,7 @@ static bool readers_take(struct readers *r, struct read_piece *out)
         const struct place_job *j = &r->p->job[r->next_job];
         uint64_t                rows = r->stage_bytes / job_row_bytes(r, j), left = j->n_row - r->next_row;
         if (rows >= 2 * ROWS_TOGETHER) rows -= rows % ROWS_TOGETHER;
-        if (j->order || (job_is_codes(r, j) && read_quant_whole(r->p))) rows = left;
+        if (j->order || j->stack || (job_is_codes(r, j) && read_quant_whole(r->p))) rows = left;
         *out = (struct read_piece){ j, r->next_row, (uint32_t)(rows < left ? rows : left) };
         r->next_row += out->n;
         if (r->next_row == j->n_row) {
@@ -131,6 +132,21 @@ static void piece_vector(struct device *d, const struct read_piece *k, const uns
     }
 }
 
+/* Rows of a table, of which src has whole rows of the tensor. */
+static void piece_table(struct device *d, const struct read_piece *k, const unsigned char *src, enum dtype t)
+{
+    float    tile[256];
+    uint64_t wide = k->job->tensor->shape[1];
+    for (uint32_t r = 0; r < k->n; r++)
+        for (uint32_t at = 0, n; at < k->job->n_col; at += n) {
+            n = k->job->n_col - at < 256 ? k->job->n_col - at : 256;
+            for (uint32_t c = 0; c < n; c++)
+                tile[c] = bind_float(src, t, r * wide + k->job->src_col + (size_t)(at + c) * k->job->step);
+            d->ops->to_device(d, k->job->vec + k->job->dst_row + (size_t)(k->row + r) * k->job->pitch + at, tile,
+                              n * sizeof *tile);
+        }
+}
+
 /* Rows of a matrix that lie in src. */
 static void piece_matrix(struct device *d, const struct read_piece *k, const unsigned char *src, size_t row_bytes,
                          enum dtype t)
@@ -183,7 +199,10 @@ static enum status rows_read(struct readers *r, const struct read_piece *k, unsi
     if (job_is_codes(r, j)) return read_quant(r->p, j, k->row, k->n, stage, why, why_bytes);
     if (j->vec) {
         pthread_mutex_lock(&r->vector_lock);
-        piece_vector(r->p->dev, k, stage, t);
+        if (j->n_col)
+            piece_table(r->p->dev, k, stage, t);
+        else
+            piece_vector(r->p->dev, k, stage, t);
         pthread_mutex_unlock(&r->vector_lock);
     } else {
         piece_matrix(r->p->dev, k, stage, (size_t)row_bytes, t);
@@ -213,6 +232,7 @@ static enum status piece_read(struct readers *r, const struct read_piece *k, uns
     }
     if (job_is_codes(r, k->job) && read_quant_whole(r->p))
         return read_quant(r->p, k->job, k->row, k->n, NULL, why, why_bytes);
+    if (k->job->stack) return read_stack(r->p, k->job, why, why_bytes);
     uint32_t    together = rows_together(r, k);
     enum status st = ST_OK;
     for (uint32_t i = 0; !st && i < k->n; i += together) {

@@ -8,6 +8,10 @@ enum status model_read(struct place *p, const struct model_load_cfg *cfg, char *
 /* dummy.c: numbers for every job instead: the same ones whatever the device and the number of ranks. */
 void model_dummy(struct place *p, const struct model_load_cfg *cfg);
 
+/* A job whose tensor is a stack, to the device. It holds the bytes of one expert's matrix meanwhile. Errors as those of
+ * read_quant. */
+enum status read_stack(struct place *p, const struct place_job *job, char *err, size_t err_bytes);
+
 /* Are the words of this checkpoint's codes read whole, a job at a time? */
 bool read_quant_whole(const struct place *p);
 /* Rows [row, row + n_row) of a job whose tensor is codes, to the device. stage: their bytes, where they are not read

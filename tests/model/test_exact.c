@@ -338,6 +338,11 @@ static void olmo2_on_two_ranks_with_norms_over_whole_projections(void **state)
     (void)state;
     exact("olmo2", 2, 7001, n_mixes / 40);
 }
+static void gpt_oss_with_sinks_and_biases_of_experts(void **state)
+{
+    (void)state;
+    exact("gpt-oss-mxfp4", 2, 8001, n_mixes / 40);
+}
 static void two_ranks(void **state)
 {
     (void)state;
@@ -361,9 +366,9 @@ static void qwen2_moe_with_a_gated_shared_expert(void **state)
 static void every_type_of_weights_on_every_instruction_set(void **state)
 {
     (void)state;
-    static const char *const models[] = { "llama-linear",   "mistral",      "qwen3-moe",  "qwen3",      "mixtral",
-                                          "smollm3-window", "glm4",         "cohere2",    "starcoder2", "qwen2-moe",
-                                          "glm4-moe",       "ernie4-5-moe", "minimax-m2", "granite-moe" };
+    static const char *const models[] = { "llama-linear",   "mistral",      "qwen3-moe",  "qwen3",       "mixtral",
+                                          "smollm3-window", "glm4",         "cohere2",    "starcoder2",  "qwen2-moe",
+                                          "glm4-moe",       "ernie4-5-moe", "minimax-m2", "granite-moe", "gpt-oss" };
     const char              *all = getenv("EXACT_ALL");
     uint64_t                 n_mix = all ? strtoull(all, NULL, 10) : 1, seed = 5001;
     char                     have[128], *rest = have;
@@ -402,6 +407,7 @@ int main(void)
         cmocka_unit_test(qwen3_with_norms_per_head),
         cmocka_unit_test(gemma2_with_soft_caps_and_norms_on_both_sides),
         cmocka_unit_test(olmo2_on_two_ranks_with_norms_over_whole_projections),
+        cmocka_unit_test(gpt_oss_with_sinks_and_biases_of_experts),
         cmocka_unit_test(two_ranks),
         cmocka_unit_test(glm4_moe_with_groups_a_bias_and_a_shared_expert_on_two_ranks),
         cmocka_unit_test(qwen2_moe_with_a_gated_shared_expert),

@@ -53,7 +53,9 @@ static const char *const names[] = { "llama3",
                                      "glm4-moe-air",
                                      "ernie4-5-moe",
                                      "minimax-m2",
-                                     "granite-moe" };
+                                     "granite-moe",
+                                     "gpt-oss",
+                                     "gpt-oss-mxfp4" };
 
 /* max |a - b| over all recorded rows, relative to the largest recorded logit */
 static double logits_error(const struct gold *g, struct gold_run *r)

@@ -49,7 +49,7 @@ static const char *const shard_names[][2] = { { "weights-a.safetensors", "weight
                                               { "model-00001-of-00002.safetensors",
                                                 "model-00002-of-00002.safetensors" } };
 enum { LAYOUTS = 5, STALE = 4 };
-static const char *const models[] = { "llama3", "qwen2", "qwen3-moe" };
+static const char *const models[] = { "llama3", "qwen2", "qwen3-moe", "gpt-oss", "gpt-oss-mxfp4" };
 
 /* Layout 0: one file; 1 to 3: two and an index; STALE: the same beside a model.safetensors that nobody should look
  * at. */

@@ -24,7 +24,7 @@ from safetensors.torch import load_file, save_file
 from transformers import (
     Cohere2Config, Cohere2ForCausalLM, CohereConfig, CohereForCausalLM, Starcoder2Config, Starcoder2ForCausalLM,
     Ernie4_5Config, Ernie4_5ForCausalLM, Exaone4Config, Exaone4ForCausalLM, Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig,
-    Glm4Config, Glm4ForCausalLM, GlmConfig, GlmForCausalLM, GraniteConfig, GraniteForCausalLM, HunYuanDenseV1Config, HunYuanDenseV1ForCausalLM, LlamaConfig, LlamaForCausalLM, Ministral3Config,
+    Glm4Config, Glm4ForCausalLM, GlmConfig, GlmForCausalLM, GptOssConfig, GptOssForCausalLM, GraniteConfig, GraniteForCausalLM, HunYuanDenseV1Config, HunYuanDenseV1ForCausalLM, LlamaConfig, LlamaForCausalLM, Ministral3Config,
     Ministral3ForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM, Olmo3Config,
     GraniteMoeConfig, GraniteMoeForCausalLM, Ernie4_5_MoeConfig, Ernie4_5_MoeForCausalLM, Glm4MoeConfig, Glm4MoeForCausalLM, MiniMaxM2Config, MiniMaxM2ForCausalLM, Qwen2MoeConfig, Qwen2MoeForCausalLM,
     Olmo3ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM,
@@ -52,7 +52,7 @@ PATCHES = {"llama-untied": dict(tie_word_embeddings=True), "seed-oss": dict(atte
            "minimax-m2": dict(rope_parameters="drop", rope_theta=10000.0, rotary_dim=8, scoring_func="sigmoid", use_routing_bias=True, shared_intermediate_size=0,
                               attn_type_list=[1, 1])}
 # Where the seed must also be one with which rounding changes no choice of experts.
-STEADY = {"granite-moe", "qwen2-moe", "glm4-moe", "glm4-moe-air", "ernie4-5-moe", "minimax-m2"}
+STEADY = {"gpt-oss", "granite-moe", "qwen2-moe", "glm4-moe", "glm4-moe-air", "ernie4-5-moe", "minimax-m2"}
 # Tensors of layers that predict further tokens, which published files hold beside the model.
 EXTRA = {"glm4-moe": {"model.layers.3.eh_proj.weight": (48, 96), "model.layers.3.input_layernorm.weight": (48,), "model.layers.3.mlp.gate.weight": (12, 48),
                       "model.layers.3.shared_head.norm.weight": (48,)}}
@@ -107,6 +107,10 @@ MODELS = {
                rope_parameters=dict(sliding_attention=dict(rope_type="default", rope_theta=100.0),
                                     full_attention=dict(rope_type="linear", factor=4.0, rope_theta=5000.0))), torch.bfloat16, False, 1),
     "exaone4": (Exaone4Config, Exaone4ForCausalLM, dict(num_hidden_layers=4, sliding_window=16), torch.bfloat16, True, 1),
+    # windows by turns, sinks, biases everywhere, gates that clamp (the last gate and up are made large); 32 inputs a block of MXFP4
+    "gpt-oss": (GptOssConfig, GptOssForCausalLM, dict(hidden_size=64, intermediate_size=32, num_local_experts=4,
+                num_experts_per_tok=2, sliding_window=16, max_position_embeddings=256, rope_parameters=dict(rope_type="yarn", rope_theta=150000.0,
+                factor=8.0, beta_fast=32.0, beta_slow=1.0, truncate=False, original_max_position_embeddings=32)), torch.bfloat16, False, 1),
     "qwen3-moe": (Qwen3MoeConfig, Qwen3MoeForCausalLM, dict(num_experts=8, num_experts_per_tok=2, moe_intermediate_size=32, norm_topk_prob=True,
                   decoder_sparse_step=2), torch.bfloat16, False, 1),
     "qwen3-moe-raw": (Qwen3MoeConfig, Qwen3MoeForCausalLM, dict(num_experts=8, num_experts_per_tok=3, moe_intermediate_size=32, norm_topk_prob=False,
@@ -196,8 +200,14 @@ def fill(model, seed, dtype):
             elif name.endswith("e_score_correction_bias"):
                 p.copy_((0.03 if "ernie" in model.config.model_type else 0.2) * r)  # as files have it: float32, whatever the others are
                 continue
+            elif name.endswith("experts.gate_up_proj"):
+                r = r * 4.0 / p.shape[-2] ** 0.5  # some gates and ups are beyond 7
+            elif name.endswith("experts.down_proj"):
+                r = r * 0.15 / p.shape[-2] ** 0.5
             elif name.endswith("bias"):
-                r = 0.3 * r
+                r = (1.0 if "router" in name else 0.3) * r
+            elif name.endswith("sinks"):
+                r = 1.5 * r
             elif "embed_tokens" in name:
                 r = (0.1 if offset else 0.2 if tied else 1.0) * r  # small: a tied head would else only repeat what it reads
             elif "lm_head" in name:

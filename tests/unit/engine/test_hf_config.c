@@ -411,6 +411,9 @@ static void an_unsupported_value_in_config_json_is_refused_by_name(void **state)
         { "{\"rope_interleave\": true}", "rope_interleave" },
         { "{\"quantization_config\": {\"quant_method\": \"hqq\"}}",
           "quant_method is \"hqq\", supported are fp8, compressed-tensors" },
+        { "{\"quantization_config\": {\"quant_method\": \"mxfp4\"}}",
+          "quant_method is \"mxfp4\", which is not supported for LlamaForCausalLM" },
+        { "{\"swiglu_limit\": 7.0}", "swiglu_limit is 7.0, which LlamaForCausalLM does not support" },
         { "{\"quantization_config\": {\"bits\": 4}}", "quantization_config.quant_method" },
         { "{\"quantization_config\": {\"quant_method\": \"gptq\"}}", "quantization_config.bits" },
         { "{\"quantization_config\": {\"quant_method\": \"gptq\", \"bits\": 8, \"group_size\": 128}}",
@@ -662,6 +665,11 @@ static void ends_of_families_are_those_of_class_and_generation_config(void **sta
           2,
           { 100257, 100265 } },
         { "Exaone4ForCausalLM", "{\"vocab_size\": 400}", "{\"eos_token_id\": 361}", 2, { 2, 361 } },
+        { "GptOssForCausalLM",
+          "{\"vocab_size\": 201088, \"num_local_experts\": 4, \"eos_token_id\": 200002}",
+          "{\"eos_token_id\": [200002, 199999, 200012]}",
+          3,
+          { 200002, 199999, 200012 } },
     };
     for (size_t i = 0; i < ARRAY_N(cases); i++) {
         struct model_spec s;

@@ -124,6 +124,27 @@ static void starcoder_2_has_biases_everywhere_and_a_gelu(void **state)
         "desc_act (actorder) is set, which is not supported of Starcoder2ForCausalLM");
 }
 
+static void the_gate_of_gpt_oss_clamps_at_what_the_kernels_have(void **state)
+{
+    (void)state;
+    struct model_spec s;
+    load("GptOssForCausalLM", "{\"num_local_experts\": 32}", &s);
+    assert_int_equal(s.act, OP_CLAMPED);
+    assert_true(s.qkv_bias && s.o_bias && !s.mlp_bias && s.norm_topk && !s.tied);
+    assert_int_equal(s.n_expert, 32);
+    assert_int_equal(s.top_k_expert, 4);
+    assert_int_equal(s.window, 128);
+    assert_int_equal(s.context, 131072);
+    assert_true(s.rope_theta == 150000 && s.rope_factor == 32 && !s.rope_truncate);
+    model_spec_free(&s);
+    load("GptOssForCausalLM", "{\"swiglu_limit\": 7.0, \"swiglu_alpha\": 1.702, \"attention_bias\": false}", &s);
+    assert_true(!s.qkv_bias && !s.o_bias);
+    model_spec_free(&s);
+    refused("GptOssForCausalLM", "{\"swiglu_limit\": 10}", "swiglu_limit is 10, supported is 7");
+    refused("GptOssForCausalLM", "{\"swiglu_alpha\": 1.5}", "swiglu_alpha is 1.5, supported is 1.702");
+    refused("GptOssForCausalLM", "{\"swiglu_alpha\": \"x\"}", "swiglu_alpha");
+}
+
 static void windows_alternate_as_each_family_has_it(void **state)
 {
     (void)state;
@@ -186,6 +207,7 @@ int main(void)
 {
     log_init(LOG_LEVEL_ERROR, open("/dev/null", O_WRONLY | O_CLOEXEC), false);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_gate_of_gpt_oss_clamps_at_what_the_kernels_have),
         cmocka_unit_test(the_factors_of_granite_are_read_and_default_to_one),
         cmocka_unit_test(gemma_has_soft_caps_and_a_scalar_for_its_scores),
         cmocka_unit_test(logits_of_cohere_have_a_factor_and_its_layers_without_a_window_do_not_rotate),

@@ -1,0 +1,98 @@
+/* read_stack: the matrices of experts that lie in one tensor (struct name_stack), turned into rows of outputs for the
+ * device. A job is one expert: its part of the tensor is read as a whole, and nothing more is held. */
+#include "engine/model/ident.h"
+#include "engine/model/mxfp4.h"
+#include "engine/model/read.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TOGETHER = 64 }; /* rows that are made at a time */
+
+struct stack_read {
+    struct place           *p;
+    const struct place_job *job;
+    unsigned char          *data, *scale; /* of one expert */
+    unsigned char          *row;          /* [TOGETHER][inputs of this rank] in the type of the tensor or in F32 */
+    char                   *err;
+    size_t                  err_bytes;
+};
+
+/* Rows [first, first + n) of the expert's part of a tensor, a row being what follows its second dimension. */
+static enum status part_read(struct stack_read *r, enum part part, uint64_t first, uint64_t n, unsigned char **out)
+{
+    const struct place_job *j = r->job;
+    const struct st_tensor *t = bind_get_part(r->p->bind, j->slot, j->layer, j->expert, part);
+    uint64_t row_bytes = t->bytes / t->shape[0] / t->shape[1], at = (j->expert * t->shape[1] + first) * row_bytes;
+    if (!(*out = malloc((size_t)(n * row_bytes) + 1))) return ST_NOMEM;
+    enum status st = source_read(&r->p->bind->set->file[t->file], t->offset + at, *out, (size_t)(n * row_bytes));
+    if (!st && r->p->ident) ident_take(r->p->ident, t, at, *out, n * row_bytes);
+    return st;
+}
+
+/* Outputs [from, from + n) of slot i, from the columns of data [inputs][outputs of all slots], to the device. */
+static void columns_set(struct stack_read *r, uint32_t i, uint32_t from, uint32_t n)
+{
+    const struct place_job *j = r->job;
+    enum dtype              t = bind_dtype(j->tensor->dtype);
+    size_t                  bytes = dtype_bytes(t), wide = (size_t)j->tensor->shape[2], k = j->w->k;
+    for (size_t c = 0; c < k; c++) {
+        const unsigned char *src = r->data + (c * wide + (size_t)(j->src_row + from) * j->stack->n_slot + i) * bytes;
+        for (uint32_t o = 0; o < n; o++)
+            memcpy(r->row + (o * k + c) * bytes, src + (size_t)o * j->stack->n_slot * bytes, bytes);
+    }
+    r->p->dev->ops->weight_set(r->p->dev, j->w, j->dst_row + i * j->n_row + from, n, r->row, k * bytes, t);
+}
+
+/* The same from blocks; data and scale begin with the first output of the job. */
+static enum status blocks_set(struct stack_read *r, uint32_t i, uint32_t from, uint32_t n)
+{
+    const struct place_job *j = r->job;
+    size_t                  blocks = (size_t)j->tensor->shape[2], k = j->w->k;
+    float                  *to = (float *)(void *)r->row;
+    for (uint32_t o = 0; o < n; o++) {
+        size_t               row = (size_t)(from + o) * j->stack->n_slot + i;
+        const unsigned char *code = r->data + row * blocks * (MXFP4_BLOCK / 2), *scale = r->scale + row * blocks;
+        for (size_t c = 0; c < k; c++) {
+            size_t at = j->src_col + c;
+            if (scale[at / MXFP4_BLOCK] == MXFP4_NAN) {
+                snprintf(r->err, r->err_bytes,
+                         "%s: tensor %.120s: a scale of expert %u, output %zu is 255, which is no number",
+                         r->p->bind->set->file[j->tensor->file].name,
+                         bind_get_part(r->p->bind, j->slot, j->layer, j->expert, PART_SCALE)->name, j->expert, row);
+                return ST_CONFIG;
+            }
+            to[o * k + c] = mxfp4_to_f32(code[at / 2] >> at % 2 * 4 & 15, scale[at / MXFP4_BLOCK]);
+        }
+    }
+    r->p->dev->ops->weight_set(r->p->dev, j->w, j->dst_row + i * j->n_row + from, n, to, k * sizeof *to, DT_F32);
+    return ST_OK;
+}
+
+enum status read_stack(struct place *p, const struct place_job *job, char *err, size_t err_bytes)
+{
+    struct stack_read r = { .p = p, .job = job, .err = err, .err_bytes = err_bytes };
+    uint32_t          n_slot = job->stack->n_slot;
+    uint64_t          first = (uint64_t)job->src_row * n_slot, n = (uint64_t)job->n_row * n_slot;
+    enum status       st = ST_OK;
+    err[0] = 0;
+    if (job->stack->form == STACK_COLUMNS) {
+        st = part_read(&r, PART_WEIGHT, job->src_col, job->w->k, &r.data);
+    } else {
+        st = part_read(&r, PART_WEIGHT, first, n, &r.data);
+        if (!st) st = part_read(&r, PART_SCALE, first, n, &r.scale);
+    }
+    if (!st && !(r.row = malloc((size_t)TOGETHER * job->w->k * sizeof(float)))) st = ST_NOMEM;
+    for (uint32_t i = 0; i < n_slot; i++)
+        for (uint32_t from = 0, part; from < job->n_row && !st; from += part) {
+            part = job->n_row - from < TOGETHER ? job->n_row - from : TOGETHER;
+            if (job->stack->form == STACK_COLUMNS)
+                columns_set(&r, i, from, part);
+            else
+                st = blocks_set(&r, i, from, part);
+        }
+    free(r.data);
+    free(r.scale);
+    free(r.row);
+    return st;
+}

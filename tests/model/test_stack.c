@@ -1,0 +1,143 @@
+/* Tensors that hold a matrix of every expert: files that are damaged are refused with one line, and MXFP4 is exactly the
+ * numbers that it means. */
+#include "engine/model/bind.h"
+#include "engine/model/mxfp4.h"
+#include "golden.h"
+#include "memory_source.h"
+
+static struct memory_source m;
+static unsigned char       *file;
+static size_t               file_bytes;
+
+/* The checkpoint gpt-oss-mxfp4 in memory, whose bytes a test may change before it adds them. */
+static void begin(void)
+{
+    struct source      src = { .dir = TESTS_DATA "/golden/gpt-oss-mxfp4" };
+    struct source_file f;
+    char              *text;
+    size_t             n;
+    memset(&m, 0, sizeof m);
+    assert_int_equal(source_text(&src, "config.json", 1 << 20, &text, &n), ST_OK);
+    memory_add_text(&m, "config.json", text);
+    free(text);
+    assert_int_equal(source_open(&src, "model.safetensors", &f), ST_OK);
+    file_bytes = f.bytes;
+    assert_non_null(file = malloc(file_bytes));
+    assert_int_equal(source_read(&f, 0, file, file_bytes), ST_OK);
+    source_close(&f);
+}
+
+static uint64_t header_bytes(void)
+{
+    uint64_t n;
+    memcpy(&n, file, 8);
+    return n;
+}
+
+/* Replaces a text of the header by another of the same length. */
+static void patch(const char *from, const char *to)
+{
+    assert_int_equal(strlen(from), strlen(to));
+    unsigned char *at = memmem(file + 8, header_bytes(), from, strlen(from));
+    assert_non_null(at);
+    memcpy(at, to, strlen(to));
+}
+
+/* Where the data of a tensor begins, and its bytes. */
+static unsigned char *data_of(const char *name, size_t *bytes_out)
+{
+    json_t       *header = json_parse((const char *)file + 8, header_bytes(), 0, NULL);
+    const json_t *at = json_object_get(json_object_get(header, name), "data_offsets");
+    assert_non_null(at);
+    size_t from = (size_t)json_integer_value(json_array_get(at, 0)), to = json_integer_value(json_array_get(at, 1));
+    json_decref(header);
+    *bytes_out = to - from;
+    return file + 8 + header_bytes() + from;
+}
+
+/* Loads what was made; the line of the error goes to err. */
+static enum status load(char *err, size_t err_bytes)
+{
+    struct model_spec spec;
+    struct rank_team *team = NULL;
+    uint32_t          n_block;
+    struct rank_cfg   cfg = GOLD_SMALL();
+    memory_add(&m, "model.safetensors", file, file_bytes);
+    enum status st = model_spec_load(&m.src, &spec, err, err_bytes);
+    if (!st) {
+        st = rank_team_create(&spec, &m.src, &cfg, &n_block, &team, err, err_bytes);
+        model_spec_free(&spec);
+    }
+    if (team) rank_team_free(team);
+    memory_free(&m);
+    free(file);
+    return st;
+}
+
+static void refused(const char *says)
+{
+    char err[1024] = "";
+    assert_int_equal(load(err, sizeof err), ST_CONFIG);
+    if (!strstr(err, says)) fail_msg("\"%s\" does not say \"%s\"", err, says);
+    assert_null(strchr(err, '\n'));
+}
+
+static void a_stack_of_another_shape_type_or_name_is_refused(void **state)
+{
+    (void)state;
+    char err[1024];
+    begin();
+    if (load(err, sizeof err)) fail_msg("%s", err);
+    begin();
+    patch("1.mlp.experts.down_proj_scales", "1.mlp.experts.down_proj_scalez");
+    refused("model.layers.1.mlp.experts.down_proj_scalez");
+    begin();
+    patch("layers.1.mlp.experts.down_proj_scales", "layers.2.mlp.experts.down_proj_scales"); /* there are two layers */
+    refused("model.layers.2.mlp.experts.down_proj_scales");
+    begin();
+    patch("\"model.layers.0.mlp.experts.down_proj_blocks\":{\"dtype\":\"U8\",\"shape\":[4,64,1,16]",
+          "\"model.layers.0.mlp.experts.down_proj_blocks\":{\"dtype\":\"U8\",\"shape\":[4,1,64,16]");
+    refused(
+        "model.layers.0.mlp.experts.down_proj_blocks has shape [4, 1, 64, 16], config.json makes it [4, 64, 1, 16]");
+    begin();
+    patch("\"model.layers.0.mlp.experts.gate_up_proj_scales\":{\"dtype\":\"U8\"",
+          "\"model.layers.0.mlp.experts.gate_up_proj_scales\":{\"dtype\":\"I8\"");
+    refused("gate_up_proj_scales has dtype I8, supported is U8");
+}
+
+static void scales_that_are_missing_or_no_number_are_named(void **state)
+{
+    (void)state;
+    size_t n;
+    begin();
+    data_of("model.layers.1.mlp.experts.down_proj_scales", &n)[n - 1] = MXFP4_NAN;
+    refused("model.layers.1.mlp.experts.down_proj_scales: a scale of expert 3, output 63 is 255, which is no number");
+    begin(); /* a name that nobody reads */
+    patch("model.layers.0.mlp.experts.down_proj_scales", "model.layer.0.self_attn.rotary_emb.inv_freq");
+    refused("model.layers.0.mlp.experts.down_proj_blocks's scales");
+}
+
+static void numbers_of_mxfp4_are_signs_powers_and_halves(void **state)
+{
+    (void)state;
+    static const float want[8] = { 0, 0.5f, 1, 1.5f, 2, 3, 4, 6 };
+    for (uint32_t scale = 0; scale < MXFP4_NAN; scale++)
+        for (uint32_t code = 0; code < 16; code++) {
+            double x = ldexp(want[code & 7], (int)scale - 127) * (code & 8 ? -1 : 1);
+            float  got = mxfp4_to_f32(code, scale);
+            assert_true((double)got == x || (scale > 252 && isinf(got)));
+            if (scale >= 3 && scale <= 252) assert_true(bf16_to_f32(f32_to_bf16(got)) == got);
+            assert_int_equal(signbit(got) != 0, code >> 3);
+        }
+}
+
+int main(void)
+{
+    log_init(LOG_LEVEL_ERROR, 2, false);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_stack_of_another_shape_type_or_name_is_refused),
+        cmocka_unit_test(scales_that_are_missing_or_no_number_are_named),
+        cmocka_unit_test(numbers_of_mxfp4_are_signs_powers_and_halves),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""gpt-oss with experts as published, MXFP4, and what transformers computes with it:  tools/golden/make_mxfp4_golden.py [FOLDER]
+
+The model of make_golden.py's row gpt-oss, whose experts are rounded to blocks of 4-bit floats. The logits are of the floats that transformers
+makes of the blocks. Needs what make_golden.py needs."""
+import json
+import os
+import sys
+
+import torch
+from safetensors.torch import load_file, save_file
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
+from make_golden import BASE, MODELS, fill, greedy, prompts_of, save, steady, write_golden
+
+E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+
+
+def mxfp4(w):
+    """A stack [experts, inputs, outputs] as the blocks and scales of published checkpoints."""
+    x = w.to(torch.float32).transpose(1, 2)
+    x = x.reshape(*x.shape[:-1], -1, 32)
+    power = torch.floor(torch.log2(x.abs().amax(-1))).clamp(-100, 100) - 2
+    y = x / torch.exp2(power)[..., None]
+    code = (y.abs()[..., None] - E2M1).abs().argmin(-1) + 8 * (y < 0)
+    return (code[..., 0::2] | code[..., 1::2] << 4).to(torch.uint8).contiguous(), (power + 127).to(torch.uint8).contiguous()
+
+
+def make_mxfp4(root, name):
+    """gpt-oss with experts as published, the logits of what transformers makes of them in float32."""
+    path = os.path.join(root, name)
+    config_cls, model_cls, over, dtype, _, _ = MODELS["gpt-oss"]
+    kw = dict(BASE, **over)
+    for seed in range(1, 400):
+        model = model_cls._from_config(config_cls(**kw), attn_implementation="eager").to(torch.float32).eval()
+        fill(model, seed, dtype)
+        stacks, parts = {}, dict(model.named_parameters())
+        for full in [n for n in parts if n.endswith(("experts.gate_up_proj", "experts.down_proj"))]:
+            stacks[full + "_blocks"], stacks[full + "_scales"] = mxfp4(parts[full])
+            with torch.no_grad():
+                parts[full].copy_(convert_moe_packed_tensors(stacks[full + "_blocks"], stacks[full + "_scales"], dtype=torch.float32))
+        prompts, tokens, gaps = prompts_of(seed, kw["vocab_size"]), [], []
+        if not steady(model, prompts):
+            continue
+        for p in prompts:
+            t, gap = greedy(model, p)
+            if t is None:
+                break
+            tokens.append(t)
+            gaps.append(gap)
+        if len(tokens) == len(prompts):
+            break
+    else:
+        raise SystemExit(f"{name}: no seed without a near-tie")
+    save(model, path, dtype, True, 1)
+    file = os.path.join(path, "model.safetensors")
+    plain = {n: t for n, t in load_file(file).items() if n + "_blocks" not in stacks}
+    save_file(dict(plain, **stacks), file, metadata={"format": "pt"})
+    with open(os.path.join(path, "config.json")) as f:
+        c = json.load(f)
+    c["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router",
+                                                                                    "model.embed_tokens", "lm_head"]}
+    with open(os.path.join(path, "config.json"), "w") as f:
+        json.dump(c, f, indent=1, sort_keys=True)
+        f.write("\n")
+    write_golden(path, name, seed, model, prompts, tokens, gaps)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    make_mxfp4(sys.argv[1] if len(sys.argv) > 1 else "tests/data/golden", "gpt-oss-mxfp4")

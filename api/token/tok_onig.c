@@ -335,13 +335,16 @@ struct fold_run {
     uint32_t n, ways;
 };
 
+/* As a set of one that is folded and asked for the other, without making one: a pattern asks this thousands of times. The
+ * smaller one is looked for, because most letters of patterns stand at the table's beginning. */
 static bool equal_but_for_case(uint32_t a, uint32_t b)
 {
-    struct tok_set s = { 0 };
-    tok_set_add(&s, a, a);
-    tok_set_fold(&s);
-    bool found = tok_set_has(&s, b);
-    tok_set_free(&s);
+    uint32_t low = a < b ? a : b, high = a < b ? b : a;
+    bool     found = a == b;
+    for (size_t i = 0; i < n_tok_fold && (tok_fold[i] & 0xffffff) <= low; i += 1 + (tok_fold[i] >> 24)) {
+        if ((tok_fold[i] & 0xffffff) != low) continue;
+        for (uint32_t k = 1; k <= tok_fold[i] >> 24; k++) found = found || tok_fold[i + k] == high;
+    }
     return found;
 }
 

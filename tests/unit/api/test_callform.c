@@ -275,7 +275,7 @@ static void every_answer_of_every_family_is_calls_that_the_schemas_accept(void *
     struct ring    wake;
     assert_int_equal(ring_init(&wake, 4), ST_OK);
     assert_int_equal(guides_create(0, 4, &wake, &g), ST_OK);
-    uint32_t n_walk = (uint32_t)test_size(6 * WALKS, WALKS / 2);
+    uint32_t n_walk = (uint32_t)test_size(6 * WALKS, WALKS / 3);
     for (size_t i = 0; calls_row_at(i); i++) {
         for (int tokens = calls_row_at(i)->thinks; tokens < 2; tokens++) { /* a header of bytes has too many tokens */
             struct family_under_test k;

@@ -292,7 +292,7 @@ static void C20_a_hostile_megabyte_takes_linear_work_and_bounded_memory(void **s
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         enum { LOOKS = 4 };
         size_t kept,
-            bytes = i < 2 ? 2 << 20 : (size_t)test_size(2 << 20, 128 << 10); /* two cases fill all that is kept */
+            bytes = i < 2 ? 2 << 20 : (size_t)test_size(2 << 20, 48 << 10); /* two cases fill all that is kept */
         uint64_t work = work_on(cases[i][0], cases[i][1], cases[i][2], bytes, &kept);
         /* keys are compared with all keys before them, of which there are at most CALLS_KEYS_MAX */
         if (work > LOOKS * (uint64_t)bytes + CALLS_KEYS_MAX * (uint64_t)CALLS_KEYS_MAX)

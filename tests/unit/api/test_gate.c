@@ -8,7 +8,7 @@
 /* Random answers of a model that thinks, under a grammar: every token that the guide allows may be drawn. The reader of
  * answers must then find the grammar's text behind the reasoning. */
 
-enum { WALKS = 300, TOKENS_MAX = 400, MORE = 12, N_TOKEN = VOCAB + MORE };
+enum { TOKENS_MAX = 400, MORE = 12, N_TOKEN = VOCAB + MORE };
 
 /* Tokens that begin, end, hold or nearly hold a marker, of which a tokenizer has few. */
 static const char *const more[MORE] = { ">a",     ">x",        "</th",      "ink>",        ">\n\n", "k>ab",
@@ -145,11 +145,11 @@ static void walks(const struct calls_row *row, const struct calls_think *think)
     struct thinker k;
     struct guides *g = NULL;
     struct ring    wake;
-    uint32_t       n_ended = 0, n_thought = 0;
+    uint32_t       n_ended = 0, n_thought = 0, n_walk = (uint32_t)test_size(300, 120);
     thinker_open(&k, row, think);
     assert_int_equal(ring_init(&wake, 4), ST_OK);
     assert_int_equal(guides_create(0, 4, &wake, &g), ST_OK);
-    for (uint32_t seed = 0; seed < WALKS; seed++) {
+    for (uint32_t seed = 0; seed < n_walk; seed++) {
         struct told t;
         bool        ended;
         walk(&k, g, think && seed % 2, seed, &t, &ended);
@@ -159,8 +159,8 @@ static void walks(const struct calls_row *row, const struct calls_think *think)
         buf_free(&t.text);
         buf_free(&t.reason);
     }
-    print_message("%u of %u answers ended, %u with reasoning\n", n_ended, (unsigned)WALKS, n_thought);
-    assert_true(n_ended > WALKS / 3 && n_thought > WALKS / 30);
+    print_message("%u of %u answers ended, %u with reasoning\n", n_ended, n_walk, n_thought);
+    assert_true(n_ended > n_walk / 3 && n_thought > n_walk / 30);
     guides_free(g);
     ring_free(&wake);
     thinker_close(&k);
@@ -277,12 +277,12 @@ static void thinking_ends_behind_its_budget(const struct calls_think *how, uint3
     struct thinker k;
     struct guides *g = NULL;
     struct ring    wake;
-    uint32_t       n_cut = 0;
+    uint32_t       n_cut = 0, n_walk = (uint32_t)test_size(300, 120);
     thinker_open(&k, NULL, how);
     assert_true(gate_model_stops(&k.gate));
     assert_int_equal(ring_init(&wake, 4), ST_OK);
     assert_int_equal(guides_create(0, 4, &wake, &g), ST_OK);
-    for (uint32_t seed = 0; seed < WALKS; seed++) {
+    for (uint32_t seed = 0; seed < n_walk; seed++) {
         bool reasoning = seed % 2, bound = seed % 4 > 1;
         k.budget = seed / 4 % 9;
         struct guide *u = bound ? guide_of(&k, reasoning) : unbound(&k, reasoning);
@@ -297,8 +297,8 @@ static void thinking_ends_behind_its_budget(const struct calls_think *how, uint3
         guide_drop(u);
         guide_drop(other);
     }
-    print_message("%u of %u texts of reasoning came to their budget\n", n_cut, 2u * WALKS);
-    assert_true(n_cut > WALKS / 2);
+    print_message("%u of %u texts of reasoning came to their budget\n", n_cut, 2 * n_walk);
+    assert_true(n_cut > n_walk / 2);
     guides_free(g);
     ring_free(&wake);
     thinker_close(&k);

@@ -3,6 +3,7 @@
 #include "test.h"
 #include "api/token/tok_pattern.h"
 #include "api/token/tok_unicode.h"
+#include "api/token/tok_unicode_data.h"
 #include "base/buf.h"
 #include <stdio.h>
 
@@ -153,11 +154,36 @@ static void places_are_found_behind_characters_of_any_length(void **state)
     assert_string_equal(matches("", "a", err), "||");
 }
 
+/* The table's records, and whether `a` has one that names b. */
+static bool folds_to(uint32_t a, uint32_t b)
+{
+    bool named = false;
+    for (size_t i = 0; i < n_tok_fold; i += 1 + (tok_fold[i] >> 24))
+        for (uint32_t k = 1; (tok_fold[i] & 0xffffff) == a && k <= tok_fold[i] >> 24; k++)
+            named = named || tok_fold[i + k] == b;
+    return named;
+}
+
+static void what_equals_but_for_case_does_so_both_ways_and_in_order(void **state)
+{
+    (void)state;
+    uint32_t before = 0, n = 0;
+    for (size_t i = 0; i < n_tok_fold; i += 1 + (tok_fold[i] >> 24), n++) {
+        uint32_t cp = tok_fold[i] & 0xffffff;
+        assert_true(n == 0 || cp > before); /* a search may stop behind its place */
+        before = cp;
+        if (n % 16 == 0 || cp < 0x250)
+            for (uint32_t k = 1; k <= tok_fold[i] >> 24; k++) assert_true(folds_to(tok_fold[i + k], cp));
+    }
+    assert_true(n > 2000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_pattern_matches_what_it_does_in_the_library),
         cmocka_unit_test(a_pattern_with_too_many_characters_is_refused),
+        cmocka_unit_test(what_equals_but_for_case_does_so_both_ways_and_in_order),
         cmocka_unit_test(places_are_found_behind_characters_of_any_length),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

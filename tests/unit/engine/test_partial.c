@@ -41,7 +41,7 @@ static ssize_t hook_pread(int fd, void *p, size_t n, off_t at)
 #include "test.h"
 #include <stdatomic.h>
 
-enum { BYTES = (5 << 20) + 12345, READERS = 4 };
+enum { BYTES = (4 << 20) + 12345, READERS = 4 };
 static char              dir[64], path[128];
 static unsigned char    *want, *got;
 static _Atomic uint64_t  n_fetched;

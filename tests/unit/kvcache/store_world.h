@@ -110,10 +110,6 @@ static inline void world_ready(struct store_world *w, bool want_room)
         if (!st.recovering && (!want_room || st.n_segment > 0)) break;
     }
     assert_false(st.recovering);
-    for (int i = 0; want_room && i < 10; i++) {
-        usleep(200);
-        world_turn(w);
-    }
 }
 
 /* Until the store says why it is degraded, in words that hold these; NULL: until it is not. */

@@ -214,7 +214,8 @@ static void a_reader_of_the_queue_knows_every_block_of_the_device(void **state)
     kv_events_turn(w.e);
     assert_null(event_queue_peek(&w.e->queue, 0)); /* nobody listens: nothing is told */
     atomic_fetch_add(&w.e->epoch, 1);
-    for (uint64_t k = 50; k < 3000; k++) {
+    const uint64_t n_request = (uint64_t)test_size(3000, 1000);
+    for (uint64_t k = 50; k < n_request; k++) {
         request(&w, k);
         kv_events_turn(w.e);
         follow(&w.m, w.e, UINT64_MAX);

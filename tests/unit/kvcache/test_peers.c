@@ -229,7 +229,7 @@ static void no_lie_of_a_peer_is_used(enum lie lie)
     for (uint32_t f = 1; f < 6; f++) {
         assert_int_equal(come(&w, f, lie, &u), 0);
         finish_user(&w, &u);
-        for (int i = 0; i < 50; i++) turn(&w, 100);
+        idle(&w, 50, 100);
     }
     struct kv_tiers_stats st;
     kv_tiers_stats(w.t, &st);
@@ -257,7 +257,7 @@ static void a_peer_is_left_alone_also_if_the_lane_is_busy(void **state)
     fake.n_full = 3;
     assert_int_equal(come(&w, 1, FLIPPED, &u), 0);
     finish_user(&w, &u);
-    for (int i = 0; i < 50; i++) turn(&w, 100);
+    idle(&w, 50, 100);
     assert_int_equal(fake.n_full, 0);
     assert_int_equal(fake.n_drop, 1);
     close_peers_world(&w);
@@ -283,7 +283,7 @@ static void G7_answers_that_are_lost_doubled_or_of_another_question_harm_nobody(
     finish_user(&w, &u);
     assert_int_equal(come(&w, 3, OTHER_LEASE, &u), 0);
     finish_user(&w, &u);
-    for (int i = 0; i < 30; i++) turn(&w, 100000); /* and what was asked in vain is given up */
+    idle(&w, 30, 100000); /* and what was asked in vain is given up */
     assert_false(kv_tiers_busy(w.t));
     assert_int_equal(fake.n_give_back, fake.n_ask);
     assert_int_equal(come(&w, 4, FAR_SLOT, &u), 0);
@@ -326,7 +326,7 @@ static void G6_failing_operations_cost_time_alone(void **state)
     for (uint32_t f = 1; f < 80; f++) {
         n_hit += come(&w, f, HONEST, &u); /* which is admitted, and compares */
         finish_user(&w, &u);
-        for (int i = 0; i < 50; i++) turn(&w, 100);
+        idle(&w, 50, 100);
         if (fake.n_drop == n_drop) continue;
         n_drop = fake.n_drop;
         fake.epoch++;
@@ -363,7 +363,7 @@ static void G10_nothing_is_left_of_a_prompt_that_went_while_it_waited(void **sta
             finish_user(&w, &u);
         else
             kv_tiers_forget(w.t, &u.want);
-        for (int i = 0; i < 200; i++) turn(&w, 10000); /* and what was out comes in */
+        idle(&w, 200, 10000); /* and what was out comes in */
         kv_evict_all(w.kv);
         assert_false(kv_tiers_busy(w.t));
         assert_int_equal(kv_available_count(w.kv), free_before);
@@ -575,7 +575,7 @@ static void parcels_leave_half_of_the_host_to_others(void **state)
     kv_tiers_unpublish(w.t, &gone); /* the engine stops */
     memset(&gone, 0xee, sizeof gone);
     finish_user(&w, &u);
-    for (int i = 0; i < 50; i++) turn(&w, 100);
+    idle(&w, 50, 100);
     assert_int_equal(w.t->host.n_kept, n_kept);
     close_peers_world(&w);
 }
@@ -711,13 +711,13 @@ static void a_claim_is_repeated_while_its_prompt_waits(void **state)
     ask_for(&u, 1, TOKENS, 1000);
     kv_tiers_claim(w.t, &c, u.salt, u.ids, u.n);
     assert_true(fake.n_claim == 1 && !fake.last_claim.done);
-    for (int i = 0; i < 50; i++) turn(&w, 100000); /* 5 s in a queue */
+    idle(&w, 50, 100000); /* 5 s in a queue */
     assert_true(fake.n_claim >= 5 && fake.n_done == 0);
     uint32_t n = fake.n_claim;
     u.want.claim = &c;
     kv_tiers_claim_end(w.t, &u.want, u.n, 0, KV_CLAIM_UNUSED); /* its client went */
     assert_true(fake.n_claim == n + 1 && fake.n_done == 1);
-    for (int i = 0; i < 30; i++) turn(&w, 100000);
+    idle(&w, 30, 100000);
     assert_int_equal(fake.n_claim, n + 1);
     close_peers_world(&w);
 }

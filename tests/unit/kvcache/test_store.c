@@ -139,7 +139,7 @@ static void after_a_crash_whole_records_are_found(void **state)
 static void damage(bool sealed)
 {
     struct store_world w;
-    uint32_t           n_doubt, lost = 0, cuts = 0, n_round = sealed ? 15 : (uint32_t)test_size(60, 30);
+    uint32_t n_doubt, lost = 0, cuts = 0, n_round = sealed ? (uint32_t)test_size(15, 9) : (uint32_t)test_size(60, 21);
     world_make(&w);
     w.sealed = sealed;
     if (world_open(&w)) fail_msg("%s", w.err);

@@ -342,7 +342,8 @@ static void storms_pass(void **state)
 {
     (void)state;
     reads_in_place = true;
-    for (uint64_t seed = 1; seed <= 60; seed++) {
+    const uint64_t n_seed = (uint64_t)test_size(60, 18);
+    for (uint64_t seed = 1; seed <= n_seed; seed++) {
         reads_before_copy = seed % 3;
         storm(seed, false);
     }

@@ -207,6 +207,21 @@ static void turn(struct world *w, uint64_t us)
     assert_int_equal(kv_check(w->kv), ST_OK);
 }
 
+/* n turns in which nothing is asked for: the invariants are checked after the first and the last of them, and after one
+ * in eight between. */
+static inline void idle(struct world *w, int n, uint64_t us)
+{
+    for (int i = 0; i < n; i++) {
+        if (i % 8 == 0 || i == n - 1) {
+            turn(w, us);
+            continue;
+        }
+        w->now += us;
+        kv_tick(w->kv, w->now);
+        kv_tiers_turn(w->t);
+    }
+}
+
 /* Until the store's folder is known and a segment to write to is prepared. The world's clock stands: the disk is of the
  * real one. */
 static inline void wait_for_store(struct world *w)
@@ -299,7 +314,7 @@ static inline void run_alone(struct world *w, uint32_t family, uint32_t n, struc
         turn(w, 100);
     }
     finish_user(w, u);
-    for (int i = 0; i < 50; i++) turn(w, 100);
+    idle(w, 50, 100);
 }
 
 /* A group of files in a folder says how much memory there is, and that most of it is used. */
@@ -350,7 +365,7 @@ static inline void storm(uint64_t seed, bool store)
         if (group_dir) group_says(group_dir, (draw(&w, 3) ? 880 : 952 + draw(&w, 40)) * (uint64_t)(1 << 20), 0);
         if (group_dir && draw(&w, 60) == 0) { /* room, for long enough */
             group_says(group_dir, 1 << 20, 0);
-            for (int i = 0; i < 60; i++) turn(&w, 260000);
+            idle(&w, 60, 260000);
         }
         turn(&w, group_dir ? draw(&w, 100000) : draw(&w, 300));
         if (store && step % 8 == 0) usleep(100);

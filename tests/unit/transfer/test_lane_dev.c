@@ -104,8 +104,10 @@ static void world_open(struct world *w, bool async, bool pumped, uint32_t n_dige
     *w = (struct world){ .slab = calloc(SLOTS, STRIDE), .ranks = { .n = RANKS, .block_bytes = BLOCK } };
     for (uint32_t r = 0; r < RANKS; r++) {
         memset(&fake[r], 0, sizeof fake[r]);
-        for (size_t i = 0; i < sizeof fake[r].pool; i++)
-            fake[r].pool[i] = (unsigned char)rng_philox(3, r, i / 4).x[i % 4];
+        for (size_t i = 0; i < sizeof fake[r].pool; i += 4) {
+            struct rng_block x = rng_philox(3, r, i / 4);
+            for (size_t k = 0; k < 4; k++) fake[r].pool[i + k] = (unsigned char)x.x[k];
+        }
         fake[r].impl = (struct dev_impl){ .dev = { .async = async }, .copy = async ? &fake_copy : NULL };
         w->ranks.rank[r] = (struct xfer_rank){ &fake[r].impl.dev, fake[r].pool, slice[r] };
     }

@@ -469,11 +469,12 @@ def random_requests_over_three_servers_with_kills(w):
 
 
 class Redis:
-    """A real server of Redis, and enough of its protocol."""
+    """A real server of Redis, or of Valkey by REDIS_SERVER=valkey-server, and enough of its protocol."""
 
     def __init__(self, *more):
         self.port = free_port()
-        argv = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", *more]
+        program = os.environ.get("REDIS_SERVER", "redis-server")
+        argv = [program, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", *more]
         self.proc = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         end = time.monotonic() + PATIENCE
         while True:
@@ -481,7 +482,7 @@ class Redis:
                 self.call("PING")
                 return
             except OSError:
-                assert self.proc.poll() is None and time.monotonic() < end, "redis-server does not start"
+                assert self.proc.poll() is None and time.monotonic() < end, program + " does not start"
                 time.sleep(0.05)
 
     def call(self, *words):

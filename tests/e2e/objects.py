@@ -404,11 +404,12 @@ def impossible_options_are_reported(w):
 
 
 def roulette(w, args_of, n):
-    """n random requests over three servers of one store, four at a time, and a kill -9 after about every eighty."""
+    """n random requests over three servers (or OBJECTS_SERVERS) of one store, four at a time, and a kill -9 after about every eighty."""
     rng = random.Random(11)
+    n_servers = int(os.environ.get("OBJECTS_SERVERS", "3"))
     for k in range(60):
         w.expect(k)
-    servers = [start(w, *TIGHT, *args_of()) for _ in range(3)]
+    servers = [start(w, *TIGHT, *args_of()) for _ in range(n_servers)]
     lock, bad, left = threading.Lock(), [], [n]
 
     def work(seed):
@@ -418,7 +419,7 @@ def roulette(w, args_of, n):
                 left[0] -= 1
                 if left[0] < 0:
                     return
-                s = servers[mine.randrange(3)]
+                s = servers[mine.randrange(n_servers)]
             try:
                 ask(w, s, mine.randrange(60))
             except AssertionError as e:
@@ -437,7 +438,7 @@ def roulette(w, args_of, n):
         if last - left[0] >= 80 and left[0] > 0:
             last = left[0]
             with lock:
-                i = rng.randrange(3)
+                i = rng.randrange(n_servers)
                 servers[i].proc.kill()
                 servers[i].proc.wait()
                 servers[i] = start(w, *TIGHT, *args_of())

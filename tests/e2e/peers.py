@@ -5,7 +5,7 @@
 
 Every answer is compared, token ids and logprobs bit for bit, with that of a server that caches nothing. A peer is killed, stopped,
 started again at its address, has another key, and is sent garbage. PEER_ROUNDS=N: longer (default 3). PEER_REQUESTS=N: requests over
-three servers, of which one after the other is killed or stopped (default 180; 10000 for all of it). One line each, then
+three servers, of which one after the other is killed or stopped (default 180; 10000 for all of it). PEER_SERVERS=2: over two. One line each, then
 `N passed, N failed, N skipped`."""
 
 import http.client
@@ -28,6 +28,7 @@ from tiers import BASE, World, arguments, ask, metric, run_named, settle, start 
 
 ROUNDS = int(os.environ.get("PEER_ROUNDS", "3"))
 SANITIZED = bool(os.environ.get("SANITIZED_BUILD"))  # each start and each token takes ten times as long
+N_SERVERS = int(os.environ.get("PEER_SERVERS", "3"))
 REQUESTS = int(os.environ.get("PEER_REQUESTS", "60" if SANITIZED else "180"))
 PROMPTS, EVENTS = 21 if SANITIZED else 45, 3  # of the requests over three servers, and at least so many times is one killed or stopped
 BLOCKED_S = 2  # no survivor's request waits longer for a peer that is gone
@@ -159,15 +160,15 @@ def again(w, a, b):
     return hits(b) > before
 
 
-class Three:
-    """Three servers, each a peer of the other two, under requests of four clients, while one after the other is killed or stopped."""
+class Circle:
+    """Servers, each a peer of all others, under requests of four clients, while one after the other is killed or stopped."""
 
     def __init__(self, w, n):
         self.w, self.left, self.bad, self.lock = w, n, [], threading.Lock()
-        self.at = ports(3)
-        self.servers = [self.begin(i) for i in range(3)]
+        self.at = ports(N_SERVERS)
+        self.servers = [self.begin(i) for i in range(N_SERVERS)]
         self.hurt = set()  # the numbers of those that are stopped or dead now
-        self.times = [0] * 3  # how often each was
+        self.times = [0] * N_SERVERS  # how often each was
         self.longest = 0.0  # of a request to a server that was well from its beginning to its end
         self.n_hit = self.n_doubt = 0  # of servers that are gone, too
         self.events = 0  # how often one was killed or stopped, and went on
@@ -177,7 +178,7 @@ class Three:
 
     def one(self, rng):
         with self.lock:
-            i = rng.choice([i for i in range(3) if i not in self.hurt])
+            i = rng.choice([i for i in range(N_SERVERS) if i not in self.hurt])
             s, before = self.servers[i], self.times[i]
         began = time.monotonic()
         try:
@@ -240,7 +241,7 @@ class Three:
             if last - self.left < every or (self.left <= 0 and self.events >= EVENTS) or self.bad:
                 continue
             last = self.left
-            self.hurt_one(rng.randrange(3), ("killed", "stopped", "stopped whole")[self.events % 3])
+            self.hurt_one(rng.randrange(N_SERVERS), ("killed", "stopped", "stopped whole")[self.events % 3])
             self.events += 1
         for t in threads:
             t.join()
@@ -255,9 +256,9 @@ def children(pid):
 def three_share_while_one_after_the_other_is_killed_or_stopped(w):
     for k in range(PROMPTS):
         w.expect(k)
-    t = Three(w, REQUESTS)
+    t = Circle(w, REQUESTS)
     for s in t.servers:
-        connected(s, 2)
+        connected(s, N_SERVERS - 1)
     t.run(min(80, REQUESTS // EVENTS))
     assert not t.bad, t.bad[0]
     for s in t.servers:

@@ -16,72 +16,166 @@ enum { ATTN_DIM_MAX = 256 };
 /* What one warp works on. */
 struct attn_item {
     uint32_t seq, unit, head0, n_head; /* heads head0 .. of the group, at most 16 */
-    uint32_t pos, first, chunk, index; /* chunk: tokens; index: of this chunk        */
+    uint32_t pos, first, chunk;        /* chunk: tokens */
+    uint32_t index, part0;             /* index: of this chunk; part0: where parts of the sequence's first chunk lie */
 };
+
+/* Item i of the launch; false: there is no work in it. */
+static __device__ __forceinline__ bool attn_item_of(const struct attn_args &a, uint32_t i, struct attn_item &w)
+{
+    uint32_t item = i / a.n_unit, per_group = a.n_unit / a.n_kv_head, chunk;
+    w.unit = i % a.n_unit;
+    if (a.cut.each) {
+        w.seq = item / a.cut.each;
+        w.part0 = w.seq * a.cut.each;
+        if (a.plan.seq_item[w.seq] == a.plan.seq_item[w.seq + 1]) return false; /* padding */
+        chunk = a.cut.chunk;
+    } else {
+        w.seq = a.plan.item_seq[item];
+        if (w.seq == UINT32_MAX) return false;
+        w.part0 = a.plan.seq_item[w.seq];
+        chunk = *a.plan.chunk;
+    }
+    w.pos = a.pos[w.seq];
+    w.first = a.window && w.pos >= a.window ? w.pos - a.window + 1 : 0;
+    w.chunk = chunk ? chunk : cuda_attn_chunk_fixed(w.pos + 1, a.window);
+    w.index = a.cut.each ? w.first / w.chunk + (item - w.part0) : a.plan.item_chunk[item];
+    w.part0 -= a.cut.each ? w.first / w.chunk : 0;
+    uint32_t in_group = w.unit % per_group * CUDA_ATTN_HEADS;
+    w.head0 = w.unit / per_group * a.group + in_group;
+    w.n_head = min(a.group - in_group, (uint32_t)CUDA_ATTN_HEADS);
+    return w.index * w.chunk <= w.pos;
+}
+
+static __device__ __forceinline__ float *attn_part(const struct attn_args &a, const struct attn_item &w, uint32_t index,
+                                                   uint32_t head)
+{
+    return a.plan.partial + ((size_t)(w.part0 + index) * a.n_head + w.head0 + head) * cuda_attn_part(a.head_dim);
+}
 
 template <int HD>
 static __device__ __forceinline__ void attn_partial(const struct attn_args &a, const struct attn_item &w,
                                                     const struct attn_rows<HD, 1> &r)
 {
-    uint32_t g = (threadIdx.x & 31) / 4, c = (threadIdx.x & 3) * 2, item = a.plan.seq_item[w.seq] + w.index;
+    uint32_t g = (threadIdx.x & 31) / 4, c = (threadIdx.x & 3) * 2, wide = (a.head_dim + 3) / 4 * 4;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         if (g + 8 * h >= w.n_head) continue;
-        float *to = a.plan.partial + ((size_t)item * a.n_head + w.head0 + g + 8 * h) * (2 + a.head_dim);
-        if (c == 0) to[0] = r.m[0][h], to[1] = r.l[0][h];
+        float *to = attn_part(a, w, w.index, g + 8 * h);
+        if (c == 0) *(float2 *)(to + wide) = make_float2(r.m[0][h], r.l[0][h]);
 #pragma unroll
-        for (int j = 0; j < HD / 8; j++) {
-            uint32_t e = j * 8 + c;
-            if (e >= a.head_dim) continue;
-            if (a.head_dim % 2 == 0) {
-                *(float2 *)(to + 2 + e) = make_float2(r.o[0][j][2 * h], r.o[0][j][2 * h + 1]);
-            } else {
-                to[2 + e] = r.o[0][j][2 * h];
-                if (e + 1 < a.head_dim) to[2 + e + 1] = r.o[0][j][2 * h + 1];
+        for (int j = 0; j < HD / 8; j++)
+            if (j * 8 + c < wide) *(float2 *)(to + j * 8 + c) = make_float2(r.o[0][j][2 * h], r.o[0][j][2 * h + 1]);
+    }
+}
+
+/* How the heads of an item lie in a warp that merges: LANES hold a head's numbers, 4 VECS each, and a lane has SIDE
+ * heads. DEPTH parts of all of them are under way at a time. */
+static constexpr int attn_merge_lanes(int dim)
+{
+    if (dim <= 32) return 8;
+    return dim <= 64 ? 16 : 32;
+}
+template <int HD> struct attn_merge_dim {
+    enum {
+        LANES = attn_merge_lanes(HD),
+        ACROSS = 32 / LANES,
+        VECS = (HD + LANES * 4 - 1) / (LANES * 4),
+        SIDE = 4 / ACROSS / VECS,
+        HEADS = SIDE * ACROSS,
+        DEPTH = SIDE == 1 ? 8 : 4
+    };
+};
+template <int HD> struct attn_sums {
+    float  m[attn_merge_dim<HD>::SIDE], l[attn_merge_dim<HD>::SIDE];
+    float4 o[attn_merge_dim<HD>::SIDE][attn_merge_dim<HD>::VECS];
+};
+/* Parts i .. i + DEPTH - 1 of n are taken up. They come past L1, for another SM wrote them, and all loads stand before
+ * all arithmetic, without a branch between: one way to L2 and back for all. ALL: they are all there; else what is not is
+ * read from the last and counts as nothing, not even for an infinity. */
+template <int HD, bool ALL>
+static __device__ __forceinline__ void attn_take_parts(const struct attn_args &a, struct attn_sums<HD> &s,
+                                                       const float *const *from, const uint32_t *at, size_t step,
+                                                       uint32_t i, uint32_t n)
+{
+    enum { SIDE = attn_merge_dim<HD>::SIDE, VECS = attn_merge_dim<HD>::VECS, DEPTH = attn_merge_dim<HD>::DEPTH };
+    float2   ml[DEPTH][SIDE];
+    float4   o[DEPTH][SIDE][VECS];
+    uint32_t wide = (a.head_dim + 3) / 4 * 4;
+#pragma unroll
+    for (uint32_t u = 0; u < DEPTH; u++)
+#pragma unroll
+        for (int h = 0; h < SIDE; h++)
+#pragma unroll
+            for (int v = 0; v < VECS; v++)
+                o[u][h][v] = __ldcg((const float4 *)(from[h] + (ALL ? i + u : min(i + u, n - 1)) * step + at[v]));
+#pragma unroll
+    for (uint32_t u = 0; u < DEPTH; u++) /* last, for arithmetic begins with them */
+#pragma unroll
+        for (int h = 0; h < SIDE; h++)
+            ml[u][h] = __ldcg((const float2 *)(from[h] + (ALL ? i + u : min(i + u, n - 1)) * step + wide));
+#pragma unroll
+    for (uint32_t u = 0; u < DEPTH; u++) {
+        bool there = ALL || i + u < n;
+#pragma unroll
+        for (int h = 0; h < SIDE; h++) {
+            float m = there ? ml[u][h].x : -INFINITY, l = there ? ml[u][h].y : 0.0f, to = fmaxf(s.m[h], m);
+            float was = attn_weight(s.m[h], to, a.scale), is = attn_weight(m, to, a.scale);
+            s.m[h] = to;
+            s.l[h] = __fmaf_rn(l, is, __fmul_rn(s.l[h], was));
+#pragma unroll
+            for (int v = 0; v < VECS; v++) {
+                float4 x = o[u][h][v];
+                if (!there) x = make_float4(-0.0f, -0.0f, -0.0f, -0.0f);
+                s.o[h][v].x = __fmaf_rn(x.x, is, __fmul_rn(s.o[h][v].x, was));
+                s.o[h][v].y = __fmaf_rn(x.y, is, __fmul_rn(s.o[h][v].y, was));
+                s.o[h][v].z = __fmaf_rn(x.z, is, __fmul_rn(s.o[h][v].z, was));
+                s.o[h][v].w = __fmaf_rn(x.w, is, __fmul_rn(s.o[h][v].w, was));
             }
         }
     }
 }
-
-/* Numbers e and e + 1 of the o of a part, past L1: another SM wrote them. */
-static __device__ __forceinline__ float2 attn_part2(const struct attn_args &a, const float *part, uint32_t e)
-{
-    if (e >= a.head_dim) return make_float2(0.0f, 0.0f);
-    if (a.head_dim % 2 == 0) return __ldcg((const float2 *)(part + 2 + e));
-    return make_float2(__ldcg(part + 2 + e), e + 1 < a.head_dim ? __ldcg(part + 3 + e) : 0.0f);
-}
-/* All chunks of the heads of an item, in order, as attn_merge does it. A lane has two numbers in 64. */
+/* All chunks of the heads of an item, in order, as attn_merge does it: sums begin with -0, which added to any number is
+ * that number. */
 template <int HD>
 static __device__ __forceinline__ void attn_merge_parts(const struct attn_args &a, const struct attn_item &w)
 {
-    enum { PAIRS = (HD + 63) / 64 };
+    enum { SIDE = attn_merge_dim<HD>::SIDE, VECS = attn_merge_dim<HD>::VECS, DEPTH = attn_merge_dim<HD>::DEPTH };
+    enum { LANES = attn_merge_dim<HD>::LANES, ACROSS = attn_merge_dim<HD>::ACROSS };
     uint32_t lane = threadIdx.x & 31, index0 = w.first / w.chunk, n = w.pos / w.chunk - index0 + 1;
-    size_t   step = (size_t)a.n_head * (2 + a.head_dim);
-    for (uint32_t h = 0; h < w.n_head; h++) {
-        const float *part =
-            a.plan.partial + ((size_t)(a.plan.seq_item[w.seq] + index0) * a.n_head + w.head0 + h) * (2 + a.head_dim);
-        float  m = __ldcg(part), sum = __ldcg(part + 1);
-        float2 o[PAIRS];
+    uint32_t wide = (a.head_dim + 3) / 4 * 4, e = lane % LANES * 4, at[VECS];
+    size_t   step = (size_t)a.n_head * cuda_attn_part(a.head_dim);
 #pragma unroll
-        for (int j = 0; j < PAIRS; j++) o[j] = attn_part2(a, part, j * 64 + lane * 2);
-#pragma unroll 4
-        for (uint32_t i = 1; i < n; i++) {
-            part += step;
-            float m_part = __ldcg(part), to = fmaxf(m, m_part), was = attn_weight(m, to, a.scale),
-                  is = attn_weight(m_part, to, a.scale);
-            sum = __fmaf_rn(__ldcg(part + 1), is, __fmul_rn(sum, was));
-            m = to;
+    for (int v = 0; v < VECS; v++) at[v] = min(e + v * LANES * 4, wide - 4);
+#pragma unroll 1
+    for (uint32_t head = lane / LANES; head < w.n_head + lane / LANES; head += attn_merge_dim<HD>::HEADS) {
+        const float         *from[SIDE];
+        struct attn_sums<HD> s;
 #pragma unroll
-            for (int j = 0; j < PAIRS; j++) {
-                float2 x = attn_part2(a, part, j * 64 + lane * 2);
-                o[j] =
-                    make_float2(__fmaf_rn(x.x, is, __fmul_rn(o[j].x, was)), __fmaf_rn(x.y, is, __fmul_rn(o[j].y, was)));
+        for (int h = 0; h < SIDE; h++) {
+            from[h] = attn_part(a, w, index0, min(head + h * ACROSS, w.n_head - 1));
+            s.m[h] = -INFINITY;
+            s.l[h] = 0.0f;
+#pragma unroll
+            for (int v = 0; v < VECS; v++) s.o[h][v] = make_float4(-0.0f, -0.0f, -0.0f, -0.0f);
+        }
+        uint32_t i = 0;
+#pragma unroll 1
+        for (; i + DEPTH <= n; i += DEPTH) attn_take_parts<HD, true>(a, s, from, at, step, i, n);
+        if (i < n) attn_take_parts<HD, false>(a, s, from, at, step, i, n);
+#pragma unroll
+        for (int h = 0; h < SIDE; h++) {
+            if (head + h * ACROSS >= w.n_head) continue;
+            float by = attn_share(a, w.head0 + head + h * ACROSS, s.m[h], s.l[h]);
+#pragma unroll
+            for (int v = 0; v < VECS; v++) {
+                float4 x = s.o[h][v];
+                attn_put2(a, w.seq, w.head0 + head + h * ACROSS, e + v * LANES * 4, __fmul_rn(x.x, by),
+                          __fmul_rn(x.y, by));
+                attn_put2(a, w.seq, w.head0 + head + h * ACROSS, e + v * LANES * 4 + 2, __fmul_rn(x.z, by),
+                          __fmul_rn(x.w, by));
             }
         }
-        float by = attn_share(a, w.head0 + h, m, sum);
-#pragma unroll
-        for (int j = 0; j < PAIRS; j++)
-            attn_put2(a, w.seq, w.head0 + h, j * 64 + lane * 2, __fmul_rn(o[j].x, by), __fmul_rn(o[j].y, by));
     }
 }
 
@@ -96,66 +190,51 @@ static __device__ __forceinline__ void attn_put_rows(const struct attn_args &a, 
                   __fmul_rn(r.o[i][j][2 * h + 1], by));
 }
 
-/* Is this the last of the chunks of (sequence, group) to arrive? What the others wrote before is seen then. */
+/* Is this the last of the chunks of (sequence, group) to arrive? What the others wrote before is seen then: lane 0
+ * publishes what its warp wrote before the meeting, and the warp sees behind the other what lane 0 has acquired. */
 static __device__ __forceinline__ bool attn_last(const struct attn_args &a, const struct attn_item &w)
 {
     uint32_t n = w.pos / w.chunk - w.first / w.chunk + 1, before = 0,
              *arrived = a.plan.arrived + (size_t)w.seq * a.n_head + w.unit;
-    __threadfence();
     __syncwarp();
     if ((threadIdx.x & 31) == 0) {
-        before = atomicAdd(arrived, 1u);
+        before = atom_add_acq_rel_gpu(arrived, 1u);
         if (before == n - 1) *arrived = 0;
     }
     before = __shfl_sync(0xffffffffu, before, 0);
-    __threadfence();
+    __syncwarp();
     return before == n - 1;
 }
 
 template <int HD> __global__ void __launch_bounds__(32) k_attn_decode(const struct attn_args a)
 {
     DYN_SMEM(char, ring);
-    uint32_t lane = threadIdx.x, g = lane / 4, split = *a.plan.chunk, per_group = a.n_unit / a.n_kv_head;
-    for (uint32_t i = blockIdx.x; i < a.plan.n_item * a.n_unit; i += gridDim.x) {
+    uint32_t g = threadIdx.x / 4, n = a.n_item * a.n_unit;
+    bool     back = false;
+    /* to and fro over the list, whose longest items come first: who had the longest of one turn has the shortest of the
+     * next */
+    for (uint32_t turn = 0; turn < n; turn += gridDim.x, back = !back) {
+        uint32_t         i = turn + (back ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
         struct attn_item w;
-        w.seq = a.plan.item_seq[i / a.n_unit];
-        w.index = a.plan.item_chunk[i / a.n_unit];
-        if (w.seq == UINT32_MAX) break;
-        w.pos = a.pos[w.seq];
-        w.first = a.window && w.pos >= a.window ? w.pos - a.window + 1 : 0;
-        w.chunk = split ? split : cuda_attn_chunk_fixed(w.pos + 1);
+        if (i >= n || !attn_item_of(a, i, w)) continue;
         uint32_t begin = max(w.index * w.chunk, w.first), end = min((w.index + 1) * w.chunk, w.pos + 1);
         if (begin >= end) continue; /* the whole chunk is behind the window */
-        w.unit = i % a.n_unit;
-        uint32_t kv_head = w.unit / per_group, in_group = w.unit % per_group * CUDA_ATTN_HEADS;
-        w.head0 = kv_head * a.group + in_group;
-        w.n_head = min(a.group - in_group, (uint32_t)CUDA_ATTN_HEADS);
 
         struct attn_feed f;
         f.ring = ring, f.lo = begin, f.hi = end;
-        f.head = a.pool + (size_t)kv_head * a.block_tokens * a.head_dim;
+        f.head = a.pool + (size_t)(w.head0 / a.group) * a.block_tokens * a.head_dim;
         f.page = a.page + a.page_start[w.seq];
         /* older steps wrote all but the last token */
         bool early = begin / ATTN_KV * ATTN_KV + ATTN_KV <= w.pos;
-        if (early) attn_feed_begin<HD, 1>(a, f);
-        pdl_wait();
+        if (!early) pdl_wait();
+        attn_feed_begin<HD, 1>(a, f);
+        if (early) pdl_wait();
         pdl_launch();
-        if (!early) attn_feed_begin<HD, 1>(a, f);
 
         struct attn_query<HD, 1, 1> q;
-        const uint16_t             *q0 = g < w.n_head ? attn_q_row(a, w.seq, w.head0 + g) : NULL;
-        const uint16_t             *q1 = g + 8 < w.n_head ? attn_q_row(a, w.seq, w.head0 + g + 8) : NULL;
-        q.smem = ring + 3 * attn_dim<HD>::SLOT;
-#pragma unroll
-        for (int d = 0; d < HD / 16; d++)
-#pragma unroll
-            for (int x = 0; x < 4; x++) {
-                uint32_t e = d * 16 + (x >> 1) * 8 + (lane & 3) * 2, two = attn_q2(a, x & 1 ? q1 : q0, e);
-                if (attn_query<HD, 1, 1>::IN_REGISTERS)
-                    q.f[attn_query<HD, 1, 1>::IN_REGISTERS ? d : 0][x] = two;
-                else
-                    *(uint32_t *)(q.smem + (g + (x & 1) * 8) * attn_dim<HD>::STRIDE + e * 2) = two;
-            }
+        q.smem = ring + (attn_query<HD, 1, 1>::IN_REGISTERS ? 2 : 3) * attn_dim<HD>::SLOT; /* 2: not asked for yet */
+        attn_q_rows<HD>(a, (char *)q.smem, attn_q_row(a, w.seq, w.head0), a.head_dim, w.n_head);
+        attn_q_take<HD, 1, 1>(q, q.smem);
         struct attn_rows<HD, 1> r;
         r.first[0] = r.first[1] = r.seen_first = r.all_first = begin;
         r.last[0] = r.last[1] = r.seen_last = r.all_last = end - 1;
@@ -231,29 +310,24 @@ __global__ void __launch_bounds__(WARPS * 32, HD > 128 ? 1 : 3 - (MT == 2)) k_at
     f.head = a.pool + (size_t)(head0 / a.group) * a.block_tokens * a.head_dim;
     f.page = a.page + a.page_start[seq];
     bool early = f.lo / ATTN_KV * ATTN_KV + ATTN_KV <= a.pos[a.row_start[seq]]; /* older steps wrote it */
-    if (early) attn_feed_begin<HD, WARPS>(a, f);
-    pdl_wait();
+    if (!early) pdl_wait();
+    attn_feed_begin<HD, WARPS>(a, f);
+    if (early) pdl_wait();
     pdl_launch();
-    if (!early) attn_feed_begin<HD, WARPS>(a, f);
 
     struct attn_query<HD, MT, WARPS> q;
-    char *q_warp = smem + attn_smem<HD, MT, WARPS>::RING + warp * MT * 16 * attn_dim<HD>::STRIDE;
+    /* a slot of the ring that nobody has asked for yet holds the rows while fragments are made of them */
+    char *q_warp = smem +
+                   (attn_query<HD, MT, WARPS>::IN_REGISTERS ? 2 * attn_dim<HD>::SLOT : attn_smem<HD, MT, WARPS>::RING) +
+                   warp * MT * 16 * attn_dim<HD>::STRIDE;
     q.smem = q_warp;
 #pragma unroll
     for (int i = 0; i < MT; i++) {
-        const uint16_t *q0 = row + g < end ? attn_q_row(a, row + g, head0 + i) : NULL;
-        const uint16_t *q1 = row + g + 8 < end ? attn_q_row(a, row + g + 8, head0 + i) : NULL;
-#pragma unroll
-        for (int d = 0; d < HD / 16; d++)
-#pragma unroll
-            for (int x = 0; x < 4; x++) {
-                uint32_t e = d * 16 + (x >> 1) * 8 + (lane & 3) * 2, two = attn_q2(a, x & 1 ? q1 : q0, e);
-                if (attn_query<HD, MT, WARPS>::IN_REGISTERS)
-                    q.f[attn_query<HD, MT, WARPS>::IN_REGISTERS ? d : 0][x] = two;
-                else
-                    *(uint32_t *)(q_warp + (i * 16 + g + (x & 1) * 8) * attn_dim<HD>::STRIDE + e * 2) = two;
-            }
+        uint32_t from = min(row, end - 1);
+        attn_q_rows<HD>(a, q_warp + i * 16 * attn_dim<HD>::STRIDE, attn_q_row(a, from, head0 + i),
+                        (size_t)(a.n_head + 2 * a.n_kv_head) * a.head_dim, end - from);
     }
+    attn_q_take<HD, MT, WARPS>(q, q_warp);
     float *fold = a.fixed ? (float *)(smem + attn_smem<HD, MT, WARPS>::RING + attn_smem<HD, MT, WARPS>::Q) : NULL;
     attn_walk<HD, MT, WARPS>(a, f, q, r, fold);
 #pragma unroll
@@ -261,7 +335,7 @@ __global__ void __launch_bounds__(WARPS * 32, HD > 128 ? 1 : 3 - (MT == 2)) k_at
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             if (row + g + 8 * h >= end) continue;
-            uint32_t chunk = cuda_attn_chunk_fixed(r.last[h] + 1);
+            uint32_t chunk = cuda_attn_chunk_fixed(r.last[h] + 1, a.window);
             if (fold && r.first[h] / chunk != r.last[h] / chunk)
                 attn_merge<HD, MT, WARPS * 32>(r, i, h, r.l[i][h], fold, false, false, a.scale);
             attn_put_rows<HD, MT>(a, r, i, h, row + g + 8 * h, head0 + i);
@@ -281,8 +355,8 @@ template <int HD, int MT, int WARPS> static bool attn_tile(struct cuda_dev *d, c
 
 template <int HD> static void attn_launch(struct cuda_dev *d, const struct attn_args &a)
 {
-    if (a.plan.n_item > 0) {
-        uint32_t n = a.plan.n_item * a.n_unit, slots = (uint32_t)d->n_sm * cuda_attn_warps(d->arch, HD);
+    if (a.n_item > 0) {
+        uint32_t n = a.n_item * a.n_unit, slots = (uint32_t)d->n_sm * cuda_attn_warps(d->arch, HD);
         size_t   smem = 3 * attn_dim<HD>::SLOT + (attn_query<HD, 1, 1>::IN_REGISTERS ? 0 : 16 * attn_dim<HD>::STRIDE);
         CHECK(smem <= cuda_attn_smem(d->arch)); /* 256 numbers a head need more than 100 KB */
         LAUNCH(k_attn_decode<HD>, n < slots ? n : slots, 32, smem, d, a);
@@ -330,11 +404,18 @@ extern "C" void cuda_attention(struct device *dev, const struct op_attn *o, cons
         a.sink_less = o->cap * ATTN_LOG2E;
     }
     a.f16 = dev->act == DT_F16;
+    a.wide_q = o->head_dim == dim && (uintptr_t)o->qkv % 16 == 0;
     a.fast = o->head_dim == dim && kv->block_tokens % ATTN_GROUP == 0;
     a.fixed = d->deterministic;
     a.pos = b->pos, a.row_start = b->row_start, a.page_start = b->page_start, a.page = b->page;
     a.plan = d->attn;
-    a.n_unit = cuda_attn_split(d, o->n_head, o->n_kv_head, o->head_dim).n_unit;
+    struct cuda_attn_split split = cuda_attn_split(d, o->n_head, o->n_kv_head, o->head_dim);
+    a.n_unit = split.n_unit;
+    a.n_item = a.plan.n_item;
+    if (a.window && a.n_item) {
+        a.cut = cuda_attn_window(&split, a.plan.n_decode, a.window);
+        a.n_item = a.plan.n_decode * a.cut.each;
+    }
     switch (dim) {
     case 32: attn_launch<32>(d, a); break;
     case 64: attn_launch<64>(d, a); break;

@@ -34,9 +34,12 @@ struct attn_args {
     float                 sink_less;       /* times log2(e): what attn_cap leaves out of all scores */
     bool                  f16;             /* act */
     bool                  fast;            /* head_dim is the template's, and 16 tokens lie behind each other */
-    bool                  fixed;           /* tiles of rows: fold where decode would split */
+    bool                  wide_q; /* heads of qkv are of whole 16 bytes, aligned so, and of the template's dim */
+    bool                  fixed;  /* tiles of rows: fold where decode would split */
     const uint32_t       *pos, *row_start, *page_start, *page;
     struct cuda_attn_plan plan;
+    struct cuda_attn_cut  cut;    /* with a window, in place of the plan's items; each 0: none */
+    uint32_t              n_item; /* bound, of the plan or of the cut */
     uint32_t              n_unit;
 };
 
@@ -207,18 +210,43 @@ static __device__ __forceinline__ uint32_t attn_pack(float lo, float hi)
     memcpy(&w, &b, sizeof w);
     return w;
 }
-/* Numbers e and e + 1 of a row of act as bf16; row NULL, and beyond head_dim: 0 */
-static __device__ __forceinline__ uint32_t attn_q2(const struct attn_args &a, const uint16_t *row, uint32_t e)
+/* Two numbers of act as bf16 */
+static __device__ __forceinline__ uint32_t attn_q2(const struct attn_args &a, uint32_t w)
 {
-    uint32_t w = 0;
-    if (!row || e >= a.head_dim) return 0;
-    if (a.head_dim % 2 == 0)
-        w = *(const uint32_t *)(row + e);
-    else
-        w = row[e] | (e + 1 < a.head_dim ? (uint32_t)row[e + 1] << 16 : 0u);
     if (!a.f16) return w;
     return attn_pack(__half2float(__ushort_as_half((unsigned short)w)),
                      __half2float(__ushort_as_half((unsigned short)(w >> 16))));
+}
+/* 16 rows of Q go to `to`, where rows of this warp's fragments lie; each is `step` behind the one before, from `from` on.
+ * There are n, at least one; those behind repeat the last, which nobody looks at. All that a lane reads is asked for at
+ * once: no load waits for another. */
+template <int HD>
+static __device__ __forceinline__ void attn_q_rows(const struct attn_args &a, char *to, const uint16_t *from,
+                                                   size_t step, uint32_t n)
+{
+    enum { PIECES = HD / 8, EACH = HD / 16 };
+    uint32_t lane = threadIdx.x & 31;
+    if (a.wide_q) {
+        uint4 w[EACH];
+#pragma unroll
+        for (uint32_t j = 0; j < EACH; j++) {
+            uint32_t i = j * 32 + lane;
+            w[j] = *(const uint4 *)(from + min(i / PIECES, n - 1) * step + i % PIECES * 8);
+        }
+#pragma unroll
+        for (uint32_t j = 0; j < EACH; j++) {
+            uint32_t i = j * 32 + lane;
+            w[j] = make_uint4(attn_q2(a, w[j].x), attn_q2(a, w[j].y), attn_q2(a, w[j].z), attn_q2(a, w[j].w));
+            *(uint4 *)(to + i / PIECES * attn_dim<HD>::STRIDE + i % PIECES * 16) = w[j];
+        }
+    } else {
+#pragma unroll 1
+        for (uint32_t i = lane; i < 16 * HD; i += 32) {
+            uint32_t row = i / HD, e = i % HD, w = e < a.head_dim ? from[min(row, n - 1) * step + e] : 0;
+            *(uint16_t *)(to + row * attn_dim<HD>::STRIDE + e * 2) = (uint16_t)attn_q2(a, w);
+        }
+    }
+    __syncwarp();
 }
 static __device__ __forceinline__ const uint16_t *attn_q_row(const struct attn_args &a, uint32_t row, uint32_t head)
 {
@@ -250,6 +278,23 @@ template <int HD, int MT, int WARPS> struct attn_query {
     const char *smem;
 };
 
+/* Where this lane reads its part of 16 rows of Q that begin at `rows`. */
+template <int HD> static __device__ __forceinline__ const char *attn_q_lane(const char *rows)
+{
+    uint32_t lane = threadIdx.x & 31;
+    return rows + ((lane / 8 % 2) * 8 + lane % 8) * attn_dim<HD>::STRIDE + (lane / 16) * 16;
+}
+/* Fragments that stay in registers are taken from `rows`, which is free then. */
+template <int HD, int MT, int WARPS>
+static __device__ __forceinline__ void attn_q_take(struct attn_query<HD, MT, WARPS> &q, const char *rows)
+{
+    if constexpr (attn_query<HD, MT, WARPS>::IN_REGISTERS) {
+#pragma unroll
+        for (int d = 0; d < HD / 16; d++) ldmatrix_x4(q.f[d], attn_q_lane<HD>(rows) + d * 32);
+        __syncwarp();
+    }
+}
+
 template <int HD, int MT, int WARPS>
 static __device__ __forceinline__ void attn_scores(float s[MT][8][4], const struct attn_query<HD, MT, WARPS> &q,
                                                    const char *k)
@@ -257,7 +302,7 @@ static __device__ __forceinline__ void attn_scores(float s[MT][8][4], const stru
     enum { STRIDE = attn_dim<HD>::STRIDE };
     uint32_t lane = threadIdx.x & 31;
     k += ((lane / 16) * 8 + lane % 8) * STRIDE + (lane / 8 % 2) * 16;
-    const char *q_lane = q.smem + ((lane / 8 % 2) * 8 + lane % 8) * STRIDE + (lane / 16) * 16;
+    const char *q_lane = attn_q_lane<HD>(q.smem);
 #pragma unroll
     for (int i = 0; i < MT; i++)
 #pragma unroll
@@ -459,14 +504,15 @@ static __device__ __forceinline__ void attn_merge(struct attn_rows<HD, MT> &r, i
 }
 /* Before the tile at t (a multiple of CUDA_ATTN_FIXED_MIN): rows whose chunk ends here put it aside. */
 template <int HD, int MT, int THREADS>
-static __device__ __forceinline__ void attn_put_aside(struct attn_rows<HD, MT> &r, float *fold, uint32_t t, float scale)
+static __device__ __forceinline__ void attn_put_aside(struct attn_rows<HD, MT> &r, float *fold, uint32_t t,
+                                                      uint32_t window, float scale)
 {
 #pragma unroll
     for (int i = 0; i < MT; i++)
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             float    sum = attn_quad_sum(r.l[i][h]);
-            uint32_t chunk = cuda_attn_chunk_fixed(r.last[h] + 1);
+            uint32_t chunk = cuda_attn_chunk_fixed(r.last[h] + 1, window);
             if (t % chunk || r.first[h] >= t || r.last[h] < t) continue;
             attn_merge<HD, MT, THREADS>(r, i, h, sum, fold, t - chunk <= r.first[h], true, scale);
         }
@@ -494,7 +540,7 @@ static __device__ __forceinline__ void attn_walk(const struct attn_args &a, stru
         else
             __syncthreads(); /* K is there, and everybody is done with the V before it, where the next K goes */
         attn_feed_k<HD, WARPS>(a, f);
-        if (fold && t % CUDA_ATTN_FIXED_MIN == 0) attn_put_aside<HD, MT, WARPS * 32>(r, fold, t, a.scale);
+        if (fold && t % CUDA_ATTN_FIXED_MIN == 0) attn_put_aside<HD, MT, WARPS * 32>(r, fold, t, a.window, a.scale);
         if (seen) {
             float s[MT][8][4];
             attn_scores<HD, MT, WARPS>(s, q, f.ring + f.slot * attn_dim<HD>::SLOT);

@@ -37,6 +37,15 @@ static uint32_t budget(const struct cuda_attn_split *s, uint32_t n_seq)
     return full > most ? full : most;
 }
 
+/* Tiles of a chunk that make the longest sequence end soonest: a chunk takes its tiles, and merging as long for a part
+ * as 0.22 tiles take (flashinfer#4904). The least of tiles / chunk + 0.22 parts is where both are equal. */
+static uint32_t cheapest(uint32_t tiles)
+{
+    uint32_t chunk = CUDA_ATTN_CHUNK_MIN / CUDA_ATTN_KV;
+    while ((uint64_t)chunk * chunk * 100 < (uint64_t)tiles * 22) chunk++;
+    return chunk;
+}
+
 static uint32_t items(const uint32_t *len, uint32_t n_seq, uint32_t chunk)
 {
     uint32_t n = 0;
@@ -50,7 +59,7 @@ uint32_t cuda_attn_chunk(const struct cuda_attn_split *s, const uint32_t *len, u
     uint32_t longest = 1, most = budget(s, n_seq);
     for (uint32_t i = 0; i < n_seq; i++) longest = len[i] > longest ? len[i] : longest;
     /* in tiles: lo - 1 is too short, hi is long enough: there each sequence is one item */
-    uint32_t lo = CUDA_ATTN_CHUNK_MIN / CUDA_ATTN_KV, hi = (longest - 1) / CUDA_ATTN_KV + 1;
+    uint32_t hi = (longest - 1) / CUDA_ATTN_KV + 1, lo = cheapest(hi);
     while (lo < hi) {
         uint32_t mid = lo + (hi - lo) / 2;
         if (items(len, n_seq, mid * CUDA_ATTN_KV) <= most)
@@ -59,6 +68,24 @@ uint32_t cuda_attn_chunk(const struct cuda_attn_split *s, const uint32_t *len, u
             lo = mid + 1;
     }
     return lo * CUDA_ATTN_KV;
+}
+
+struct cuda_attn_cut cuda_attn_window(const struct cuda_attn_split *s, uint32_t n_seq, uint32_t window)
+{
+    if (s->fixed) {
+        /* of rows that the window holds whole, and of those that it does not */
+        uint32_t whole = (window - 1) / CUDA_ATTN_FIXED_MIN + 1;
+        uint32_t part = cuda_attn_touched(window, cuda_attn_chunk_fixed(window + 1, window));
+        if (whole > CUDA_ATTN_FIXED_ITEMS) whole = CUDA_ATTN_FIXED_ITEMS;
+        return (struct cuda_attn_cut){ whole > part ? whole : part, 0 };
+    }
+    uint32_t most = n_seq ? budget(s, n_seq) / n_seq : 1, chunk;
+    if (most < 3) return (struct cuda_attn_cut){ 1, CUDA_ATTN_WHOLE };
+    chunk = (window + most - 3) / (most - 1);
+    chunk = (chunk + CUDA_ATTN_KV - 1) / CUDA_ATTN_KV * CUDA_ATTN_KV;
+    uint32_t least = cheapest((window - 1) / CUDA_ATTN_KV + 1) * CUDA_ATTN_KV;
+    if (chunk < least) chunk = least;
+    return (struct cuda_attn_cut){ cuda_attn_touched(window, chunk), chunk };
 }
 
 uint32_t cuda_attn_items_max(const struct cuda_attn_split *s, uint32_t n_seq)
@@ -81,6 +108,46 @@ static void add_tile(const struct dev_batch *b, struct cuda_attn_lists *l, uint3
     l->tile_row[i] = row;
 }
 
+enum { CLASSES = 64 };
+
+/* Chunk c of a sequence of len tokens is how long, in classes: 0 are the longest. */
+static uint32_t class_of(uint32_t len, uint32_t chunk, uint32_t c, uint32_t longest)
+{
+    uint32_t left = len - c * chunk, n = left < chunk ? left : chunk;
+    return (uint32_t)((uint64_t)(longest - n) * CLASSES / longest);
+}
+
+/* All chunks of the decode rows, the longest first: warps take them in turns, and none begins a long one when the others
+ * are done. Returns how many. */
+static uint32_t list_items(const uint32_t *len, struct cuda_attn_lists *l)
+{
+    uint32_t longest = 1, n = 0, begin[CLASSES + 1] = { 0 };
+    for (uint32_t i = 0; i < l->n_decode; i++) {
+        uint32_t chunk = *l->chunk ? *l->chunk : cuda_attn_chunk_fixed(len[i], 0),
+                 one = len[i] < chunk ? len[i] : chunk;
+        if (one > longest) longest = one;
+    }
+    for (uint32_t i = 0; i < l->n_decode; i++) {
+        uint32_t chunk = *l->chunk ? *l->chunk : cuda_attn_chunk_fixed(len[i], 0), n_chunk = (len[i] - 1) / chunk + 1;
+        CHECK(n_chunk <= l->n_item_pad - n);
+        l->seq_item[i] = n;
+        n += n_chunk;
+        begin[class_of(len[i], chunk, 0, longest) + 1] += n_chunk - 1;
+        begin[class_of(len[i], chunk, n_chunk - 1, longest) + 1]++;
+    }
+    for (uint32_t i = l->n_decode; i <= l->n_decode_pad; i++) l->seq_item[i] = n;
+    for (uint32_t c = 0; c < CLASSES; c++) begin[c + 1] += begin[c];
+    for (uint32_t i = 0; i < l->n_decode; i++) {
+        uint32_t chunk = *l->chunk ? *l->chunk : cuda_attn_chunk_fixed(len[i], 0), n_chunk = (len[i] - 1) / chunk + 1;
+        for (uint32_t c = 0; c < n_chunk; c++) {
+            uint32_t at = begin[class_of(len[i], chunk, c, longest)]++;
+            l->item_seq[at] = i;
+            l->item_chunk[at] = c;
+        }
+    }
+    return n;
+}
+
 void cuda_attn_fill(const struct cuda_attn_split *s, const struct dev_batch *b, uint32_t *len,
                     struct cuda_attn_lists *l)
 {
@@ -91,19 +158,9 @@ void cuda_attn_fill(const struct cuda_attn_split *s, const struct dev_batch *b, 
     }
     l->n_decode = seq;
     CHECK(l->n_decode <= l->n_decode_pad);
-    uint32_t chunk = *l->chunk = cuda_attn_chunk(s, len, l->n_decode), n = 0;
-    for (uint32_t i = 0; i < l->n_decode; i++) {
-        uint32_t n_chunk = (len[i] - 1) / (chunk ? chunk : cuda_attn_chunk_fixed(len[i])) + 1;
-        CHECK(n_chunk <= l->n_item_pad - n);
-        l->seq_item[i] = n;
-        for (uint32_t c = 0; c < n_chunk; c++, n++) {
-            l->item_seq[n] = i;
-            l->item_chunk[n] = c;
-        }
-    }
-    l->n_item = n;
-    for (uint32_t i = l->n_decode; i <= l->n_decode_pad; i++) l->seq_item[i] = n;
-    for (; n < l->n_item_pad; n++) l->item_seq[n] = l->item_chunk[n] = UINT32_MAX;
+    *l->chunk = cuda_attn_chunk(s, len, l->n_decode);
+    l->n_item = list_items(len, l);
+    for (uint32_t i = l->n_item; i < l->n_item_pad; i++) l->item_seq[i] = l->item_chunk[i] = UINT32_MAX;
     l->n_tile = 0;
     for (seq = l->n_decode; seq < b->n_seq; seq++) {
         uint32_t row0 = b->row_start[seq], n_row = b->row_start[seq + 1] - row0;

@@ -14,19 +14,31 @@ enum {
     CUDA_ATTN_KV = 64,          /* tokens of KV in a tile                                              */
     CUDA_ATTN_ROWS = 64,        /* query rows of one sequence in a tile                                */
     CUDA_ATTN_HEADS = 16,       /* heads of a group that one warp takes in decode: the rows of an mma  */
-    CUDA_ATTN_CHUNK_MIN = 128,  /* shortest chunk that a batch may choose: below it merging costs more */
+    CUDA_ATTN_CHUNK_MIN = 256,  /* shortest chunk that a batch may choose: below it merging costs more */
     CUDA_ATTN_FIXED_MIN = 256,  /* shortest chunk of the fixed split                                   */
     CUDA_ATTN_FIXED_ITEMS = 16, /* most chunks of a sequence in the fixed split                        */
-    CUDA_ATTN_RING = 3          /* tiles of K or V in shared memory                                    */
+    CUDA_ATTN_RING = 3,         /* tiles of K or V in shared memory                                    */
+    CUDA_ATTN_WHOLE = 1 << 30   /* as a chunk: longer than any sequence                                */
 };
 
-/* Tokens per chunk of a row that sees kv_len tokens (window or not), fixed split. */
-static inline CUDA_BOTH uint32_t cuda_attn_chunk_fixed(uint32_t kv_len)
+/* Chunks of `chunk` tokens that a window of so many tokens, which may begin anywhere, touches at most. */
+static inline CUDA_BOTH uint32_t cuda_attn_touched(uint32_t window, uint32_t chunk)
+{
+    return window < 2 ? 1 : (window - 2) / chunk + 2;
+}
+/* Tokens per chunk of a row at position kv_len - 1, of which it sees `window` at most (0: all), fixed split. It has at
+ * most CUDA_ATTN_FIXED_ITEMS chunks. */
+static inline CUDA_BOTH uint32_t cuda_attn_chunk_fixed(uint32_t kv_len, uint32_t window)
 {
     uint32_t chunk = CUDA_ATTN_FIXED_MIN;
-    while ((kv_len + chunk - 1) / chunk > CUDA_ATTN_FIXED_ITEMS) chunk *= 2;
+    if (window && kv_len > window)
+        while (cuda_attn_touched(window, chunk) > CUDA_ATTN_FIXED_ITEMS) chunk *= 2;
+    else
+        while ((kv_len + chunk - 1) / chunk > CUDA_ATTN_FIXED_ITEMS) chunk *= 2;
     return chunk;
 }
+/* Floats of a part in memory: o, filled up to whole 16 bytes, the maximum, the sum, two that nobody reads. */
+static inline CUDA_BOTH uint32_t cuda_attn_part(uint32_t head_dim) { return (head_dim + 3) / 4 * 4 + 4; }
 /* Bytes of a row of K or V in shared memory: an odd number of 16-byte pieces, so that ldmatrix meets each bank once. */
 static inline CUDA_BOTH uint32_t cuda_attn_stride(uint32_t dim) { return (dim / 8 | 1) * 16; }
 /* The dims that kernels exist for; 0: none. */

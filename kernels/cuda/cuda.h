@@ -37,12 +37,12 @@ struct cuda_attn_plan {
     const uint32_t
             *tile_row; /* [n_tile] first row (of the batch); to the end of the sequence, at most CUDA_ATTN_ROWS */
     uint32_t n_item;   /* launch bound of items (a graph's bucket may have more than the step needs) */
-    const uint32_t *item_seq;   /* [n_item] sequence; UINT32_MAX: this and all behind it are padding */
+    const uint32_t *item_seq;   /* [n_item] sequence, of the longest items first; UINT32_MAX: padding from here on */
     const uint32_t *item_chunk; /* [n_item] which chunk of its KV: 0, 1, 2, ... of each sequence */
-    const uint32_t *seq_item;   /* [n_decode + 1] first item of each sequence      */
+    const uint32_t *seq_item;   /* [n_decode + 1] how many items the sequences before have: where its parts lie */
     const uint32_t
           *chunk; /* [1] tokens per chunk, a multiple of CUDA_ATTN_KV; 0: cuda_attn_chunk_fixed of each row's length */
-    float *partial;    /* [most items][n_head][2 + head_dim]: max, sum, o; 16-byte aligned */
+    float *partial;    /* [most items][n_head][cuda_attn_part(head_dim)]; 16-byte aligned */
     uint32_t *arrived; /* [seqs_max][n_head] zero between launches: step_init zeroes it once, the kernel restores it */
 };
 
@@ -197,10 +197,17 @@ struct cuda_attn_split cuda_attn_split(const struct cuda_dev *d, uint32_t n_head
 uint32_t               cuda_attn_smem(int arch); /* bytes of shared memory that one block may have */
 uint32_t               cuda_attn_warps(int      arch,
                                        uint32_t head_dim); /* decode warps that one SM holds: bounded by its shared memory */
-/* plan.chunk for sequences of len[n_seq] tokens: the smallest multiple of CUDA_ATTN_KV from CUDA_ATTN_CHUNK_MIN on
- * whose items still run all at a time; with more sequences than that, one that leaves most of them whole. 0 with a
- * fixed split. */
+/* plan.chunk for sequences of len[n_seq] tokens: the smallest multiple of CUDA_ATTN_KV, from CUDA_ATTN_CHUNK_MIN and
+ * from where more parts cost more than they save, whose items still run all at a time; with more sequences than that,
+ * one that leaves most of them whole. 0 with a fixed split. */
 uint32_t cuda_attn_chunk(const struct cuda_attn_split *s, const uint32_t *len, uint32_t n_seq);
+/* How layers with a window are cut: the window alone matters, so items are not listed. Sequence s has chunks
+ * s * each .. of those that its window touches. */
+struct cuda_attn_cut {
+    uint32_t each;  /* chunks that a window may touch; each times n_seq is within cuda_attn_items_max, or it is 1 */
+    uint32_t chunk; /* tokens, a multiple of CUDA_ATTN_KV; 0: cuda_attn_chunk_fixed of each row's length */
+};
+struct cuda_attn_cut cuda_attn_window(const struct cuda_attn_split *s, uint32_t n_seq, uint32_t window);
 /* Any plan's bound of items; it rises with n_seq, so it is a bucket's too. */
 uint32_t cuda_attn_items_max(const struct cuda_attn_split *s, uint32_t n_seq);
 uint32_t cuda_attn_tiles_max(uint32_t rows_max, uint32_t seqs_max); /* any plan's bound of tiles */

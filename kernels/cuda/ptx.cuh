@@ -148,6 +148,13 @@ __device__ __forceinline__ void st_release_gpu(uint32_t *p, uint32_t v)
 {
     asm volatile("st.release.gpu.global.u32 [%0],%1;" ::"l"(p), "r"(v) : "memory");
 }
+/* *p += v, and what it was. Both a release and an acquire for blocks of this device. 9.7.13.5 */
+__device__ __forceinline__ uint32_t atom_add_acq_rel_gpu(uint32_t *p, uint32_t v)
+{
+    uint32_t was;
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0,[%1],%2;" : "=r"(was) : "l"(p), "r"(v) : "memory");
+    return was;
+}
 /* 16 bytes that another device has written: never from a cache of this kernel's earlier loads */
 __device__ __forceinline__ uint4 ld_volatile16(const void *p)
 {

@@ -79,7 +79,7 @@ static struct sizes sizes_of(const struct cuda_dev *d, const struct dev_limits *
         .in = up(cuda_step_place(&all).pool + cuda_pool_bytes(&all.n)),
         .out = up(cuda_back_place(&all.n).end),
         .work = up((size_t)(moe > sample ? moe : sample)), /* a step is done with the one before it needs the other */
-        .partial = up((size_t)items * lim->n_head * (2 + (size_t)lim->head_dim) * sizeof(float)),
+        .partial = up((size_t)items * lim->n_head * cuda_attn_part(lim->head_dim) * sizeof(float)),
         .arrived = up((size_t)lim->seqs_max * lim->n_head * sizeof(uint32_t))
     };
 }

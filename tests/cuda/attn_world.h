@@ -167,7 +167,7 @@ static inline struct aw_device aw_open(const struct aw_world *w, bool determinis
     if (w->s.sinks) a.sinks = ct_bytes(a.d, w->sinks, sizeof w->sinks);
     a.out_bytes = (size_t)AW_ROWS * w->s.n_head * w->s.dim * 2;
     a.out = ct_alloc(a.d, a.out_bytes);
-    a.partial = ct_alloc(a.d, 256 * (size_t)w->s.n_head * (2 + w->s.dim) * sizeof *a.partial);
+    a.partial = ct_alloc(a.d, 256 * (size_t)w->s.n_head * cuda_attn_part(w->s.dim) * sizeof *a.partial);
     uint32_t zero[AW_SEQS * 256] = { 0 };
     a.arrived = ct_bytes(a.d, zero, AW_SEQS * w->s.n_head * sizeof *zero);
     return a;
@@ -223,7 +223,7 @@ static inline uint16_t *aw_run(struct aw_device *a, const struct aw_world *w, co
     aw_plan(w, &a->split, p, n, rows_too, 0, st);
     aw_upload(a, w, st);
     ct_poison(a->d, a->out, a->out_bytes);
-    ct_poison(a->d, a->partial, 256 * (size_t)w->s.n_head * (2 + w->s.dim) * sizeof *a->partial);
+    ct_poison(a->d, a->partial, 256 * (size_t)w->s.n_head * cuda_attn_part(w->s.dim) * sizeof *a->partial);
     aw_enqueue(a, w, st);
     uint16_t *out = aw_result(a, w, st);
     free(st->q);

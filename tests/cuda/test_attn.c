@@ -375,6 +375,47 @@ static void infinite_values_reach_exactly_the_rows_that_see_them(void **state)
     aw_free(&w);
 }
 
+/* A sequence of three parts, whose last one has infinities: merging takes parts several at a time, and what it reads
+ * where there is no further one must not count, not even as 0 times infinity. */
+static void infinities_of_the_last_part_are_merged_once(void **state)
+{
+    (void)state;
+    static const struct aw_shape some[] = { { 4, 1, 128, 16, 0, DT_BF16, 0, false },
+                                            { 6, 1, 64, 16, 0, DT_F16, 0, false },
+                                            { 9, 1, 32, 16, 600, DT_BF16, 0, true },
+                                            { 2, 1, 256, 16, 0, DT_BF16, 0, false },
+                                            { 3, 1, 20, 16, 0, DT_BF16, 0, false } };
+    static const uint32_t        len[] = { 700 }, bad = 650;
+    static const struct aw_part  whole[] = { { 0, 600, 700 } };
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        struct aw_world  w = aw_make(some[i], len, 1);
+        size_t           width = w.s.n_head * w.s.dim;
+        struct aw_device a = aw_open(&w, true);
+        for (uint32_t k = w.width - w.s.n_kv_head * w.s.dim; k < w.width; k += 3)
+            w.qkv[0][bad * w.width + k] = k % 2 ? INFINITY : -INFINITY;
+        aw_append(&w, 0, bad);
+        ct_put(a.d, a.kv.base, w.pool, w.pool_bytes);
+        uint16_t *want = aw_run(&a, &w, whole, 1, false);
+        bool      finite = true;
+        for (uint32_t t = 601; t < 700; t += 7) {
+            struct aw_part  one = { 0, t, t + 1 };
+            uint16_t       *row = aw_run(&a, &w, &one, 1, false);
+            const uint16_t *prompt = want + (t - 600) * width;
+            ct_assert_same(row, prompt, width * 2, name_of(some[i], "decode"));
+            for (uint32_t k = 0; k < width; k++) {
+                float x = some[i].act == DT_F16 ? f16_to_f32(row[k]) : bf16_to_f32(row[k]);
+                assert_false(isnan(x));
+                finite = finite && !isinf(x);
+            }
+            free(row);
+        }
+        assert_false(finite);
+        free(want);
+        dev_close(a.d);
+        aw_free(&w);
+    }
+}
+
 /* block ids so high that bytes and numbers before them do not fit in 32 bits: the pool begins far before what is really
  * there */
 static void blocks_beyond_4_gib_are_found(void **state)
@@ -418,6 +459,7 @@ int main(void)
         cmocka_unit_test(a_graph_serves_other_lengths),
         cmocka_unit_test(a_row_does_not_depend_on_tokens_that_it_may_not_see),
         cmocka_unit_test(infinite_values_reach_exactly_the_rows_that_see_them),
+        cmocka_unit_test(infinities_of_the_last_part_are_merged_once),
         cmocka_unit_test(blocks_beyond_4_gib_are_found),
     };
     return ct_run(tests);

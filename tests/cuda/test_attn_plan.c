@@ -17,9 +17,12 @@ static uint32_t ceil_div(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 static uint32_t items(const uint32_t *len, uint32_t n, uint32_t chunk)
 {
     uint32_t sum = 0;
-    for (uint32_t i = 0; i < n; i++) sum += ceil_div(len[i], chunk ? chunk : cuda_attn_chunk_fixed(len[i]));
+    for (uint32_t i = 0; i < n; i++) sum += ceil_div(len[i], chunk ? chunk : cuda_attn_chunk_fixed(len[i], 0));
     return sum;
 }
+
+/* Tiles that one warp walks, and what merging takes as tiles. */
+static double cost(uint32_t len, uint32_t chunk) { return ceil_div(chunk, CUDA_ATTN_KV) + 0.22 * ceil_div(len, chunk); }
 
 static void a_chunk_is_as_short_as_the_gpu_is_wide(void **state)
 {
@@ -33,8 +36,10 @@ static void a_chunk_is_as_short_as_the_gpu_is_wide(void **state)
         assert_true(chunk >= CUDA_ATTN_CHUNK_MIN && chunk % CUDA_ATTN_KV == 0);
         assert_true(items(len, n, chunk) <= bound);
         assert_true(bound <= s.n_slot / s.n_unit || bound <= n + n / 4);
-        if (chunk > CUDA_ATTN_CHUNK_MIN)
-            assert_true(items(len, n, chunk - CUDA_ATTN_KV) > bound); /* no shorter one fits */
+        uint32_t longest = 1, shorter = chunk - CUDA_ATTN_KV;
+        for (uint32_t j = 0; j < n; j++) longest = len[j] > longest ? len[j] : longest;
+        if (chunk > CUDA_ATTN_CHUNK_MIN) /* no shorter one fits, or its parts would cost more than it saves */
+            assert_true(items(len, n, shorter) > bound || cost(longest, shorter) > cost(longest, chunk) - 0.5);
     }
 }
 
@@ -43,13 +48,13 @@ static void a_fixed_chunk_depends_on_the_length_alone(void **state)
     (void)state;
     uint32_t last = 0;
     for (uint32_t len = 1; len < 3000000; len += 1 + len / 50) {
-        uint32_t chunk = cuda_attn_chunk_fixed(len);
+        uint32_t chunk = cuda_attn_chunk_fixed(len, 0);
         assert_true(chunk % CUDA_ATTN_FIXED_MIN == 0 && chunk >= last && ceil_div(len, chunk) <= CUDA_ATTN_FIXED_ITEMS);
         assert_true(chunk == CUDA_ATTN_FIXED_MIN || ceil_div(len, chunk / 2) > CUDA_ATTN_FIXED_ITEMS);
         last = chunk;
     }
-    assert_int_equal(cuda_attn_chunk_fixed(4096), 256);
-    assert_int_equal(cuda_attn_chunk_fixed(4097), 512);
+    assert_int_equal(cuda_attn_chunk_fixed(4096, 0), 256);
+    assert_int_equal(cuda_attn_chunk_fixed(4097, 0), 512);
     struct cuda_attn_split s = split_of(32, 8, 128, 132, 90, true);
     assert_int_equal(cuda_attn_chunk(&s, NULL, 0), 0);
 }
@@ -66,10 +71,12 @@ static void figures_of_known_gpus(void **state)
     assert_int_equal(s.n_unit, 8);
     assert_int_equal(s.n_slot, 528);
     uint32_t len = 1024;
-    assert_int_equal(cuda_attn_chunk(&s, &len, 1), 128); /* 8 items of 8 warps each */
-    len = 32768;
-    assert_int_equal(cuda_attn_chunk(&s, &len, 1), 512); /* 64 of the 66 that fit */
-    s = split_of(71, 1, 64, 132, 90, false);             /* five groups of 16 heads share a KV head */
+    assert_int_equal(cuda_attn_chunk(&s, &len, 1), 256); /* 4 parts */
+    len = 8192;
+    assert_int_equal(cuda_attn_chunk(&s, &len, 1), 384); /* 22 parts, where 66 would fit: merging costs too */
+    len = 131072;
+    assert_int_equal(cuda_attn_chunk(&s, &len, 1), 2048); /* 64 of the 66 that fit */
+    s = split_of(71, 1, 64, 132, 90, false);              /* five groups of 16 heads share a KV head */
     assert_int_equal(s.n_unit, 5);
     static uint32_t many[256];
     for (int i = 0; i < 256; i++) many[i] = 1000;
@@ -77,12 +84,37 @@ static void figures_of_known_gpus(void **state)
     assert_true(cuda_attn_chunk(&s, many, 256) >= 1000); /* enough of them: none is split */
 }
 
+/* The same items whatever the sequences' lengths, as many as the window needs, and none whose work lies before it. */
+static void a_window_is_cut_by_itself(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 3000; i++) {
+        struct cuda_attn_split s = split_of(32, 1u << i % 6, 128, 1 + (int)below(31, i, 200), 90, i % 2);
+        uint32_t               n = 1 + below(32, i, SEQS), window = 1 + below(33, i, 1u << (1 + below(34, i, 17)));
+        struct cuda_attn_cut   cut = cuda_attn_window(&s, n, window);
+        assert_true(cut.each >= 1 && (cut.each == 1 || n * cut.each <= cuda_attn_items_max(&s, n)));
+        for (uint32_t j = 0; j < 20; j++) { /* rows at any position find all that they see in that many chunks */
+            uint32_t pos = below(35 + j, i, 400000), first = pos >= window ? pos - window + 1 : 0;
+            uint32_t chunk = cut.chunk ? cut.chunk : cuda_attn_chunk_fixed(pos + 1, window);
+            assert_true(chunk % CUDA_ATTN_KV == 0 && pos / chunk - first / chunk < cut.each);
+        }
+    }
+    struct cuda_attn_split s = split_of(32, 8, 128, 132, 90, false);
+    struct cuda_attn_cut   cut = cuda_attn_window(&s, 1, 4096);
+    assert_true(cut.each == 17 && cut.chunk == 256); /* at any length: of the whole 32k in chunks of 704, it had 7 */
+    cut = cuda_attn_window(&s, 64, 4096);
+    assert_true(cut.each == 1 && cut.chunk == CUDA_ATTN_WHOLE);
+    s.fixed = true;
+    cut = cuda_attn_window(&s, 64, 1024); /* where a chunk was 2048 at 32k, and one or two of them had all the work */
+    assert_true(cut.each == 5 && cut.chunk == 0 && cuda_attn_chunk_fixed(32768, 1024) == 256);
+}
+
 /* Any step: decode rows, empty sequences, padding, prompts. */
 static void every_row_has_its_work_once(void **state)
 {
     (void)state;
     static uint32_t pos[ROWS], row_seq[ROWS], row_start[SEQS + 1], len[SEQS], tile_seq[ROWS], tile_row[ROWS],
-        item_seq[ITEMS + 8], item_chunk[ITEMS + 8], seq_item[SEQS + 1], chunk[1], seen[ROWS];
+        item_seq[ITEMS + 8], item_chunk[ITEMS + 8], seq_item[SEQS + 1], chunk[1], seen[ROWS], listed[ITEMS];
     for (uint32_t i = 0; i < 3000; i++) {
         struct cuda_attn_split s = split_of(32, 8, 128, 1 + (int)below(21, i, 140), 90, i % 2);
         uint32_t n_decode = below(22, i, 60), n_prompt = below(23, i, 8), n_pad = below(24, i, 5), n_seq = 0, row = 0;
@@ -108,18 +140,26 @@ static void every_row_has_its_work_once(void **state)
         memset(seen, 0, sizeof seen);
         cuda_attn_fill(&s, &b, len, &l);
         assert_true(l.n_decode >= n_decode && l.n_item <= bound && l.n_tile <= cuda_attn_tiles_max(row, n_seq));
-        uint32_t item = 0;
-        for (uint32_t q = 0; q < l.n_decode; q++) {
+        uint32_t item = 0, left = UINT32_MAX / 2, longest = 0;
+        for (uint32_t q = 0; q < l.n_decode; q++) { /* parts lie in the order of sequences */
+            uint32_t kv = pos[q] + 1;
             assert_int_equal(seq_item[q], item);
             assert_int_equal(row_start[q], q);
-            uint32_t kv = pos[q] + 1, c = *chunk ? *chunk : cuda_attn_chunk_fixed(kv);
-            for (uint32_t k = 0; k < ceil_div(kv, c); k++, item++) {
-                assert_int_equal(item_seq[item], q);
-                assert_int_equal(item_chunk[item], k);
-            }
+            uint32_t c = *chunk ? *chunk : cuda_attn_chunk_fixed(kv, 0), first = kv < c ? kv : c;
+            item += ceil_div(kv, c);
+            longest = first > longest ? first : longest;
             seen[q]++;
         }
         assert_int_equal(item, l.n_item);
+        memset(listed, 0, sizeof listed);
+        for (uint32_t k = 0; k < l.n_item; k++) { /* and are listed once each, the longest first, but for 1 in 64 */
+            uint32_t q = item_seq[k], kv = pos[q] + 1, c = *chunk ? *chunk : cuda_attn_chunk_fixed(kv, 0);
+            assert_true(q < l.n_decode && item_chunk[k] < ceil_div(kv, c));
+            assert_int_equal(listed[seq_item[q] + item_chunk[k]]++, 0);
+            uint32_t n = kv - item_chunk[k] * c < c ? kv - item_chunk[k] * c : c;
+            assert_true(n <= left + longest / 64 + 1);
+            left = n < left ? n : left;
+        }
         for (uint32_t q = l.n_decode; q <= pad; q++) assert_int_equal(seq_item[q], item);
         for (; item < bound; item++) assert_int_equal(item_seq[item], UINT32_MAX);
         assert_int_equal(item_seq[bound], 0xeeeeeeee); /* and nothing behind it */
@@ -140,6 +180,7 @@ int main(void)
         cmocka_unit_test(a_chunk_is_as_short_as_the_gpu_is_wide),
         cmocka_unit_test(a_fixed_chunk_depends_on_the_length_alone),
         cmocka_unit_test(figures_of_known_gpus),
+        cmocka_unit_test(a_window_is_cut_by_itself),
         cmocka_unit_test(every_row_has_its_work_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

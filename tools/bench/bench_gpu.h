@@ -20,6 +20,7 @@ enum {
     GPU_SEQS = 256,
     GPU_BLOCK = 16,
     GPU_LAYERS = 64,
+    GPU_WINDOW_MIN = 512, /* tokens */
     GPU_ATTN_TOKENS = 256 << 10
 };
 static const double GPU_COLD_BYTES = 400e6; /* several times the L2 cache of any GPU there is */
@@ -313,6 +314,14 @@ static void gpu_attn_case(struct gpu_step *p)
         if (rows == 1 && (uint64_t)d->n_seq * ctx >= GPU_ATTN_TOKENS &&
             (b->attn_gbs == 0 || bytes / s * 1e-9 < b->attn_gbs))
             b->attn_gbs = bytes / s * 1e-9;
+    }
+    uint32_t window = ctx / 8;
+    snprintf(name, sizeof name, "attention decode batch %u ctx %u window %u", n, ctx, window);
+    if (rows == 1 && (window >= GPU_WINDOW_MIN || b->tiny) && gpu_wanted(b, name)) {
+        p->a.window = window;
+        double s = dev_time(b->d, turns, gpu_attn_once, p);
+        p->a.window = 0;
+        gpu_report(b, name, s, kv / 8 + 4.0 * n * m->n_head * m->head_dim, 0);
     }
     snprintf(name, sizeof name, "qkv rows %u", n);
     if (gpu_wanted(b, name) && (rows > 1 || ctx == b->ctx_max || b->tiny))

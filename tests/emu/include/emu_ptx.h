@@ -119,11 +119,15 @@ static inline void st_stream16(void *p, uint4 v)
     if ((uintptr_t)p & 15) emu::die("16-byte store not aligned");
     memcpy(p, &v, sizeof v);
 }
-static inline void             prefetch_l2(const void *) {}
-static inline uint32_t         ld_acquire_sys(const uint32_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
-static inline void             st_release_sys(uint32_t *p, uint32_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
-static inline uint32_t         ld_acquire_gpu(const uint32_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
-static inline void             st_release_gpu(uint32_t *p, uint32_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
+static inline void     prefetch_l2(const void *) {}
+static inline uint32_t ld_acquire_sys(const uint32_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+static inline void     st_release_sys(uint32_t *p, uint32_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
+static inline uint32_t ld_acquire_gpu(const uint32_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+static inline void     st_release_gpu(uint32_t *p, uint32_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
+static inline uint32_t atom_add_acq_rel_gpu(uint32_t *p, uint32_t v)
+{
+    return __atomic_fetch_add(p, v, __ATOMIC_ACQ_REL);
+}
 static inline uint4            ld_volatile16(const void *p) { return ld_stream16(p); }
 static inline void             spin_pause() { emu::spin(); }
 template <class T, class Op> T warp_fold(T v, Op)

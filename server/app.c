@@ -85,6 +85,7 @@ static int loaded(struct app *a)
 {
     struct boot *b = &a->boot;
     double       s = (double)(clock_us() - a->t_start_us) / 1e6;
+    const char  *scheme = a->tls ? "https" : "http";
     pthread_join(a->loader, NULL);
     a->joined = true;
     struct metrics_load ml = { .load_seconds = s,
@@ -100,13 +101,14 @@ static int loaded(struct app *a)
     server_ready(a->srv, &b->model, &eng);
     int code = begin_serving(a);
     if (code) return code;
-    notify_say(&a->notify, "READY=1\nSTATUS=%s at http://%s", boot_helps(b) ? "helps" : "serves", a->srv->address);
+    notify_say(&a->notify, "READY=1\nSTATUS=%s at %s://%s", boot_helps(b) ? "helps" : "serves", scheme,
+               a->srv->address);
     if (boot_helps(b)) {
-        LOG_INFO("ready: node %u of %u helps %s, http://%s is for probes, in %.1f s", b->cluster.node,
-                 b->cluster.n_node, b->cluster.master, a->srv->address, s);
+        LOG_INFO("ready: node %u of %u helps %s, %s://%s is for probes, in %.1f s", b->cluster.node, b->cluster.n_node,
+                 b->cluster.master, scheme, a->srv->address, s);
         return 0;
     }
-    LOG_INFO("ready: http://%s model %s, context %u, %u sequences, %u KV blocks of %u tokens, %s, in %.1f s",
+    LOG_INFO("ready: %s://%s model %s, context %u, %u sequences, %u KV blocks of %u tokens, %s, in %.1f s", scheme,
              a->srv->address, b->model.served_name[0], b->model.context, b->seqs, b->n_block, a->cfg.block_size,
              auth_enabled(a->auth) ? "keys needed" : "no keys", s);
     return 0;
@@ -123,6 +125,7 @@ static void on_signal(struct app *a, int sig, uint64_t now)
             LOG_ERROR("auth: %s; the old keys stay", err);
         else
             LOG_INFO("auth: %u keys", auth_count(a->auth));
+        if (tls_reload(a->tls, err, sizeof err)) LOG_ERROR("tls: %s; the certificate before stays", err);
         break;
     case SIGUSR1:
         if (a->joined && !boot_helps(&a->boot) && now - a->t_line_us > 1000000) app_engine_line(a, now);
@@ -225,12 +228,15 @@ int app_serve(struct app *a)
         bool hidden = *a->cfg.api_key_file && access(a->cfg.api_key_file, R_OK) && errno == EACCES;
         return app_say_error(hidden ? EXIT_PERM : EXIT_CONFIG, err);
     }
-    int code = *a->cfg.takeover ? takeover_open(a->cfg.takeover, a->cfg.takeover_s, &a->takeover, err, sizeof err) : 0;
+    int code = tls_create(&a->cfg, &a->tls, err, sizeof err);
+    if (code) return app_say_error(code, err);
+    code = *a->cfg.takeover ? takeover_open(a->cfg.takeover, a->cfg.takeover_s, &a->takeover, err, sizeof err) : 0;
     if (code) return app_say_error(code, err);
     a->boot.takeover = a->takeover;
     a->boot.auth = a->auth;
     if (server_create(&a->cfg, a->auth, routes_served(), &a->srv))
         return app_say_error(EXIT_SOFTWARE, "out of memory at start");
+    a->srv->tls = a->tls;
     if (server_listen(a->srv, takeover_listener(a->takeover), err, sizeof err))
         return app_say_error(errno == EACCES ? EXIT_PERM : EXIT_CONFIG, err);
     if (!config_is_loopback(a->cfg.host) && !auth_enabled(a->auth))

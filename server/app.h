@@ -5,6 +5,7 @@
 #include "server/boot.h"
 #include "server/gpu_watch.h"
 #include "server/notify.h"
+#include "server/tls.h"
 #include <signal.h>
 
 enum { APP_FAIL_US = 2000000 }; /* for error events to leave */
@@ -12,6 +13,7 @@ enum { APP_FAIL_US = 2000000 }; /* for error events to leave */
 struct app {
     struct config    cfg;
     struct auth     *auth;
+    struct tls      *tls; /* NULL: plain HTTP */
     struct server   *srv;
     struct boot      boot;
     pthread_t        loader;

@@ -102,6 +102,7 @@ struct config {
     const char         *api_key_file;
     enum empty_key_file api_key_file_empty;
     uint32_t            max_key_failures;
+    const char         *tls_cert, *tls_key; /* files in PEM form; "": plain HTTP */
     bool                allow_anonymous, share_prefix, protect_metrics, open_metrics;
     /* log */
     enum log_level   log_level;

@@ -148,6 +148,18 @@ static int check_address(const struct config *c, char *err, size_t n_err)
     return 0;
 }
 
+static int check_tls(const struct config *c, char *err, size_t n_err)
+{
+    if (*c->tls_cert && !*c->tls_key)
+        return usage_error(err, n_err, "--tls-cert needs --tls-key: the key of the certificate");
+    if (*c->tls_key && !*c->tls_cert)
+        return usage_error(err, n_err, "--tls-key needs --tls-cert: the certificate of the key");
+    if (*c->tls_cert && c->on_sagemaker)
+        return usage_error(err, n_err,
+                           "--tls-cert: SageMaker speaks plain HTTP to its containers, allowed there is none");
+    return 0;
+}
+
 static int check_packed_cache(const struct config *c, char *err, size_t n_err)
 {
     char     dir[CONFIG_DIR_BYTES];
@@ -203,6 +215,7 @@ int config_check(const struct config *c, char *err, size_t err_bytes)
     if (!code) code = check_parsers(c, err, err_bytes);
     if (!code) code = check_device(c, err, err_bytes);
     if (!code) code = check_address(c, err, err_bytes);
+    if (!code) code = check_tls(c, err, err_bytes);
     if (!code) code = check_packed_cache(c, err, err_bytes);
     if (!code) code = check_traces(c, err, err_bytes);
     return code ? code : config_kv_check(c, err, err_bytes);

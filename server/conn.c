@@ -7,6 +7,8 @@
 #include "server/hangup.h"
 #include "server/metrics.h"
 #include "server/sagemaker.h"
+#include "server/tls.h"
+#include "server/tls_wire.h"
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <event2/event.h>
@@ -30,13 +32,14 @@ enum {
     LINGER_BYTES = 256 << 20,
     FRESH_US = 1000000,        /* a connection without a whole head that is older makes room for others */
     REQUESTS_MAX = 10000,      /* per connection */
+    HANDSHAKES_MAX = 1024,     /* of TLS at one time in an io thread */
     BODY_FIRST = 64 << 10,     /* taken from the budget at once; more as it comes */
     NOTSENT_LOWAT = 128 << 10, /* the kernel holds this much for a slow reader, not megabytes */
 };
 
-static void on_read(struct bufferevent *bev, void *arg);
-static void on_write(struct bufferevent *bev, void *arg);
-static void on_event(struct bufferevent *bev, short what, void *arg);
+static bool open_plain(struct conn *c);
+static bool open_tls(struct conn *c);
+static void want_input(struct conn *c, bool on);
 static void conn_watch(struct conn *c, uint64_t now_us);
 
 /* ---- life ---- */
@@ -78,6 +81,22 @@ static bool close_oldest_fresh(struct io *io)
     return true;
 }
 
+/* The connection whose TLS handshake has lasted for longest, likewise. */
+static bool close_oldest_shaking(struct io *io)
+{
+    LIST_EACH(it, &io->fresh) {
+        struct conn *c = LIST_ENTRY(it, struct conn, fresh);
+        if (clock_us() - c->t_state_us < FRESH_US) return false;
+        if (!c->tls || !tls_wire_shaking(c->tls)) continue;
+        conn_free(c);
+        return true;
+    }
+    return false;
+}
+
+/* Whether one more TLS handshake may begin. */
+static bool may_shake(struct io *io) { return io->n_shaking < HANDSHAKES_MAX || close_oldest_shaking(io); }
+
 /* Soft cap: who waits for nothing makes room for a newcomer. */
 static bool make_room(struct io *io) { return close_oldest_idle(io) || close_oldest_fresh(io); }
 
@@ -91,18 +110,27 @@ void conn_open(struct io *io, int fd)
 
     bool full = atomic_load_explicit(&io->n_conn, memory_order_relaxed) >= s->conns_per_io;
     if (full && make_room(io)) full = false;
-    struct peer  peer = peer_of(fd);
-    bool         crowded = !crowd_enter(s->crowd, peer);
-    struct conn *c = (full || crowded) && io->n_reject >= 64 ? NULL : calloc(1, sizeof *c);
-    if (c) c->bev = bufferevent_socket_new(io->base, fd, BEV_OPT_CLOSE_ON_FREE);
-    if (!c || !c->bev) {
-        LOG_WARN_LIMITED("conn: %s, closing a new connection", c ? "out of memory" : "over --max-connections");
+    struct peer peer = peer_of(fd);
+    bool        crowded = !crowd_enter(s->crowd, peer);
+    /* Over TLS a refusal would cost a handshake, which is most of what a request costs. */
+    const char *why = NULL;
+    if ((full || crowded) && (s->tls || io->n_reject >= 64))
+        why = "over --max-connections";
+    else if (s->tls && !may_shake(io))
+        why = "too many TLS handshakes at one time";
+    struct conn *c = why ? NULL : calloc(1, sizeof *c);
+    if (c) {
+        c->io = io;
+        c->fd = fd;
+    }
+    if (!c || !(s->tls ? open_tls(c) : open_plain(c))) {
+        LOG_WARN_LIMITED("conn: %s, closing a new connection", why ? why : "out of memory");
+        if (s->tls) tls_count(s->tls, TLS_UNFINISHED);
         if (!crowded) crowd_leave(s->crowd, peer);
         free(c);
         close(fd);
         return;
     }
-    c->io = io;
     c->peer = peer;
     c->counted = !crowded;
     c->req.cors = -1;
@@ -114,10 +142,6 @@ void conn_open(struct io *io, int fd)
     wheel_node_init(&c->timer);
     buf_init(&c->body, s->body_max);
     http_begin(&c->http);
-    bufferevent_setcb(c->bev, on_read, on_write, on_event, c);
-    bufferevent_setwatermark(c->bev, EV_READ, 0, IN_MAX);
-    bufferevent_set_max_single_write(c->bev, OUT_PAUSE);
-    bufferevent_disable(c->bev, EV_WRITE); /* conn_flush writes */
     atomic_fetch_add_explicit(&io->n_conn, 1, memory_order_relaxed);
     conn_enter(c, CONN_HEAD);
     if (full || crowded) {
@@ -128,7 +152,7 @@ void conn_open(struct io *io, int fd)
         conn_fail(c, 503, "", "%s", crowded ? "too many connections from this address" : "too many connections");
         return;
     }
-    bufferevent_enable(c->bev, EV_READ);
+    want_input(c, true);
 }
 
 void conn_release_body(struct conn *c)
@@ -181,14 +205,19 @@ void conn_free(struct conn *c)
     if (c->rejected) io->n_reject--;
     if (c->counted) crowd_leave(io->srv->crowd, c->peer);
     atomic_fetch_sub_explicit(&io->n_conn, 1, memory_order_relaxed);
-    bufferevent_free(c->bev);
+    bool whole = c->state != CONN_WAIT && !conn_pending(c) && !c->cut;
+    if (c->tls)
+        tls_wire_free(c->tls, whole);
+    else
+        bufferevent_free(c->bev);
     free(c);
 }
 
 void conn_reset(struct conn *c)
 {
     struct linger now = { .l_onoff = 1, .l_linger = 0 };
-    setsockopt(bufferevent_getfd(c->bev), SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    c->cut = true;
     conn_free(c);
 }
 
@@ -388,7 +417,7 @@ static void request_complete(struct conn *c)
 /* Reads a head from the input. False: nothing more to do now. */
 static bool read_head(struct conn *c)
 {
-    struct evbuffer *in = bufferevent_get_input(c->bev);
+    struct evbuffer *in = c->in;
     size_t           n = evbuffer_get_length(in), used = 0;
     if (!n) return false;
     if (n > HTTP_HEAD_MAX) n = HTTP_HEAD_MAX;
@@ -430,7 +459,7 @@ static bool read_head(struct conn *c)
 
 static bool read_body(struct conn *c)
 {
-    struct evbuffer *in = bufferevent_get_input(c->bev);
+    struct evbuffer *in = c->in;
     struct buf      *body = c->req.route->flags & ROUTE_JSON ? &c->body : NULL;
     size_t           n;
     c->t_read_us = clock_us();
@@ -461,18 +490,17 @@ static bool read_body(struct conn *c)
 
 static void read_linger(struct conn *c)
 {
-    struct evbuffer *in = bufferevent_get_input(c->bev);
+    struct evbuffer *in = c->in;
     size_t           n = evbuffer_get_length(in);
     c->n_linger += n;
     if (n) c->t_read_us = clock_us();
     evbuffer_drain(in, n);
-    if (c->n_linger > LINGER_BYTES) bufferevent_disable(c->bev, EV_READ);
+    if (c->n_linger > LINGER_BYTES) want_input(c, false);
 }
 
-static void on_read(struct bufferevent *bev, void *arg)
+static void on_readable(void *arg)
 {
     struct conn *c = arg;
-    (void)bev;
     c->in_loop = true;
     for (bool more = true; more;) {
         if (conn_pending(c) > OUT_NEXT) break; /* answers wait for a slow reader: its next requests wait too */
@@ -489,7 +517,7 @@ static void on_read(struct bufferevent *bev, void *arg)
     }
     c->in_loop = false;
     unread_note(c);
-    if (c->state == CONN_WAIT && evbuffer_get_length(bufferevent_get_input(bev)) >= IN_MAX) hangup_watch(c);
+    if (c->state == CONN_WAIT && evbuffer_get_length(c->in) >= IN_MAX) hangup_watch(c);
     if (c->io->untried_bytes > OUT_UNTRIED && !c->io->flushing && !list_empty(&c->unsent)) {
         conn_flush_now(c); /* goes on with it when all is written, or frees it */
         return;
@@ -506,7 +534,7 @@ static void on_read(struct bufferevent *bev, void *arg)
     }
 }
 
-void conn_resume(struct conn *c) { on_read(c->bev, c); }
+void conn_resume(struct conn *c) { on_readable(c); }
 
 /* Everything is written and the connection ends. */
 static void flushed(struct conn *c)
@@ -515,10 +543,11 @@ static void flushed(struct conn *c)
         conn_free(c);
         return;
     }
-    shutdown(bufferevent_getfd(c->bev), SHUT_WR);
+    if (c->tls && !c->cut) tls_wire_shut(c->tls);
+    shutdown(c->fd, SHUT_WR);
     c->t_read_us = clock_us();
     conn_enter(c, CONN_LINGER);
-    bufferevent_enable(c->bev, EV_READ);
+    want_input(c, true);
     read_linger(c);
 }
 
@@ -536,32 +565,27 @@ void conn_drained(struct conn *c)
         conn_resume(c); /* what waited for the output to drain, or for the end */
 }
 
-static void on_write(struct bufferevent *bev, void *arg)
+static void on_writable(void *arg)
 {
     struct conn *c = arg;
     unread_note(c);
     if (c->writing && !conn_pending(c)) {
         c->writing = false;
-        bufferevent_disable(bev, EV_WRITE);
+        if (c->bev) bufferevent_disable(c->bev, EV_WRITE);
     }
     conn_drained(c);
 }
 
-static void on_event(struct bufferevent *bev, short what, void *arg)
+/* The client sends no more. */
+static void input_ended(struct conn *c)
 {
-    struct conn *c = arg;
-    if (what & BEV_EVENT_ERROR) {
-        conn_free(c);
-        return;
-    }
-    if (!(what & BEV_EVENT_EOF)) return;
     c->eof = true;
     struct api_error e;
     switch (c->state) {
     case CONN_HEAD:
         if (c->io->srv->half_close_serve && conn_pending(c))
             break; /* whole requests may wait for the output: conn_drained */
-        if (c->partial && evbuffer_get_length(bufferevent_get_input(bev))) {
+        if (c->partial && evbuffer_get_length(c->in)) {
             request_unknown(c);
             api_fail(&e, 400, "", "the request ended in its head");
             refuse(c, &e);
@@ -581,6 +605,89 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
     case CONN_FLUSH: break;
     case CONN_LINGER: conn_free(c); break;
     }
+}
+
+/* ---- the socket: plain, or over TLS ---- */
+
+static void on_plain_read(struct bufferevent *bev, void *arg)
+{
+    (void)bev;
+    on_readable(arg);
+}
+
+static void on_plain_write(struct bufferevent *bev, void *arg)
+{
+    (void)bev;
+    on_writable(arg);
+}
+
+static void on_plain_event(struct bufferevent *bev, short what, void *arg)
+{
+    (void)bev;
+    if (what & BEV_EVENT_ERROR)
+        conn_free(arg);
+    else if (what & BEV_EVENT_EOF)
+        input_ended(arg);
+}
+
+/* False: no memory; the socket stays open. */
+static bool open_plain(struct conn *c)
+{
+    c->bev = bufferevent_socket_new(c->io->base, c->fd, BEV_OPT_CLOSE_ON_FREE);
+    if (!c->bev) return false;
+    c->in = bufferevent_get_input(c->bev);
+    c->out = bufferevent_get_output(c->bev);
+    bufferevent_setcb(c->bev, on_plain_read, on_plain_write, on_plain_event, c);
+    bufferevent_setwatermark(c->bev, EV_READ, 0, IN_MAX);
+    bufferevent_set_max_single_write(c->bev, OUT_PAUSE);
+    bufferevent_disable(c->bev, EV_WRITE); /* conn_flush writes */
+    return true;
+}
+
+/* The client speaks plain HTTP. It hears so in a plain answer, on the same socket. */
+static void no_tls(struct conn *c)
+{
+    struct api_error e;
+    struct tls_wire *wire = c->tls;
+    if (!open_plain(c)) {
+        conn_free(c);
+        return;
+    }
+    c->tls = NULL;
+    tls_wire_give_up(wire);
+    request_unknown(c);
+    api_fail(&e, 400, "", "plain HTTP was sent to a port that takes TLS alone: use https://");
+    refuse(c, &e);
+}
+
+static void on_tls_ended(void *arg, enum tls_end end)
+{
+    switch (end) {
+    case TLS_END_CLOSED: input_ended(arg); break;
+    case TLS_END_BROKEN: conn_free(arg); break;
+    case TLS_END_PLAIN: no_tls(arg); break;
+    }
+}
+
+/* As open_plain. */
+static bool open_tls(struct conn *c)
+{
+    static const struct tls_wire_calls calls = { on_readable, on_writable, on_tls_ended };
+    c->tls = tls_wire_open(c->io, c->fd, &calls, c);
+    if (!c->tls) return false;
+    c->in = tls_wire_input(c->tls);
+    c->out = tls_wire_output(c->tls);
+    return true;
+}
+
+static void want_input(struct conn *c, bool on)
+{
+    if (c->tls)
+        tls_wire_read(c->tls, on);
+    else if (on)
+        bufferevent_enable(c->bev, EV_READ);
+    else
+        bufferevent_disable(c->bev, EV_READ);
 }
 
 /* ---- time ---- */

@@ -16,6 +16,8 @@
 #include "server/trace.h"
 
 struct bufferevent;
+struct evbuffer;
+struct tls_wire;
 
 /* The work behind a request that takes time. Embedded in the struct of that work; conn.work points to it from the
  * handler until the answer is complete. */
@@ -55,8 +57,11 @@ struct request {
 
 struct conn {
     struct io          *io;
-    struct bufferevent *bev;
-    conn_answer        *answer; /* of a request of this process's own (inner.h), which has no socket; else NULL */
+    int                 fd;
+    struct bufferevent *bev;      /* of a plain connection, or NULL */
+    struct tls_wire    *tls;      /* of one over TLS, or NULL */
+    struct evbuffer    *in, *out; /* of either: bytes from the client, and bytes that the socket has not taken */
+    conn_answer        *answer;   /* of a request of this process's own (inner.h), which has no socket; else NULL */
     struct peer         peer;
     uint64_t            tenant_seen; /* tenant of the last valid key on this connection; 0: none */
     struct list         node, unsent;
@@ -79,6 +84,7 @@ struct conn {
     bool                writing; /* the socket was full; libevent writes until the output is empty */
     bool stream, chunked_out, close_after, linger_after, eof, in_loop, rejected, partial, counted, watched;
     bool in_body; /* counted in server.n_body */
+    bool cut;     /* its last answer is not complete */
 };
 
 /* Takes over an accepted socket. Where there are too many connections the client gets a 503, or the socket is closed

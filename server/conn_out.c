@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "server/hangup.h"
 #include "server/metrics.h"
+#include "server/tls_wire.h"
 #include <errno.h>
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
@@ -13,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-size_t conn_pending(const struct conn *c) { return evbuffer_get_length(bufferevent_get_output(c->bev)); }
+size_t conn_pending(const struct conn *c) { return evbuffer_get_length(c->out); }
 
 /* What the socket took since the last look restarts the stall clock. */
 void conn_note_drain(struct conn *c, uint64_t now_us)
@@ -44,9 +45,9 @@ static void out_parts(struct conn *c, const struct slice *part, uint32_t n_part)
         conn_note_drain(c, clock_us());
         wheel_set(&c->io->wheel, &c->timer, c->t_drain_us + CONN_WATCH_US);
     }
-    if (!add_parts(bufferevent_get_output(c->bev), part, n_part, n)) {
+    if (!add_parts(c->out, part, n_part, n)) {
         LOG_WARN_LIMITED("conn: out of memory for an answer, closing");
-        c->close_after = true;
+        c->close_after = c->cut = true;
         return;
     }
     c->out_bytes += n;
@@ -62,17 +63,22 @@ void conn_out(struct conn *c, const void *p, size_t n)
     if (n) out_parts(c, &one, 1);
 }
 
+/* False: the connection is broken. */
+static bool write_plain(struct conn *c)
+{
+    evbuffer_unfreeze(c->out, 1); /* as libevent does it around its own writes */
+    int n = evbuffer_write_atmost(c->out, c->fd, OUT_PAUSE), error = errno;
+    evbuffer_freeze(c->out, 1);
+    return n >= 0 || error == EAGAIN || error == EINTR;
+}
+
 /* At once, without waiting for the socket to say that it can be written: nearly always it can, and the question costs
  * an epoll_ctl before and another one behind each write. What it does not take is libevent's until it is gone. */
 void conn_flush(struct conn *c)
 {
-    struct evbuffer *out = bufferevent_get_output(c->bev);
     list_del(&c->unsent);
-    if (c->writing || !evbuffer_get_length(out)) return;
-    evbuffer_unfreeze(out, 1); /* as libevent does it around its own writes */
-    int n = evbuffer_write_atmost(out, bufferevent_getfd(c->bev), OUT_PAUSE), error = errno;
-    evbuffer_freeze(out, 1);
-    if (n < 0 && error != EAGAIN && error != EINTR) {
+    if (c->writing || !conn_pending(c)) return;
+    if (!(c->tls ? tls_wire_flush(c->tls) : write_plain(c))) {
         conn_free(c);
         return;
     }
@@ -82,7 +88,7 @@ void conn_flush(struct conn *c)
         return;
     }
     c->writing = true;
-    bufferevent_enable(c->bev, EV_WRITE);
+    if (c->bev) bufferevent_enable(c->bev, EV_WRITE);
 }
 
 void conn_flush_now(struct conn *c)
@@ -150,7 +156,7 @@ static void request_done(struct conn *c)
     c->req.trace_state = NULL;
     free(c->req.answer_head);
     c->req.answer_head = NULL;
-    bufferevent_setwatermark(c->bev, EV_WRITE, 0, 0);
+    conn_set_low_water(c, 0);
     if (c->close_after) {
         conn_enter(c, CONN_FLUSH);
         return;
@@ -257,8 +263,14 @@ void conn_stream_put(struct conn *c, const char *p, size_t n)
 void conn_stream_end(struct conn *c, bool clean)
 {
     if (clean && c->chunked_out) conn_out(c, "0\r\n\r\n", 5);
-    if (!clean) c->close_after = true;
+    if (!clean) c->close_after = c->cut = true;
     request_done(c);
 }
 
-void conn_set_low_water(struct conn *c, size_t low) { bufferevent_setwatermark(c->bev, EV_WRITE, low, 0); }
+void conn_set_low_water(struct conn *c, size_t low)
+{
+    if (c->tls)
+        tls_wire_low_water(c->tls, low);
+    else
+        bufferevent_setwatermark(c->bev, EV_WRITE, low, 0);
+}

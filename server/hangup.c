@@ -2,7 +2,6 @@
 #include "base/log.h"
 #include "server/conn_impl.h"
 #include <errno.h>
-#include <event2/bufferevent.h>
 #include <event2/event.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -13,7 +12,7 @@ enum { TURN_MAX = 64 }; /* of one turn: other sockets get theirs */
 static void arm(struct conn *c, int op, uint32_t events)
 {
     struct epoll_event e = { .events = events | EPOLLONESHOT, .data = { .ptr = c } };
-    if (epoll_ctl(c->io->hangup_fd, op, bufferevent_getfd(c->bev), &e))
+    if (epoll_ctl(c->io->hangup_fd, op, c->fd, &e))
         LOG_WARN_LIMITED("conn: a client that goes will not be noticed before its answer: %s", strerror(errno));
     else
         c->watched = true;
@@ -27,7 +26,7 @@ void hangup_watch(struct conn *c)
 void hangup_forget(struct conn *c)
 {
     if (!c->watched) return;
-    epoll_ctl(c->io->hangup_fd, EPOLL_CTL_DEL, bufferevent_getfd(c->bev), NULL);
+    epoll_ctl(c->io->hangup_fd, EPOLL_CTL_DEL, c->fd, NULL);
     c->watched = false;
 }
 

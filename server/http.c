@@ -200,8 +200,11 @@ static bool parse_host(struct slice v, struct slice *host_out)
 static int parse_target(struct http_head *d, struct slice host_field, struct api_error *e)
 {
     struct slice t = d->target;
-    if (t.n > 7 && !strncasecmp(t.p, "http://", 7)) {
-        const char *a = t.p + 7, *end = t.p + t.n, *slash = memchr(a, '/', (size_t)(end - a)),
+    size_t       n_scheme = 0;
+    if (t.n > 7 && !strncasecmp(t.p, "http://", 7)) n_scheme = 7;
+    if (t.n > 8 && !strncasecmp(t.p, "https://", 8)) n_scheme = 8;
+    if (n_scheme) {
+        const char *a = t.p + n_scheme, *end = t.p + t.n, *slash = memchr(a, '/', (size_t)(end - a)),
                    *q = memchr(a, '?', (size_t)(end - a));
         const char *stop = q ? q : end;
         if (slash && slash < stop) stop = slash;

@@ -24,6 +24,7 @@ struct nvml;
 struct trace;
 struct routes;
 struct sessions;
+struct tls;
 
 /* The engine as the server calls it. boot_gen.c has the real one; tests and benches have their own. */
 struct gen_engine {
@@ -75,6 +76,9 @@ struct io {
     struct unread    unread[UNREAD_CLASSES];
     _Atomic uint32_t n_conn;
     uint32_t         n_reject;           /* connections over the limit that are being refused */
+    uint32_t         n_shaking;          /* connections in their TLS handshake */
+    struct list      to_shake;           /* those of them of which bytes have come, in that order (tls_wire.c) */
+    struct event    *ev_shake;           /* made with the first of them */
     uint32_t   n_request, n_request_max; /* engine requests of this thread; their number is bounded by the outbox */
     struct buf frames;                   /* scratch: the frames of one message */
     struct http_head head;               /* scratch: the head being read */
@@ -91,6 +95,7 @@ struct server {
     struct auth            *auth;
     struct metrics         *metrics;
     struct trace           *trace; /* NULL: no traces */
+    struct tls             *tls;   /* of the owner; NULL: plain HTTP; set before server_listen */
     struct nvml            *nvml;  /* likewise */
     const struct api_model *model; /* valid from SRV_READY on */
     struct gen_engine       eng;   /* valid from SRV_READY on */

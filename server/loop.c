@@ -91,7 +91,7 @@ static void on_accept_again(evutil_socket_t fd, short what, void *arg)
     if (!io->stopping) event_add(io->ev_listen, NULL);
 }
 
-/* No descriptor is left: the reserve takes the newcomer, so that it hears a 503 instead of silence. */
+/* No descriptor is left: the reserve takes the newcomer, so that it hears a 503 instead of silence; over TLS, an end. */
 static void accept_over_limit(struct server *s)
 {
     static const char busy[] =
@@ -100,7 +100,7 @@ static void accept_over_limit(struct server *s)
     close(s->reserve_fd);
     int fd = accept4(s->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0) {
-        ssize_t n = send(fd, busy, sizeof busy - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t n = s->tls ? 0 : send(fd, busy, sizeof busy - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
         (void)n;
         shutdown(fd, SHUT_WR);
         char drop[4096];
@@ -253,6 +253,7 @@ enum status loop_create(struct server *s, struct io *io, uint32_t index)
     list_init(&io->fresh);
     list_init(&io->gens);
     list_init(&io->unsent);
+    list_init(&io->to_shake);
     wheel_init(&io->wheel, clock_us());
     buf_init(&io->frames, 256u << 20);
     io->id_seed = hash_seed();
@@ -317,7 +318,8 @@ void loop_free(struct io *io)
         LIST_EACH(it, &io->conns) conn_free(LIST_ENTRY(it, struct conn, node));
         for (void *msg; (msg = ring_pop(&io->outbox));) gen_message(io, msg); /* finals of a stopped engine */
     }
-    struct event *ev[] = { io->ev_inbox, io->ev_outbox, io->ev_tick, io->ev_listen, io->ev_accept_again, io->ev_flush };
+    struct event *ev[] = { io->ev_inbox,        io->ev_outbox, io->ev_tick, io->ev_listen,
+                           io->ev_accept_again, io->ev_flush,  io->ev_shake };
     for (size_t k = 0; k < sizeof ev / sizeof *ev; k++)
         if (ev[k]) event_free(ev[k]);
     hangup_close(io);

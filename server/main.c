@@ -101,6 +101,7 @@ int main(int argc, char **argv)
     takeover_close(a.takeover);
     server_free(a.srv);
     boot_free(&a.boot);
+    tls_free(a.tls);
     auth_free(a.auth);
     config_free(&a.cfg);
     return code;

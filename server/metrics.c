@@ -1,6 +1,7 @@
 #include "server/metrics_impl.h"
 #include "base/clock.h"
 #include "server/conn.h"
+#include "server/tls.h"
 #include <assert.h>
 #include <stdlib.h>
 
@@ -113,6 +114,9 @@ static const char *const l_throttle[] = { "reason=\"sw_power_cap\"",   "reason=\
 static_assert(sizeof l_throttle / sizeof *l_throttle - 1 == NVML_THROTTLES, "in the order of throttle_bit");
 static const char *const l_unread[] = { "route=\"open\"", "route=\"model\"", NULL };
 static_assert(sizeof l_unread / sizeof *l_unread - 1 == UNREAD_CLASSES, "a label for each class");
+static const char *const l_shake[] = { "result=\"done\"", "result=\"failed\"", "result=\"plain_http\"",
+                                       "result=\"unfinished\"", NULL };
+static_assert(sizeof l_shake / sizeof *l_shake - 1 == TLS_RESULTS, "in the order of enum tls_result");
 static const char *const l_one[] = { NULL };
 static const char *const l_http[] = { NULL };
 #define L_TIER(id, name)       "tier=\"" name "\"",

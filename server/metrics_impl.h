@@ -135,6 +135,8 @@ enum family_kind { BARE, COMMON, OLD, OLDER, GPU };
     X(UNREAD_BYTES,  GAUGE,     0, l_unread, NULL,      "spillway:unread_bytes", "Bytes held for clients that do not read, by kind of route.") \
     X(PAUSED,        COUNTER,   0, l_one,    NULL,      "spillway:slow_reader_pauses_total", "Streams parked because their client reads slowly.") \
     X(KEYS,          COUNTER,   0, l_key,    NULL,      "spillway:auth_failures_total", "Requests refused for their API key: none, a wrong one, or from an address that sent too many.") \
+    X(TLS_SHAKES,    COUNTER,   0, l_shake,  NULL,      "spillway:tls_handshakes_total", "TLS handshakes by how they ended: done; failed; plain_http: the client spoke no TLS; unfinished: it left or was too slow.") \
+    X(TLS_EXPIRES,   GAUGE,     0, l_one,    NULL,      "spillway:tls_certificate_expiration_timestamp_seconds", "Unix time at which the certificate in use expires.") \
     X(UNREAD,        COUNTER,   0, l_one,    NULL,      "spillway:unread_dropped_total", "Connections reset because answers that nobody read held too much memory.") \
     X(GPU_USE, GAUGE, GPU, l_one, NULL, "spillway:gpu_utilization", "Share of the last sampling period in which a kernel ran on this GPU.") \
     X(GPU_MEM_USE, GAUGE, GPU, l_one, NULL, "spillway:gpu_memory_utilization", "Share of the last sampling period in which memory of this GPU was read or written.") \

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "server/conn.h"
 #include "server/metrics_impl.h"
+#include "server/tls.h"
 #include <dirent.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -183,6 +184,13 @@ static void sample_grammars(struct metrics *m, struct grammars *g)
     metric_set(one(m, F_GRAMMAR_BYTES), (double)n.bytes);
 }
 
+static void sample_tls(struct metrics *m, const struct tls *t)
+{
+    if (!t) return;
+    for (int i = 0; i < TLS_RESULTS; i++) count_to(m, F_TLS_SHAKES, (uint32_t)i, tls_counted(t, (enum tls_result)i));
+    metric_set(one(m, F_TLS_EXPIRES), (double)tls_expires(t));
+}
+
 static void sample_server(struct metrics *m, struct server *s)
 {
     struct timespec cpu;
@@ -213,6 +221,7 @@ static void sample_server(struct metrics *m, struct server *s)
     count_to(m, F_TRACES, 0, traces.n_sent);
     count_to(m, F_TRACES, 1, traces.n_dropped);
     count_to(m, F_TRACES, 2, traces.n_failed);
+    sample_tls(m, s->tls);
     count_to(m, F_ACCEPT, 0, atomic_load(&s->n_accept_paused));
     count_to(m, F_LOG_DROPPED, 0, log_dropped());
 }
@@ -251,6 +260,9 @@ static uint32_t sample_gpus(struct metrics *m, const struct server *s)
     return n.n_gpu;
 }
 
+/* An expiry of 0 would be an alarm where there is no certificate. */
+static bool is_of_tls(int family) { return family == F_TLS_SHAKES || family == F_TLS_EXPIRES; }
+
 /* Prints a family that has series for each GPU: those of the GPUs of this machine. */
 static void print_family(const struct metrics *m, int i, uint32_t n_gpu, struct buf *out)
 {
@@ -267,5 +279,6 @@ void metrics_print(struct server *s, struct buf *out)
     sample_server(m, s);
     uint32_t n_gpu = sample_gpus(m, s);
     for (int i = 0; i < N_FAMILY; i++)
-        if (m->shown[i] && (ready || !(m->fam[i].common_labels || i == F_CACHE_INFO))) print_family(m, i, n_gpu, out);
+        if (m->shown[i] && (s->tls || !is_of_tls(i)) && (ready || !(m->fam[i].common_labels || i == F_CACHE_INFO)))
+            print_family(m, i, n_gpu, out);
 }

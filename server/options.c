@@ -149,6 +149,8 @@ static const struct opt options[] = {
     { STR("api-key-file", api_key_file, "FILE", "keys, one a line; read again on SIGHUP") },
     { ENUM("api-key-file-empty", api_key_file_empty, "keep", empty_key_files, "that file holds no key or is gone at SIGHUP: keep the keys before, or no key of it is valid any more") },
     { U32("max-key-failures", max_key_failures, "10", 0, 1000000, "N", "wrong keys of one client address (IPv6: one /64) at once, then one a second; above: 429; 0: no bound, as behind a load balancer") },
+    { STR("tls-cert", tls_cert, "FILE", "serve HTTPS: certificate and the chain to its root, PEM; with --tls-key; both are read again on SIGHUP") },
+    { STR("tls-key", tls_key, "FILE", "private key of it, PEM, without a passphrase") },
     { BOOL("allow-anonymous", allow_anonymous, "false", "listen beyond loopback without any key") },
     { BOOL("share-prefix", share_prefix, "false", "let different API keys share cached prefixes") },
     { BOOL("protect-metrics", protect_metrics, "false", "/metrics wants a key on loopback too") },

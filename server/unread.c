@@ -3,7 +3,6 @@
 #include "server/conn_impl.h"
 #include "server/metrics.h"
 #include <event2/buffer.h>
-#include <event2/bufferevent.h>
 
 #define MIB ((uint64_t)1 << 20)
 enum { DROP_NOTE = 64 << 10 }; /* freed at once: enough to be counted for server_give_back */
@@ -22,14 +21,14 @@ void unread_init(struct io *io, uint64_t memory_bytes, uint32_t n_io)
 }
 
 /* Of its answers, what the socket has not taken. */
-static size_t unsent(const struct conn *c) { return evbuffer_get_length(bufferevent_get_output(c->bev)); }
+static size_t unsent(const struct conn *c) { return evbuffer_get_length(c->out); }
 
 /* Input counts where it waits: behind an answer that is being made, or one that is not read. */
 static uint64_t holds(const struct conn *c)
 {
     uint64_t out = unsent(c);
     if (!out && c->state != CONN_WAIT) return 0;
-    return out + evbuffer_get_length(bufferevent_get_input(c->bev));
+    return out + evbuffer_get_length(c->in);
 }
 
 void unread_forget(struct conn *c)

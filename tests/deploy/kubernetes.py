@@ -44,7 +44,7 @@ def merge(base, patch, key=None):
                 out[k] = merge(base[k], v, k) if k in base else v
         return out
     if isinstance(base, list) and isinstance(patch, list) and key in KEYS:
-        name = KEYS[key]
+        name = "port" if key == "ports" and "port" in base[0] else KEYS[key]  # a Service's have no containerPort
         out = [dict(x) for x in base]
         for p in patch:
             at = [i for i, x in enumerate(out) if x[name] == p[name]]
@@ -169,7 +169,7 @@ def every_file_is_used():
     used.add(os.path.join(K8S, "overlays", "autoscale", "hpa.yaml"))  # named there as the other way
     have = set(glob.glob(os.path.join(K8S, "*", "*.yaml")) + glob.glob(os.path.join(K8S, "overlays", "*", "*.yaml")))
     assert have <= used, sorted(have - used)
-    assert len(folders()) >= 12
+    assert len(folders()) >= 13
 
 
 def every_object_fits_its_schema():
@@ -269,6 +269,17 @@ def prefill_and_decode_find_each_other():
             assert selector["matchLabels"].items() <= pod["metadata"]["labels"].items(), selector
 
 
+def with_tls_every_probe_asks_by_it():
+    kinds = {o["kind"]: o for o in render(os.path.join(K8S, "overlays", "tls"))}
+    c = kinds["Deployment"]["spec"]["template"]["spec"]["containers"][0]
+    env = {e["name"]: e["value"] for e in c["env"]}
+    mounted = [m["mountPath"] for m in c["volumeMounts"] if m["name"] == "tls"]
+    assert [os.path.dirname(env[k]) for k in ("SPILLWAY_TLS_CERT", "SPILLWAY_TLS_KEY")] == mounted * 2
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert c[probe]["httpGet"]["scheme"] == "HTTPS" and c[probe]["httpGet"]["path"] in ("/ready", "/health"), c[probe]
+    assert [p["port"] for p in kinds["Service"]["spec"]["ports"]] == [80, 443]
+
+
 def the_base_serves_as_it_is_written():
     spec = [s for where, s, _ in pods() if where.startswith("base:")][0]
     c = spec["containers"][0]
@@ -298,7 +309,7 @@ def the_dockerfile_is_plain():
 
 TESTS = [every_file_is_used, every_object_fits_its_schema, a_wrong_object_is_found, a_pod_has_what_it_needs_to_stop_in, a_pod_runs_without_rights,
          what_is_mounted_is_there_and_what_is_there_is_mounted, what_must_be_made_by_hand_is_said, every_option_exists,
-         prefill_and_decode_find_each_other,
+         prefill_and_decode_find_each_other, with_tls_every_probe_asks_by_it,
          the_base_serves_as_it_is_written, the_dockerfile_is_plain]
 
 

@@ -66,19 +66,44 @@ static void *load_main(void *arg)
     return NULL;
 }
 
-/* 0, or the exit code of one that may not serve. */
-static int begin_serving(struct app *a)
+/* From here on the next server may take over from this one. */
+static void wait_for_next(struct app *a)
 {
-    char err[400];
-    if (!a->takeover) return 0;
-    int code = takeover_commit(a->takeover, err, sizeof err);
-    if (code) return app_say_error(code, err);
-    if (!boot_helps(&a->boot)) eng_tiers_hand(a->boot.engine, KV_SERVES);
-    server_accept(a->srv, true);
     a->hand = (struct boot_hand){ .boot = &a->boot, .srv = a->srv };
     struct takeover_ops ops = boot_hand_ops(&a->hand);
     takeover_serve(a->takeover, a->srv->listen_fd, auth_secret(a->auth), &ops);
+}
+
+static void use_tiers(struct app *a)
+{
+    if (!boot_helps(&a->boot)) eng_tiers_hand(a->boot.engine, KV_SERVES);
+}
+
+/* One that follows another server serves in its place. 0, or the exit code of one that may not serve. */
+static int take_over(struct app *a)
+{
+    char err[400];
+    int  code = takeover_commit(a->takeover, err, sizeof err);
+    if (code) return app_say_error(code, err);
+    use_tiers(a);
+    server_accept(a->srv, true);
+    wait_for_next(a);
     return 0;
+}
+
+/* /ready is 200 from here on. Whoever waited for that may start the next server, whose socket is there before. 0, or the
+ * exit code of one that may not serve. */
+static int begin_serving(struct app *a)
+{
+    const bool              follows = takeover_follows(a->takeover);
+    const struct gen_engine eng = boot_gen_engine(&a->boot);
+    if (a->takeover && !follows) {
+        use_tiers(a);
+        wait_for_next(a);
+        server_accept(a->srv, true);
+    }
+    server_ready(a->srv, &a->boot.model, &eng);
+    return follows ? take_over(a) : 0;
 }
 
 static int loaded(struct app *a)
@@ -97,8 +122,6 @@ static int loaded(struct app *a)
     struct dev_place place;
     for (uint32_t i = 0; rank_team_place(b->team, i, &place); i++) gpu_watch_own(&a->gpus, &place);
     a->gpus.lone = a->cfg.tensor_parallel == 1;
-    struct gen_engine eng = boot_gen_engine(b);
-    server_ready(a->srv, &b->model, &eng);
     int code = begin_serving(a);
     if (code) return code;
     notify_say(&a->notify, "READY=1\nSTATUS=%s at %s://%s", boot_helps(b) ? "helps" : "serves", scheme,

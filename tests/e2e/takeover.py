@@ -69,8 +69,6 @@ class World:
 
         s = Server(*args, **kw)
         self.running.append(s)
-        if "--takeover" in args and kw.get("wait", True):
-            logged(s, "ready: ")  # /ready is 200 a moment before its socket is there
         return s
 
     def next(self, path, old, *args, wait=True):

@@ -1,5 +1,5 @@
-/* call: one API request as text, until its last byte is written.   Thread: one owner at a time (io thread; lent to a text worker
- * for call_prepare).
+/* call: one API request as text, until its last byte is written.   Thread: one owner at a time (io thread; lent to a
+ * text worker for call_prepare).
  *
  *   call_weigh    JSON body -> bytes that its tree will take                                   io thread or text worker
  *   call_parse    JSON body -> call (fields checked; 400s with param)                         io thread or text worker
@@ -7,8 +7,8 @@
  *   (server/gen.c makes one eng_request per prompt from it and feeds back the engine's output)
  *   answer_feed, answer_choice_end, answer_end  -> bytes for the socket (answer.h)                io thread
  *   call_free
- * All memory of a call lies in its arena, in one mapping for arrays that are too large for the arena, or in bounded bufs. call_free
- * frees all of it, also after a failed call_parse or call_prepare. */
+ * All memory of a call lies in its arena, in one mapping for arrays that are too large for the arena, or in bounded
+ * bufs. call_free frees all of it, also after a failed call_parse or call_prepare. */
 #pragma once
 #include "api/token/detok.h"
 #include "api/error.h"
@@ -192,16 +192,16 @@ extern const struct json_bounds call_bounds;
 /* Replaces *d by the dialect of the body, if *d is a row that only chooses (dialect.pick). ST_INVALID with *e. */
 enum status call_pick(const struct dialect **d, const char *body, size_t n_body, enum lmi_form form,
                       struct api_error *e);
-/* Bytes that call_parse will use for the tree of this body, until call_prepare has finished. Fields that are not read do
- * not count. On error *e, as from call_parse. */
+/* Bytes that call_parse will use for the tree of this body, until call_prepare has finished. Fields that are not read
+ * do not count. On error *e, as from call_parse. */
 enum status call_weigh(const struct dialect *d, const char *body, size_t n_body, uint64_t *bytes_out,
                        struct api_error *e);
-/* Bytes of text that this body stands for, with those of the stored response that it goes on from: whether a text thread
- * should have it. */
+/* Bytes of text that this body stands for, with those of the stored response that it goes on from: whether a text
+ * thread should have it. */
 uint64_t call_text_bytes(const struct dialect *d, const struct api_model *m, uint64_t tenant, const char *body,
                          size_t n_body);
-/* Finds what the body goes on from. past_out is the caller's to free (buf_free), also with an error. ST_INVALID with *e,
- * ST_NOMEM. */
+/* Finds what the body goes on from. past_out is the caller's to free (buf_free), also with an error. ST_INVALID with
+ * *e, ST_NOMEM. */
 enum status call_recall(const struct dialect *d, const struct api_model *m, uint64_t tenant, const char *body,
                         size_t n_body, struct call_past *past_out, struct api_error *e);
 /* from: NULL: nobody, by a random id. body is not used afterwards. ST_OK; ST_INVALID or ST_NOMEM with *e. */

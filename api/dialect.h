@@ -10,9 +10,9 @@
 #include "api/answer.h"
 #include "api/params.h"
 
-/* The functions that write each event of an answer into out, the bytes for the client. A writer never waits and returns no
- * error; out->failed tells the caller that out is full. Without the columns reason and tool
- * everything that a model writes is text. */
+/* The functions that write each event of an answer into out, the bytes for the client. A writer never waits and returns
+ * no error; out->failed tells the caller that out is full. Without the columns reason and tool everything that a model
+ * writes is text. */
 struct writer {
     void (*begin)(struct call *c, uint32_t i, struct buf *out); /* choice i begins; NULL: writes nothing */
     void (*text)(struct call *c, uint32_t i, const struct answer_piece *p, struct buf *out);
@@ -52,8 +52,8 @@ struct dialect {
     void (*error)(struct buf *out, const struct api_error *e); /* writes an error as a body */
     /* Writes the last event of a failing stream. */
     void (*error_stream)(struct call *c, struct buf *out, const struct api_error *e);
-    /* NULL: the row is a dialect. Else the row has no other column but error, and this function finds the row for a body.
-     * ST_INVALID with *e. */
+    /* NULL: the row is a dialect. Else the row has no other column but error, and this function finds the row for a
+     * body. ST_INVALID with *e. */
     enum status (*pick)(const char *body, size_t n_body, enum lmi_form form, const struct dialect **d_out,
                         struct api_error *e);
 };

@@ -1,7 +1,8 @@
 /* ring: bounded queue of pointers, many producers, one consumer, with an eventfd to sleep on.
  * Vyukov's bounded MPMC queue (1024cores.net) with sequence numbers per cell; FIFO per producer.
  *   producer, any thread:   ring_push
- *   consumer with a poll loop: watch ring_fd for reading; on wake ring_ack, pop until NULL, then if (!ring_arm) pop again
+ *   consumer with a poll loop: watch ring_fd for reading; on wake ring_ack, pop until NULL, then if (!ring_arm) pop
+ *   again
  *   consumer without one:      ring_pop, and when empty ring_wait */
 #pragma once
 #include "base/status.h"

@@ -21,8 +21,8 @@ static bool protected(const struct sched *s, const struct seq *q)
 }
 
 /* True if a running sequence computes, in this step or in the one in flight, the block that q lacks next. Then q waits
- * and matches the block instead of computing it too. The cursor's block stands for all tokens before it, so comparing one
- * block is enough. */
+ * and matches the block instead of computing it too. The cursor's block stands for all tokens before it, so comparing
+ * one block is enough. */
 static bool computed_now(const struct sched *s, const struct seq *q)
 {
     uint32_t bt = s->cfg.block_tokens, h = q->cursor.n;
@@ -58,8 +58,8 @@ static uint32_t peek(struct sched *s, struct seq *q)
     return kv_peek_more(s->kv, q->r->salt, tokens_of(s, q), q->n_token, &q->cursor);
 }
 
-/* False: blocks that the sequence lacks are on their way from a lower tier. A request for prompt logprobs needs every row
- * computed, so it never waits. */
+/* False: blocks that the sequence lacks are on their way from a lower tier. A request for prompt logprobs needs every
+ * row computed, so it never waits. */
 static bool has_come(struct sched *s, struct seq *q)
 {
     if (!s->tiers || (q->r->s.prompt_logprobs && q->lead)) return true;
@@ -136,14 +136,15 @@ static bool admit(struct sched *s, struct seq *q)
     if (!blocks_allow(s, q)) return false;
     if (kv_seq_open(s->kv, r->salt, &q->kv)) return false;
     seq_load(q, s->ids + (size_t)q->kv.slot * s->cfg.context_max);
-    /* Prompt logprobs need each row computed once. After a preemption, rows whose logprobs were already given may come from
- * the cache. */
+    /* Prompt logprobs need each row computed once. After a preemption, rows whose logprobs were already given may come
+     * from the cache. */
     uint32_t n_match = q->n_token;
     if (r->s.prompt_logprobs && q->lead) n_match = q->q->n_lp + 1 < n_match ? q->q->n_lp + 1 : n_match;
     uint32_t hit = kv_seq_match(s->kv, &q->kv, q->id, n_match);
     q->n_copy = 0;
     q->reserved = protected(s, q);
-    /* Borrowing locks one more block than the sequence needs, for one step. It is left out where that block is missing. */
+    /* Borrowing locks one more block than the sequence needs, for one step. It is left out where that block is
+     * missing. */
     if (!q->reserved && kv_available_count(s->kv) > sched_blocks(s, q->n_token) - q->kv.n_block)
         hit += kv_seq_borrow(s->kv, &q->kv, q->id, n_match, &q->copy, &q->n_copy);
     if (q->reserved &&
@@ -180,8 +181,8 @@ static bool admit(struct sched *s, struct seq *q)
     return true;
 }
 
-/* Less of its prompt is cached than it asks for. Of a short prompt, whose last block is never cached, more than all that
- * can be is not asked. */
+/* Less of its prompt is cached than it asks for. Of a short prompt, whose last block is never cached, more than all
+ * that can be is not asked. */
 static bool is_cold(struct sched *s, struct seq *q)
 {
     uint32_t bt = s->cfg.block_tokens, most = (q->n_prompt - 1) / bt * bt;

@@ -88,8 +88,8 @@ struct eng_request {
     struct kv_keep keep; /* how its prefix is kept; pin_s: for the prompt, counted from the first token of the answer */
     struct kv_parcel *parcel; /* or NULL: its prompt is kept for another server; MADE or NONE with the final message */
     struct kv_claim  *claim;  /* or NULL: its prompt was computed by another server */
-    /* 0 .. 1: this share of the prompt, or all of it that can be cached, must be cached when the request is admitted, or it
-     * ends with ENG_UNCACHED. Of a preempted request nothing is asked again. */
+    /* 0 .. 1: this share of the prompt, or all of it that can be cached, must be cached when the request is admitted,
+     * or it ends with ENG_UNCACHED. Of a preempted request nothing is asked again. */
     double       hit_share;
     uint64_t     deadline_us; /* clock_us() time; 0: none            */
     struct ring *outbox;      /* of the submitting io thread            */
@@ -117,7 +117,8 @@ struct eng_request {
 
 /* Where cached prompt tokens were found. */
 enum eng_source { ENG_FROM_DEVICE, ENG_FROM_TIER, ENG_SOURCES = ENG_FROM_TIER + KV_TIERS }; /* ENG_FROM_TIER + tier */
-/* Requests that wait are counted by who asks (without a key, with one) and by priority (before others, plain, after). */
+/* Requests that wait are counted by who asks (without a key, with one) and by priority (before others, plain,
+ * after). */
 enum { ENG_ASKERS = 2, ENG_RANKS = 3, ENG_CLASSES = ENG_ASKERS * ENG_RANKS };
 static inline uint32_t eng_class_of(const struct eng_request *r)
 {

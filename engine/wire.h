@@ -6,8 +6,8 @@
  *   n -> 0  VOTE        the result of its ranks about windows (enum dev_ballot)             0 -> n: VERDICT, and a new name of the communicator
  *   n -> 0  READY       loaded                                                               or FAIL: one line
  *   0 -> n  STEP*       one batch each, numbered                          both: BEAT, FAIL; 0 -> n: BYE
- * With a key, every frame after WELCOME is authenticated with a key made for this connection (transfer/link.h).
- * Every length, id and row from outside is checked against wire_limits before use: a step that wire_step_get accepts fits
+ * With a key, every frame after WELCOME is authenticated with a key made for this connection (transfer/link.h). Every
+ * length, id and row from outside is checked against wire_limits before use: a step that wire_step_get accepts fits
  * into the batch and is safe to run. */
 #pragma once
 #include "engine/batch.h"

@@ -1,11 +1,13 @@
 /* arrays: what one step consists of: a line for each size, each array that goes to a device, each result.   Data only.
  *
  * Each list is a macro that calls X once for every line. From the lists follow
- *   the members of struct dev_batch, dev_step, dev_out, dev_limits (kernels/device.h) and of struct batch (engine/batch.h),
+ *   the members of struct dev_batch, dev_step, dev_out, dev_limits (kernels/device.h) and of struct batch
+ *   (engine/batch.h),
  *   how arrays are taken, cleared and freed, and the device's view of them (engine/batch.c),
  *   how a step travels to other nodes and what is checked there (engine/wire.c),
  *   how a step is packed for a GPU and its results are unpacked (kernels/cuda/pack.c).
- * docs/CONTRIBUTING.md says how to add an array. The order of lines is the order of bytes between nodes and in a GPU's slab. */
+ * docs/CONTRIBUTING.md says how to add an array. The order of lines is the order of bytes between nodes and in a GPU's
+ * slab. */
 #pragma once
 
 /* clang-format off */
@@ -22,8 +24,8 @@
     X(bias_max,  1 << 14) \
     X(mask_max,  1 << 14)
 
-/* Sizes of a step.   X(name, most, padded)
- * most: its bound, an expression of the bounds m. padded: a decode step that a GPU runs as a graph has as many as its bucket. */
+/* Sizes of a step.   X(name, most, padded) most: its bound, an expression of the bounds m. padded: a decode step that a
+ * GPU runs as a graph has as many as its bucket. */
 #define DEV_BATCH_SIZES(X)                                                                                 \
     X(n_row,        m->rows_max,               true)  /* rows of all sequences                          */ \
     X(n_seq,        m->seqs_max,               true)                                                       \
@@ -44,11 +46,11 @@
     X(n_patch_hist, m->seqs_max,               true)  /* the same in hist                               */
 #define DEV_SIZES(X) DEV_BATCH_SIZES(X) DEV_HOST_SIZES(X) DEV_STEP_SIZES(X)
 
-/* Arrays of a step.   X(name, type, size, extra, pack, values, noun)
- * An array has size + extra entries, each of whole 32-bit words. pack: how a GPU gets it (enum dev_pack). values: what another node checks
- * (enum dev_values). noun: what that node's error calls the entries.
- * BATCH arrays are members of struct dev_batch, which ops on rows read. HOST arrays are in struct batch alone. The others are members of
- * struct dev_step. Of the lists of sampling, row r has hist[r.hist_start ..), r.n_hist entries, and so on. */
+/* Arrays of a step.   X(name, type, size, extra, pack, values, noun) An array has size + extra entries, each of whole
+ * 32-bit words. pack: how a GPU gets it (enum dev_pack). values: what another node checks (enum dev_values). noun: what
+ * that node's error calls the entries. BATCH arrays are members of struct dev_batch, which ops on rows read. HOST
+ * arrays are in struct batch alone. The others are members of struct dev_step. Of the lists of sampling, row r has
+ * hist[r.hist_start ..), r.n_hist entries, and so on. */
 #define DEV_BATCH_ARRAYS(X)                                                                                \
     X(id,         uint32_t,             n_row,        0, DEV_PACK_ZERO, DEV_ROW_TOKEN,  "ids")             \
     X(pos,        uint32_t,             n_row,        0, DEV_PACK_ZERO, DEV_POSITION,   "positions")       /* of the row in its sequence     */ \
@@ -74,8 +76,8 @@
     X(patch_hist, struct dev_patch,     n_patch_hist, 0, DEV_PACK_OWN,  DEV_PATCH_HIST, "patches")
 #define DEV_ARRAYS(X) DEV_BATCH_ARRAYS(X) DEV_HOST_ARRAYS(X) DEV_STEP_ARRAYS(X)
 
-/* Results of a step: members of struct dev_out.   X(name, type, size, each, wanted)
- * It has size * each entries. wanted: when anybody reads it (enum dev_wanted); what is wanted more often comes first. */
+/* Results of a step: members of struct dev_out.   X(name, type, size, each, wanted) It has size * each entries. wanted:
+ * when anybody reads it (enum dev_wanted); what is wanted more often comes first. */
 #define DEV_RESULTS(X)                                                       \
     X(id,          uint32_t, n_sample, 1,                 DEV_WANTED_ALWAYS) \
     X(rank,        uint32_t, n_sample, 1,                 DEV_WANTED_ALWAYS) \

@@ -96,8 +96,8 @@ struct dev_batch {
 };
 
 /* Gates of a feed-forward: silu(x) = x / (1 + e^-x); gelu(x) = x (1 + erf(x / sqrt 2)) / 2; its approximation by tanh;
- * x / (1 + e^(-1.702 x)); max(x, 0); the square of that. The last clamps both factors: the gate min(x, 7) goes through the
- * fourth, and what it is multiplied with is 1 + up, up being kept within -7 and 7. */
+ * x / (1 + e^(-1.702 x)); max(x, 0); the square of that. The last clamps both factors: the gate min(x, 7) goes through
+ * the fourth, and what it is multiplied with is 1 + up, up being kept within -7 and 7. */
 enum op_act { OP_SILU, OP_GELU, OP_GELU_TANH, OP_QUICK_GELU, OP_RELU, OP_RELU2, OP_CLAMPED, OP_ACTS };
 
 enum rope_type { ROPE_NONE, ROPE_NEOX }; /* NEOX: pairs (i, i + rot/2) */
@@ -113,9 +113,9 @@ struct op_qkv {       /* qk-norm (optional), RoPE, KV append: one pass over the 
     float        q_beta; /* at last, q *= 1 + q_beta * ln(1 + floor(pos / q_period)); 0: not          */
     uint32_t     q_period;
     bool         norm_late; /* the norms follow RoPE instead of preceding it                                */
-    /* NULL: each head has a norm of its own. Else one norm spans all q heads and one all k heads, of all ranks together:
-     * sums of squares as op `squares` makes them, [n_row][n_square][2]; q_norm and k_norm are then as long as this rank's
-     * heads, [n_head * head_dim] and [n_kv_head * head_dim], and norm_late is not allowed. */
+    /* NULL: each head has a norm of its own. Else one norm spans all q heads and one all k heads, of all ranks
+     * together: sums of squares as op `squares` makes them, [n_row][n_square][2]; q_norm and k_norm are then as long as
+     * this rank's heads, [n_head * head_dim] and [n_kv_head * head_dim], and norm_late is not allowed. */
     const float *square;
     uint32_t     n_square; /* ranks */
 };
@@ -130,8 +130,8 @@ struct op_attn {     /* paged GQA attention, causal, ragged: prefill chunks and 
      * 0: the weights of the keys sum to less than 1. */
     const float *sinks;
 };
-/* How a router chooses experts and weighs them, in fp32: scores s of all logits; the top_k experts with the largest
- * s + bias, ties to the lower id; their weights s, without bias. With groups, only experts of the group_keep groups whose
+/* How a router chooses experts and weighs them, in fp32: scores s of all logits; the top_k experts with the largest s +
+ * bias, ties to the lower id; their weights s, without bias. With groups, only experts of the group_keep groups whose
  * two largest s + bias have the largest sums. */
 enum op_route { OP_ROUTE_SOFTMAX, OP_ROUTE_SIGMOID };
 enum { OP_ROUTE_GROUPS_MAX = 32 };
@@ -150,26 +150,30 @@ struct op_moe {                   /* router, SwiGLU experts, weighted sum */
     uint32_t n_group, group_keep;  /* equal groups of neighbours, of 2 experts at least; n_group 0: none */
     float    sum_min, sum_add;
     float    scale; /* factor of the weights; 0: 1 */
-    /* F32 [n_expert, 2 * inter] and [n_expert, hidden], added to the experts' products before gate and weight; or NULL */
+    /* F32 [n_expert, 2 * inter] and [n_expert, hidden], added to the experts' products before gate and weight; or
+     * NULL */
     const float *gate_up_bias, *down_bias;
 };
 
 /* Sampling of n rows of logits. Per row, in vLLM's order (v1/sample/sampler.py):
- *   mask (a bit for each id, allowed, banned); bias; repetition, frequency, presence penalties; temperature (below 1e-5: argmax, done);
+ *   mask (a bit for each id, allowed, banned); bias; repetition, frequency, presence penalties; temperature (below
+ *   1e-5: argmax, done);
  *   min-p against the most likely id; top-k; top-p over what is left: the fewest ids, most likely first, whose
  *   probabilities reach top_p, at least one; a draw by inverse CDF over the survivors in order of id, at
  *   rng_unit(rng_philox(seed, stream, counter).x[0]).
  * In fp32. Ties go to the lowest id, everywhere: top-k keeps exactly k. Repetition counts prompt and answer, frequency
- * and presence the answer only. Logprobs and ranks are of the raw logits, before all that.
- * Ids of the lists that are not in the vocabulary change nothing. n_hist UINT32_MAX: a row of padding, nothing is written.
+ * and presence the answer only. Logprobs and ranks are of the raw logits, before all that. Ids of the lists that are
+ * not in the vocabulary change nothing. n_hist UINT32_MAX: a row of padding, nothing is written.
  *
- * cpu and cuda give the same bits for the same logits, for every split over threads and blocks. Each step is one rounded operation,
- *   z += bias, entry by entry; z > 0 ? z / repetition : z * repetition; z - (frequency * count + presence); z / temperature
- * and e = exp(z - max) is one polynomial. All later steps use whole numbers (kernels/weigh.h). An id weighs e * 2^42, rounded, or 0 if
- * e < min_p. top-p keeps the fewest ids whose weights reach ceil(top_p * the sum that top-k left). The drawn id is the first, in order of id,
- * whose cumulative weight is above floor(u * the remaining sum). A logprob is z - max - ln(sum of weights) in double, rounded once. Compared with
- * exact arithmetic a probability is off by at most 2^-23 (2^20 ids, each half a unit too light) and the error of exp.
- * min_p above 1 counts as 1. vocab: at most 2^20. */
+ * cpu and cuda give the same bits for the same logits, for every split over threads and blocks. Each step is one
+ * rounded operation,
+ *   z += bias, entry by entry; z > 0 ? z / repetition : z * repetition; z - (frequency * count + presence); z /
+ *   temperature
+ * and e = exp(z - max) is one polynomial. All later steps use whole numbers (kernels/weigh.h). An id weighs e * 2^42,
+ * rounded, or 0 if e < min_p. top-p keeps the fewest ids whose weights reach ceil(top_p * the sum that top-k left). The
+ * drawn id is the first, in order of id, whose cumulative weight is above floor(u * the remaining sum). A logprob is z
+ * - max - ln(sum of weights) in double, rounded once. Compared with exact arithmetic a probability is off by at most
+ * 2^-23 (2^20 ids, each half a unit too light) and the error of exp. min_p above 1 counts as 1. vocab: at most 2^20. */
 struct op_sample_row {
 #define FLOAT(name) float name;
 #define WORD(name)  uint32_t name;
@@ -428,8 +432,9 @@ enum status dev_comm_id(enum dev_kind kind, unsigned char id_out[DEV_COMM_ID]);
 uint64_t dev_weight_bytes(const struct device *d, enum dtype t, uint32_t n, uint32_t k);
 uint64_t dev_quant_bytes(const struct device *d, const struct dev_quant *q, uint32_t n,
                          uint32_t k); /* 0: quant_alloc refuses it */
-/* A device that only tells sizes (dev_weight_bytes, dev_quant_bytes, dev_step_bytes), for model_plan on a machine without
- * one: rank of n_rank, activations of type act on a GPU. What a step takes of a GPU is an estimate. dev_close. */
+/* A device that only tells sizes (dev_weight_bytes, dev_quant_bytes, dev_step_bytes), for model_plan on a machine
+ * without one: rank of n_rank, activations of type act on a GPU. What a step takes of a GPU is an estimate.
+ * dev_close. */
 enum status dev_paper(enum dev_kind kind, uint32_t rank, uint32_t n_rank, enum dtype act, struct device **d_out);
 uint64_t    dev_step_bytes(const struct device *d, const struct dev_limits *lim); /* what step_init takes */
 

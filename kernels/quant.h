@@ -19,8 +19,8 @@ static inline uint32_t quant_n_group(const struct dev_quant *q, uint32_t k)
     return q->group ? (k + q->group - 1) / q->group : 1;
 }
 
-/* Rounds one row of k numbers of type t at any address: code [k], scale [n_group]. Rounding is symmetric, without zeros,
- * whatever q->zero says.
+/* Rounds one row of k numbers of type t at any address: code [k], scale [n_group]. Rounding is symmetric, without
+ * zeros, whatever q->zero says.
  *   I8, F8E4M3: scale = max |w| / 127 or 448.   I4: the number of largest size w becomes code 0: scale = w / -8, as f16.
  * Codes are rounded to nearest even. Numbers that are not finite count as 0. */
 void quant_row(const struct dev_quant *q, uint32_t k, const void *src, enum dtype t, uint8_t *code, float *scale);

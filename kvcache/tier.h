@@ -1,20 +1,22 @@
-/* tier: blocks below the device: in host memory, and from there in the places of below.h.   Thread: engine, which makes all decisions.
+/* tier: blocks below the device: in host memory, and from there in the places of below.h.   Thread: engine, which makes
+ * all decisions.
  *
- * A host slot has these states. All other facts about a block lie in the device's tree (kv.h) and in the places below the host:
+ * A host slot has these states. All other facts about a block lie in the device's tree (kv.h) and in the places below
+ * the host:
  *
  *   FREE --take--> FILLING --copy or read arrived and is sound--> READY --evict (no readers)--> FREE
  *                     | failed, canceled or doubted: FREE              | readers: copies to the device, writes to places below
  *
- * The index returns a slot only when it is READY. A slot with readers is never reused. A failed copy leaves its source unchanged.
- * Down: a sequence that ends or is preempted offers its path. Blocks that are worth keeping are copied to the host while the device's
- * tree still holds them, and from the host to a place below when the host fills up. Up: a waiting prompt asks. Blocks that load faster
- * than they compute are brought into device blocks that belong to the load alone; they enter the device's tree in the order of the
- * path. The prompt then finds them there like any other prefix. A block that is lost, late or in doubt is therefore a miss, and no
- * other part of the engine knows the tiers.
+ * The index returns a slot only when it is READY. A slot with readers is never reused. A failed copy leaves its source
+ * unchanged. Down: a sequence that ends or is preempted offers its path. Blocks that are worth keeping are copied to
+ * the host while the device's tree still holds them, and from the host to a place below when the host fills up. Up: a
+ * waiting prompt asks. Blocks that load faster than they compute are brought into device blocks that belong to the load
+ * alone; they enter the device's tree in the order of the path. The prompt then finds them there like any other prefix.
+ * A block that is lost, late or in doubt is therefore a miss, and no other part of the engine knows the tiers.
  *
- * With cfg.in_place a load copies nothing: the device reads the slots where they are (docs/design/in_place.md).
- * Losing a block costs recomputation, never correctness. A doubt counts as a miss. A load that would be slower than computing is not
- * started. */
+ * With cfg.in_place a load copies nothing: the device reads the slots where they are (docs/design/in_place.md). Losing
+ * a block costs recomputation, never correctness. A doubt counts as a miss. A load that would be slower than computing
+ * is not started. */
 #pragma once
 #include "kvcache/below.h"
 #include "kvcache/ident.h"

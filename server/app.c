@@ -91,8 +91,8 @@ static int take_over(struct app *a)
     return 0;
 }
 
-/* /ready is 200 from here on. Whoever waited for that may start the next server, whose socket is there before. 0, or the
- * exit code of one that may not serve. */
+/* /ready is 200 from here on. Whoever waited for that may start the next server, whose socket is there before. 0, or
+ * the exit code of one that may not serve. */
 static int begin_serving(struct app *a)
 {
     const bool              follows = takeover_follows(a->takeover);

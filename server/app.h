@@ -35,8 +35,8 @@ struct app {
     struct notify    notify;
 };
 
-/* Serves until the end: reads keys, listens, loads, watches. a->cfg and a->boot.cluster are set and were checked. Returns
- * an exit code; the last line on stderr is the reason where that is not 0. The caller frees the parts. */
+/* Serves until the end: reads keys, listens, loads, watches. a->cfg and a->boot.cluster are set and were checked.
+ * Returns an exit code; the last line on stderr is the reason where that is not 0. The caller frees the parts. */
 int app_serve(struct app *a);
 /* The signals that the main thread hears of: all but the last two, SIGHUP and SIGUSR1, drain. */
 sigset_t app_signals(void);

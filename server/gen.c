@@ -375,8 +375,8 @@ static bool gen_feed(struct gen *g, uint32_t p, uint64_t now)
         gen_fail(g, &e, ENG_ERROR);
         return false;
     }
-    /* With the last message the blocks are where the answer says, and the engine has counted what it did. A text that was
-     * ended here need not wait for the engine to hear of it. */
+    /* With the last message the blocks are where the answer says, and the engine has counted what it did. A text that
+     * was ended here need not wait for the engine to hear of it. */
     bool told = !g->n_live || (g->cut && !c->transfer.keeps);
     if (g->n_ended < c->n_choice || !told) {
         gen_flush(g);
@@ -448,8 +448,8 @@ static struct kv_salt salt_of(const struct gen *g)
     return salt;
 }
 
-/* The call ends before the engine has it. If it was to pull another server's blocks, that server need not keep them. What
- * was refused before its prompt became tokens names no block: that parcel ends at its time limit. */
+/* The call ends before the engine has it. If it was to pull another server's blocks, that server need not keep them.
+ * What was refused before its prompt became tokens names no block: that parcel ends at its time limit. */
 static void refuse_claim(struct gen *g)
 {
     const struct gen_engine *e = &g->io->srv->eng;

@@ -1,7 +1,7 @@
 /* inner: a request that this process asks of itself: a connection without a socket, whose answer goes to a function. It
- * takes the way of a request from a socket from its whole body on: the route's handler, dialect, engine. Its answer is whole:
- * what would be a stream is refused with a 400.
- * inner_ask (any thread) -> the route's handler -> answer (both on the io thread), exactly once for each inner_ask. */
+ * takes the way of a request from a socket from its whole body on: the route's handler, dialect, engine. Its answer is
+ * whole: what would be a stream is refused with a 400. inner_ask (any thread) -> the route's handler -> answer (both on
+ * the io thread), exactly once for each inner_ask. */
 #pragma once
 #include "server/conn.h"
 

@@ -1,6 +1,8 @@
 /* logits: what a model computes, as numbers, for comparing formats of weights (eval_ppl.py).
- *   logits --model DIR [--load-format dummy] [--device cpu|ref] [--quantization NAME] [--cpu-isa NAME] [--dtype float32]
- * Standard input: a line per text, its token ids, at most 512. Standard output: for each id the logits that follow it, float32. */
+ *   logits --model DIR [--load-format dummy] [--device cpu|ref] [--quantization NAME] [--cpu-isa NAME] [--dtype
+ *   float32]
+ * Standard input: a line per text, its token ids, at most 512. Standard output: for each id the logits that follow it,
+ * float32. */
 #include "base/log.h"
 #include "engine/rank.h"
 #include <stdio.h>

@@ -21,7 +21,8 @@ struct chunk_frame {
     bool                     plain; /* the request asks for nothing that a plain chunk has no place for */
 };
 
-/* data: {"id":..,"object":..,"created":..,"model":..,"choices":[{"index":    (system_fingerprint: only in the last chunk of a choice) */
+/* data: {"id":..,"object":..,"created":..,"model":..,"choices":[{"index":    (system_fingerprint: only in the last
+ * chunk of a choice) */
 void chunk_head(struct buf *head, const char *id, const char *object, int64_t created, const char *model);
 /* Fills c->own where the call streams; form must outlive the call. ST_NOMEM. */
 enum status chunk_prepare(struct call *c, const struct chunk_form *form);

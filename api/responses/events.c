@@ -6,9 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The output is a list of items, which follow each other and never overlap. The same functions make a stream and a whole
- * response: items gather as JSON in call_choice.tool_calls, the text of the item at hand in call_choice.reason and its
- * log probabilities in call_choice.lp. Only a stream writes the events. The last event of a stream has all of it again. */
+/* The output is a list of items, which follow each other and never overlap. The same functions make a stream and a
+ * whole response: items gather as JSON in call_choice.tool_calls, the text of the item at hand in call_choice.reason
+ * and its log probabilities in call_choice.lp. Only a stream writes the events. The last event of a stream has all of
+ * it again. */
 
 enum { ENCRYPTED_VERSION = 1 };
 

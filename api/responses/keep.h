@@ -1,5 +1,5 @@
-/* keep: what is stored of a response: its input items, its output items, and the object around them.   Thread: the call's
- * owner. Without responses_call.stores the functions do nothing. */
+/* keep: what is stored of a response: its input items, its output items, and the object around them.   Thread: the
+ * call's owner. Without responses_call.stores the functions do nothing. */
 #pragma once
 #include "api/responses/responses.h"
 #include "api/responses/store.h"

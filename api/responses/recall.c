@@ -17,7 +17,8 @@ static enum json_want want_previous(void *ctx, const char *name, size_t n_name)
     return n_name == strlen(previous_field) && !memcmp(name, previous_field, n_name) ? JSON_SCALAR : JSON_SKIP;
 }
 
-/* The id that the body names, to be freed with json_decref; NULL: none, or the body is wrong, which is told elsewhere. */
+/* The id that the body names, to be freed with json_decref; NULL: none, or the body is wrong, which is told
+ * elsewhere. */
 static json_t *previous_of(const char *body, size_t n_body)
 {
     struct json_fields f;

@@ -1,6 +1,6 @@
-/* store: responses that are kept for the key that asked for them, so that its next request can go on from one by its id.
- * responses_store_create takes all memory; nothing is written to disk, so a restart loses what is stored.
- * Thread: any. Each key has a lock, which is held while one response is copied.
+/* store: responses that are kept for the key that asked for them, so that its next request can go on from one by its
+ * id. responses_store_create takes all memory; nothing is written to disk, so a restart loses what is stored. Thread:
+ * any. Each key has a lock, which is held while one response is copied.
  *
  * Each key has a share of its own, and nothing that one key does is seen in the share of another:
  *   1. A response is found under the key that stored it, by its whole id, and under no other.
@@ -35,16 +35,16 @@ enum status responses_store_create(uint64_t share_bytes, uint32_t n_share, uint6
                                    struct responses_store **s_out);
 void        responses_store_free(struct responses_store *s); /* NULL: nothing */
 
-/* id, previous: STORED_ID_BYTES characters each; previous NULL: it goes on from none. ST_TOO_LARGE: with what it goes on
- * from it is larger than a share; nothing has left. ST_NOT_FOUND: previous is not there any more. ST_AGAIN: all shares
- * are of other keys. */
+/* id, previous: STORED_ID_BYTES characters each; previous NULL: it goes on from none. ST_TOO_LARGE: with what it goes
+ * on from it is larger than a share; nothing has left. ST_NOT_FOUND: previous is not there any more. ST_AGAIN: all
+ * shares are of other keys. */
 enum status responses_store_put(struct responses_store *s, uint64_t key, const char *id, const char *previous,
                                 const struct stored *parts, uint64_t now_us);
 /* Appends the parts of a response, each to one buf of out [STORED_PARTS]. ST_NOT_FOUND, ST_NOMEM. */
 enum status responses_store_get(struct responses_store *s, uint64_t key, const char *id, size_t n_id, uint64_t now_us,
                                 struct buf *out);
-/* Appends the lines of a conversation, from the first response that this one goes on from up to its own input, and, with
- * output, up to its own output. ST_NOT_FOUND, ST_NOMEM. */
+/* Appends the lines of a conversation, from the first response that this one goes on from up to its own input, and,
+ * with output, up to its own output. ST_NOT_FOUND, ST_NOMEM. */
 enum status responses_store_past(struct responses_store *s, uint64_t key, const char *id, size_t n_id, bool output,
                                  uint64_t now_us, struct buf *out);
 /* Bytes of those lines with the output, or 0. */

@@ -61,8 +61,8 @@ static size_t next_of_user(const struct units *u, size_t k)
     return u->n;
 }
 
-/* The same for a look: its token ids lie in an arena of their own. What the template refuses is as long as what comes next
- * that begins with the user. */
+/* The same for a look: its token ids lie in an arena of their own. What the template refuses is as long as what comes
+ * next that begins with the user. */
 static enum status is_too_long(struct call *c, const struct units *u, size_t k, bool *too_long_out, struct api_error *e)
 {
     struct arena kept = c->arena;

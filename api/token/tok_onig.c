@@ -335,8 +335,8 @@ struct fold_run {
     uint32_t n, ways;
 };
 
-/* As a set of one that is folded and asked for the other, without making one: a pattern asks this thousands of times. The
- * smaller one is looked for, because most letters of patterns stand at the table's beginning. */
+/* As a set of one that is folded and asked for the other, without making one: a pattern asks this thousands of times.
+ * The smaller one is looked for, because most letters of patterns stand at the table's beginning. */
 static bool equal_but_for_case(uint32_t a, uint32_t b)
 {
     uint32_t low = a < b ? a : b, high = a < b ? b : a;

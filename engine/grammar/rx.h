@@ -67,8 +67,8 @@ uint32_t rx_not(struct rx *x, uint32_t a);
 /* min to max times; max may be RX_MANY. */
 uint32_t rx_repeat(struct rx *x, uint32_t a, uint32_t min, uint32_t max);
 
-/* Decimal digits, with points that count for nothing, whose number is a multiple of m; also no digits at all. m > 0, below 2^28.
- */
+/* Decimal digits, with points that count for nothing, whose number is a multiple of m; also no digits at all. m > 0,
+ * below 2^28. */
 uint32_t rx_multiple(struct rx *x, uint32_t m);
 
 /* Adds to sum a number of 128 bits that is equal for equal expressions of all sets in this process, and that no client

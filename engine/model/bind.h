@@ -39,8 +39,8 @@ bool bind_is_codes(const struct model_spec *s, enum slot slot, uint32_t layer);
 /* True if a tensor that bind_part_name identified as a PART_WEIGHT of a linear slot holds codes. name: bind_part_name's
  * input; plain: its output. */
 bool bind_weight_is_codes(const struct model_spec *s, const struct st_tensor *t, const char *name, const char *plain);
-/* Maps the name of a part to the name of the plain weight, and to the part. false: the checkpoint's method does not need
- * this tensor. */
+/* Maps the name of a part to the name of the plain weight, and to the part. false: the checkpoint's method does not
+ * need this tensor. */
 bool bind_part_name(const struct model_spec *s, const char *tensor, char *plain, size_t plain_bytes,
                     enum part *part_out);
 /* The reverse mapping, for messages. Returns text. */

@@ -7,7 +7,8 @@
 
 #define DUMMY_STD 0.02f
 
-/* A slot's number in the seeds. It stays as it is when slots are added, so that the numbers of dummies do not change. */
+/* A slot's number in the seeds. It stays as it is when slots are added, so that the numbers of dummies do not
+ * change. */
 static uint64_t dummy_slot(enum slot s)
 {
     enum { EXPERTS = 22, N_EXPERT_SLOT = 3, NORM_BIAS = 100 };

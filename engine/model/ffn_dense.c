@@ -1,4 +1,5 @@
-/* ffn_dense: down(act(gate(x)) * up(x)), of a layer or of the expert that all rows share. Tensor parallel: gate and up by rows, down by columns, one sum at the end. */
+/* ffn_dense: down(act(gate(x)) * up(x)), of a layer or of the expert that all rows share. Tensor parallel: gate and up
+ * by rows, down by columns, one sum at the end. */
 #include "engine/model/parts.h"
 
 /* The matrices, n wide on this rank. gate: the slot of the first of three that follow each other. */

@@ -1,5 +1,5 @@
-/* ffn_mlp: down(act(up(x))), without a gate. Tensor parallel: up by rows, down by columns, one sum at the end. The matrix
- * and the bias of `up` lie where other families have gate and up. */
+/* ffn_mlp: down(act(up(x))), without a gate. Tensor parallel: up by rows, down by columns, one sum at the end. The
+ * matrix and the bias of `up` lie where other families have gate and up. */
 #include "engine/model/parts.h"
 
 void ffn_mlp_place(struct place *p, struct layer *layer, uint32_t l)

@@ -22,8 +22,8 @@ size_t model_where(const struct model *m, char *text, size_t text_bytes)
 
 static uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
-/* Makes the outputs of rows [at, at + n) of the wanted logits. Tokens are drawn from the first n_sample rows of all; the
- * other rows are for logprobs. */
+/* Makes the outputs of rows [at, at + n) of the wanted logits. Tokens are drawn from the first n_sample rows of all;
+ * the other rows are for logprobs. */
 static void model_outputs(struct model *m, const struct dev_step *s, uint32_t at, uint32_t n)
 {
     const struct dev_ops *op = m->dev->ops;
@@ -75,8 +75,8 @@ static void model_between(struct model *m, const struct layer *y, void *x, uint3
         model_add_norm(m, x, m->delta, y->ffn_norm, y->ffn_bias, n);
 }
 
-/* Computes the logits of rows [at, at + n) of the wanted rows. x and delta hold only the wanted rows, or all rows of the
- * step. */
+/* Computes the logits of rows [at, at + n) of the wanted rows. x and delta hold only the wanted rows, or all rows of
+ * the step. */
 static void model_head(struct model *m, const struct dev_step *s, uint32_t at, uint32_t n, bool kept)
 {
     const struct dev_ops *op = m->dev->ops;
@@ -170,8 +170,8 @@ static void model_ops(struct model *m, const struct dev_step *s)
     }
     bool kept = model_last(m, s);
     at_part(m, "logits and sampling", m->n_layer);
-    /* Rank 0 computes a head that is not split. Every rank computes its part of a head that is split, and rank 0 reads the
- * result. */
+    /* Rank 0 computes a head that is not split. Every rank computes its part of a head that is split, and rank 0 reads
+     * the result. */
     if (m->dev->rank == 0 || m->head_split) {
         for (uint32_t at = 0; at < s->n_logit; at += m->logit_rows_max) {
             uint32_t k = min_u32(m->logit_rows_max, s->n_logit - at);

@@ -1,5 +1,5 @@
-/* hf_moe: experts of config.json: how many, how a router chooses and weighs them, which layers have them, and the expert
- * that all rows share. */
+/* hf_moe: experts of config.json: how many, how a router chooses and weighs them, which layers have them, and the
+ * expert that all rows share. */
 #include "engine/model/hf.h"
 #include <stdlib.h>
 #include <string.h>

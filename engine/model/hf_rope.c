@@ -62,7 +62,8 @@ static const json_t *hf_rope_value(const struct hf *c, const json_t *rp, const c
     return v || !alias ? v : hf_value(c->text, alias);
 }
 
-/* Under "dynamic", some checkpoints mean another base: a fixed alpha stretches it, and no length changes it. 0: none. */
+/* Under "dynamic", some checkpoints mean another base: a fixed alpha stretches it, and no length changes it. 0:
+ * none. */
 static void hf_rope_alpha(struct hf *c, const json_t *rp)
 {
     struct model_spec *s = c->spec;
@@ -156,8 +157,8 @@ static void hf_rope_scaling(struct hf *c, const json_t *rp, const char *type)
                     s->rope_low_freq);
         return;
     }
-    /* max_position_embeddings of a linear or yarn model is the length before stretching; of llama3, and of families with
-     * a base of their own for local layers, the one after */
+    /* max_position_embeddings of a linear or yarn model is the length before stretching; of llama3, and of families
+     * with a base of their own for local layers, the one after */
     double context = (s->rope_scaling == ROPE_SCALE_YARN ? s->rope_orig_context : s->context) * s->rope_factor;
     if (context < 1 || context > 1 << 30)
         hf_fail(c, "rope factor %g makes a context of %g tokens", s->rope_factor, context);

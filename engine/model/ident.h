@@ -1,20 +1,23 @@
-/* ident: the identity of a loaded model, for the KV tiers, for a server that takes over, for nodes and for packed weights.
+/* ident: the identity of a loaded model, for the KV tiers, for a server that takes over, for nodes and for packed
+ * weights.
  *
  * An identity covers
- *   - every byte of every loaded tensor, with its name, type and shape. The names and sizes of the files do not count, nor do tensors
- *     that are not loaded;
- *   - config.json without the keys that change no number (ident.c lists them), and the frequencies of the rotary embedding;
+ *   - every byte of every loaded tensor, with its name, type and shape. The names and sizes of the files do not
+ *     count, nor do tensors that are not loaded;
+ *   - config.json without the keys that change no number (ident.c lists them), and the frequencies of the rotary
+ *     embedding;
  *   - the types of the weights on the device, and the arithmetic (dev_arith; the C library's sine and cosine).
  *
- * The digest of weights is a tree. A leaf is a run of a tensor's last dimension (a row of a matrix, a whole vector): XXH3-128, seeded with the
- * leaf's place. A tensor is the sum of its leaves modulo 2^128, so neither the order nor the number of reading threads matters. The root is
- * SHA-256 over the tensors in order of their names. XXH3 is no cryptographic hash: two checkpoints that differ by training, by damage or by a
- * single bit never agree (2^-128), but someone who makes both can make two that do. This is accepted: SHA-256 of all bytes would cost
- * more than reading them (1.4 GB/s a core; XXH3 40), and someone who chooses the weights of a server chooses its text anyway.
+ * The digest of weights is a tree. A leaf is a run of a tensor's last dimension (a row of a matrix, a whole vector):
+ * XXH3-128, seeded with the leaf's place. A tensor is the sum of its leaves modulo 2^128, so neither the order nor the
+ * number of reading threads matters. The root is SHA-256 over the tensors in order of their names. XXH3 is no
+ * cryptographic hash: two checkpoints that differ by training, by damage or by a single bit never agree (2^-128), but
+ * someone who makes both can make two that do. This is accepted: SHA-256 of all bytes would cost more than reading them
+ * (1.4 GB/s a core; XXH3 40), and someone who chooses the weights of a server chooses its text anyway.
  *
- * Leaves are digested in the loading buffers, while they are in the processor's cache. Each rank digests the leaves that it reads, so
- * everything that any rank loads is covered.
- * Private to engine/model/, except ident_quick.   Thread: one, except for ident_take and ident_take_whole. */
+ * Leaves are digested in the loading buffers, while they are in the processor's cache. Each rank digests the leaves
+ * that it reads, so everything that any rank loads is covered. Private to engine/model/, except ident_quick.   Thread:
+ * one, except for ident_take and ident_take_whole. */
 #pragma once
 #include "base/json.h"
 #include "engine/model/bind.h"
@@ -26,8 +29,8 @@ struct ident; /* the leaves that one rank reads */
 /* For the tensors of a set, which must stay open longer. ST_NOMEM. */
 enum status ident_open(const struct st_set *set, struct ident **id_out);
 void        ident_close(struct ident *id);
-/* Adds bytes [at, at + bytes) of a tensor of the set, which must be whole leaves. Adding a leaf again has no effect. Any
- * number of threads at a time. */
+/* Adds bytes [at, at + bytes) of a tensor of the set, which must be whole leaves. Adding a leaf again has no effect.
+ * Any number of threads at a time. */
 void ident_take(struct ident *id, const struct st_tensor *t, uint64_t at, const void *data, uint64_t bytes);
 /* Adds a whole tensor, for loads of parts that are no whole leaves (of a vector): reads it from its file unless it was
  * added already. Any thread. ST_NOMEM, ST_IO. */

@@ -58,8 +58,8 @@ void mix_gqa_place(struct place *p, struct layer *layer, uint32_t l)
     if (nope || (s->layer_nope && s->layer_nope[l])) layer->gqa.inv_freq = NULL;
 }
 
-/* The sums for norms over whole projections, of all ranks. With more ranks than KV heads each head is counted as often as
- * it is there, in the sum and in the width that it is divided by. */
+/* The sums for norms over whole projections, of all ranks. With more ranks than KV heads each head is counted as often
+ * as it is there, in the sum and in the width that it is divided by. */
 static void gqa_squares(struct model *m, struct op_qkv *qkv, uint32_t n_row)
 {
     const struct dev_ops *op = m->dev->ops;

@@ -233,8 +233,8 @@ enum status model_plan(const struct model_spec *spec, const struct model_load_cf
 /* The type of the KV's numbers on a device whose activations have type act (F32, or a type of 16 bits). Reads only
  * weight_dtype and kv_dtype of cfg. */
 enum dtype model_kv_dtype(const struct model_spec *spec, const struct model_load_cfg *cfg, enum dtype act);
-/* Numbers of the matrices, over all ranks: all of them; those that a token is multiplied with; those that a step of n_seq
- * tokens reads (experts that nobody chose are not). attend: operations of a token for each token that it sees. */
+/* Numbers of the matrices, over all ranks: all of them; those that a token is multiplied with; those that a step of
+ * n_seq tokens reads (experts that nobody chose are not). attend: operations of a token for each token that it sees. */
 struct model_work {
     double params, active, read, attend;
 };
@@ -281,8 +281,8 @@ struct model; /* the weights, workspaces and KV pool of one rank */
 enum status model_load(const struct model_spec *spec, const struct source *src, const struct model_load_cfg *cfg,
                        struct device *dev, struct model **m_out, char *err, size_t err_bytes);
 /* Enqueues a step: block copies, forward, sampling, prompt logprobs. b must not change until model_wait(b) has put the
- * results into b->out (rank 0). Steps are waited for in order; at most DEV_STEPS_MAX are in flight. More logit rows than
- * logit_rows_max are computed in several rounds. */
+ * results into b->out (rank 0). Steps are waited for in order; at most DEV_STEPS_MAX are in flight. More logit rows
+ * than logit_rows_max are computed in several rounds. */
 void        model_submit(struct model *m, const struct batch *b);
 enum status model_wait(struct model *m, const struct batch *b);
 /* Tests: F32 logits [n_logit, vocab] of the last forward whose n_logit <= logit_rows_max; the device's memory

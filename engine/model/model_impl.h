@@ -11,8 +11,8 @@ struct kept_rows {
     uint32_t        n;
 };
 struct layer {
-    /* m->h [n_row, hidden] -> m->delta [n_row, hidden], summed over the ranks. With keep, the KV of all rows is written,
-     * but delta is [keep->n, hidden], for the rows of keep alone; keep->n 0 leaves delta unchanged */
+    /* m->h [n_row, hidden] -> m->delta [n_row, hidden], summed over the ranks. With keep, the KV of all rows is
+     * written, but delta is [keep->n, hidden], for the rows of keep alone; keep->n 0 leaves delta unchanged */
     void (*mix)(struct model *m, const struct dev_batch *b, uint32_t l, const struct kept_rows *keep);
     void (*ffn)(struct model *m, uint32_t n_row, uint32_t l);
     float *mix_norm, *ffn_norm; /* [hidden]; NULL: the part takes the stream itself */

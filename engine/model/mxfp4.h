@@ -1,5 +1,5 @@
-/* mxfp4: numbers of 4 bits (sign, 2 bits of exponent, 1 of mantissa) in blocks that share a power of two (OCP Microscaling
- * Formats 1.0, sections 5.3.3 and 5.4.1). Thread: any, no state. */
+/* mxfp4: numbers of 4 bits (sign, 2 bits of exponent, 1 of mantissa) in blocks that share a power of two (OCP
+ * Microscaling Formats 1.0, sections 5.3.3 and 5.4.1). Thread: any, no state. */
 #pragma once
 #include <math.h>
 #include <stdbool.h>

@@ -105,5 +105,6 @@ static inline bool names_is_norm(enum slot s)
     return s == SLOT_NORM || s == SLOT_MIX_NORM || s == SLOT_MIX_POST || s == SLOT_FFN_NORM || s == SLOT_FFN_POST ||
            s == SLOT_Q_NORM || s == SLOT_K_NORM;
 }
-/* Removes a wrapper's prefix: "language_model.model.x", "model.language_model.x" -> "model.x". Returns text or tensor. */
+/* Removes a wrapper's prefix: "language_model.model.x", "model.language_model.x" -> "model.x". Returns text or
+ * tensor. */
 const char *names_unwrap(const char *tensor, char *text, uint64_t text_bytes);

@@ -2,14 +2,14 @@
  * copies them. packed_begin -> place everything -> packed_take -> (on a miss: load, packed_keep) -> packed_end.
  * Private to engine/model/.   Thread: the one that loads.
  *
- * A file, <digest of the identity>.packed, consists of a head, the identity as text, digests, and at a multiple of 2 MiB
- * the weights' span of the arena, byte for byte (packed_file.h). The identity covers everything that those bytes depend
- * on: the digest of the weights (ident.h), the layout of the span, and the device's form (dev_weight_form). A change of
- * the loading code that none of these covers must raise PACKED_VERSION. A small file beside it (ident_file.h) has the
- * digest of a checkpoint that is not read; without that file the checkpoint is read.
- * A file is made under a temporary name, renamed when it is complete, and never written again. Removing it does not
- * disturb processes that have it mapped. Any doubt is a miss: it is logged, and the file is made anew. A failure to keep
- * a file is logged, and the start continues. */
+ * A file, <digest of the identity>.packed, consists of a head, the identity as text, digests, and at a multiple of 2
+ * MiB the weights' span of the arena, byte for byte (packed_file.h). The identity covers everything that those bytes
+ * depend on: the digest of the weights (ident.h), the layout of the span, and the device's form (dev_weight_form). A
+ * change of the loading code that none of these covers must raise PACKED_VERSION. A small file beside it (ident_file.h)
+ * has the digest of a checkpoint that is not read; without that file the checkpoint is read. A file is made under a
+ * temporary name, renamed when it is complete, and never written again. Removing it does not disturb processes that
+ * have it mapped. Any doubt is a miss: it is logged, and the file is made anew. A failure to keep a file is logged, and
+ * the start continues. */
 #pragma once
 #include "base/buf.h"
 #include "engine/model/ident_file.h"

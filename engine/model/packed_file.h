@@ -24,6 +24,6 @@ bool packed_file_write(const char *path, const char *ident, size_t ident_bytes, 
                        char why[PACKED_WHY]);
 /* Size of the file of such a span. */
 uint64_t packed_file_bytes(size_t ident_bytes, uint64_t bytes);
-/* Removes the least recently used packed files of dir, except `path`, until the rest and `need` fit into max. Unfinished
- * files of processes that died are removed too. False: need alone exceeds max. */
+/* Removes the least recently used packed files of dir, except `path`, until the rest and `need` fit into max.
+ * Unfinished files of processes that died are removed too. False: need alone exceeds max. */
 bool packed_dir_room(const char *dir, const char *path, uint64_t need, uint64_t max);

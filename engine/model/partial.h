@@ -30,13 +30,14 @@ typedef enum status partial_fetch(void *ctx, uint64_t offset, void *dst, size_t 
 /* NULL: nothing is kept of this file in this start; the reason was logged. dir is made if its parent is there. */
 struct partial *partial_open(const char *dir, const struct partial_of *of);
 void            partial_close(struct partial *p); /* NULL: nothing */
-/* All n bytes at offset, from disk or by fetch. What is fetched is kept; if that fails it is logged once, and only later
- * starts suffer. A chunk that another thread fetches is waited for. Errors: those of fetch, with its errno; ST_NOMEM. */
+/* All n bytes at offset, from disk or by fetch. What is fetched is kept; if that fails it is logged once, and only
+ * later starts suffer. A chunk that another thread fetches is waited for. Errors: those of fetch, with its errno;
+ * ST_NOMEM. */
 enum status partial_read(struct partial *p, uint64_t offset, void *dst, size_t n, partial_fetch *fetch, void *ctx);
 uint64_t    partial_bytes_kept(const struct partial *p); /* how much of the file an earlier start had fetched */
 
 /* Removes the partial file of this source, whatever its version. */
 void partial_remove(const char *dir, const struct partial_of *of);
-/* Room: the bytes that dir's file system has for this user, and those that partial files there have taken already. 0: unknown
- * or no such folder. Also removes partial files that nobody has touched for a week. */
+/* Room: the bytes that dir's file system has for this user, and those that partial files there have taken already. 0:
+ * unknown or no such folder. Also removes partial files that nobody has touched for a week. */
 uint64_t partial_room(const char *dir);

@@ -1,7 +1,7 @@
-/* parts: the tables of the parts of layers. A layer consists of a mix, in which the rows of a sequence see each other, and
- * an ffn, which treats each row by itself. Each part has one row here and a file of its own. place names its weights and
- * their tensors, run computes, and kv states the memory that it needs per token or sequence.
- * Private to engine/model/.   Thread: place: the one that loads; kv: any; run: the rank's. */
+/* parts: the tables of the parts of layers. A layer consists of a mix, in which the rows of a sequence see each other,
+ * and an ffn, which treats each row by itself. Each part has one row here and a file of its own. place names its
+ * weights and their tensors, run computes, and kv states the memory that it needs per token or sequence. Private to
+ * engine/model/.   Thread: place: the one that loads; kv: any; run: the rank's. */
 #pragma once
 #include "engine/model/model_impl.h"
 #include "engine/model/place.h"
@@ -50,7 +50,8 @@ void           ffn_dense_place(struct place *p, struct layer *layer, uint32_t l)
 void ffn_dense(struct model *m, uint32_t n_row, uint32_t l);
 void ffn_mlp_place(struct place *p, struct layer *layer, uint32_t l);
 void ffn_mlp(struct model *m, uint32_t n_row, uint32_t l);
-/* The expert that all rows share: its weights; this rank's part of what it makes of m->h, in m->shared [n_row, hidden]. */
+/* The expert that all rows share: its weights; this rank's part of what it makes of m->h, in m->shared [n_row,
+ * hidden]. */
 void ffn_shared_place(struct place *p, struct layer *layer, uint32_t l);
 void ffn_shared(struct model *m, uint32_t n_row, uint32_t l);
 /* The same for experts. */

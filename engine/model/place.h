@@ -1,16 +1,15 @@
-/* place: the places of a checkpoint's tensors in the arena of a device. A part of a model (a mix, an ffn, the head) names
- * its matrices and vectors, and the tensors that fill each of them; the names become jobs, which read.c or dummy.c carry
- * out. The same calls plan and load: without a checkpoint (bind NULL) they only sum up bytes, so a plan always equals
- * what loading takes.
- * Private to engine/model/.   Thread: the one that loads. */
+/* place: the places of a checkpoint's tensors in the arena of a device. A part of a model (a mix, an ffn, the head)
+ * names its matrices and vectors, and the tensors that fill each of them; the names become jobs, which read.c or
+ * dummy.c carry out. The same calls plan and load: without a checkpoint (bind NULL) they only sum up bytes, so a plan
+ * always equals what loading takes. Private to engine/model/.   Thread: the one that loads. */
 #pragma once
 #include "engine/model/bind.h"
 
 struct ident;
 struct model;
 
-/* A copy of a tensor or a part of it: rows [src_row, + n_row), columns [src_col, + w->k) to rows [dst_row, + n_row) of w;
- * or, for a vector, elements [src_row, + n_row) to vec + dst_row. */
+/* A copy of a tensor or a part of it: rows [src_row, + n_row), columns [src_col, + w->k) to rows [dst_row, + n_row) of
+ * w; or, for a vector, elements [src_row, + n_row) to vec + dst_row. */
 struct place_job {
     const struct st_tensor  *tensor; /* NULL: dummy */
     enum slot                slot;
@@ -22,12 +21,12 @@ struct place_job {
     uint32_t                 head, rot; /* rows change places within each `head` rows (place_runs); head 0: none do */
     float                    plus;      /* added to each element of a vector */
     const struct name_stack *stack; /* tensor is one: the outputs of its further slots go behind those of the first */
-    /* Of a vector that is a table: of each of n_row rows of the tensor, n_col elements from src_col on, `step` apart, to
-     * vec + dst_row + row * pitch. n_col 0: an ordinary vector. */
+    /* Of a vector that is a table: of each of n_row rows of the tensor, n_col elements from src_col on, `step` apart,
+     * to vec + dst_row + row * pitch. n_col 0: an ordinary vector. */
     uint32_t n_col, step, pitch;
 };
-/* Rows of a job whose places in the device follow each other: src, src + step, ... to dst, dst + 1, ...; both count from
- * the job's first row. */
+/* Rows of a job whose places in the device follow each other: src, src + step, ... to dst, dst + 1, ...; both count
+ * from the job's first row. */
 struct place_run {
     uint32_t src, dst, n, step;
 };
@@ -55,15 +54,15 @@ struct place {
 void place_matrix(struct place *p, struct dev_weight *w_out, uint32_t n, uint32_t k, enum slot slot, uint32_t layer);
 /* The order of a matrix's inputs [k], if the checkpoint sorts them; otherwise *order_out is unchanged. */
 void place_order(struct place *p, uint32_t **order_out, uint32_t k, enum slot slot, uint32_t layer);
-/* Rows [dst_row, + n_row) of w are rows [src_row, + n_row) of a tensor, from its column src_col on. more than eight:
- * a place in the matrix, a name of a tensor and a place in it; each part of a layer writes one line for each of them. */
+/* Rows [dst_row, + n_row) of w are rows [src_row, + n_row) of a tensor, from its column src_col on. more than eight: a
+ * place in the matrix, a name of a tensor and a place in it; each part of a layer writes one line for each of them. */
 void place_rows(struct place *p, struct dev_weight *w, uint32_t dst_row, enum slot slot, uint32_t layer,
                 uint32_t expert, uint32_t src_row, uint32_t n_row, uint32_t src_col);
 /* Allocates a vector [n] of F32. place_elements fills elements [dst, + n) of v with elements [src, + n) of a tensor. */
 void place_vector(struct place *p, float **v_out, uint32_t n);
 void place_elements(struct place *p, float *v, uint32_t dst, enum slot slot, uint32_t layer, uint32_t src, uint32_t n);
-/* A table from a matrix of floats: row r of n_row has, at v + r * pitch, the n elements src, src + step, ... of the tensor's
- * row r. */
+/* A table from a matrix of floats: row r of n_row has, at v + r * pitch, the n elements src, src + step, ... of the
+ * tensor's row r. */
 void place_table(struct place *p, float *v, uint32_t pitch, enum slot slot, uint32_t layer, uint32_t n_row,
                  struct place_run cols);
 /* Allocates memory for any use, aligned to PLACE_ALIGN; *out is written only while loading. */

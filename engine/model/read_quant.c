@@ -1,11 +1,14 @@
-/* read_quant: matrices that the checkpoint holds as codes, unpacked into rows of a byte per code for the device, or into the floats that
- * they mean.
+/* read_quant: matrices that the checkpoint holds as codes, unpacked into rows of a byte per code for the device, or
+ * into the floats that they mean.
  *   fp8    weight [n, k], weight_scale: one, one per row, or one per block (w = code * scale)
  *   int8   the same with whole numbers, also one scale per row and group [n, k / g]
- *   packed weight_packed [n, k / 8 or k / 4]: inputs, low bits first, codes above what they mean by 8 or 128; weight_scale [n, k / g];
+ *   packed weight_packed [n, k / 8 or k / 4]: inputs, low bits first, codes above what they mean by 8 or 128;
+ *   weight_scale [n, k / g];
  *          weight_zero_point [n / 8, k / g]: outputs, above by 8 too
- *   awq    qweight [k, n / 8], qzeros [k / g, n / 8], scales [k / g, n]; a word holds outputs 0 2 4 6 1 3 5 7, low bits first
- *   gptq   qweight [k / 8, n]: inputs, low bits first; qzeros [k / g, n / 8], one less than they mean but in gptq_v2; scales [k / g, n]
+ *   awq    qweight [k, n / 8], qzeros [k / g, n / 8], scales [k / g, n]; a word holds outputs 0 2 4 6 1 3 5 7, low
+ *          bits first
+ *   gptq   qweight [k / 8, n]: inputs, low bits first; qzeros [k / g, n / 8], one less than they mean but in
+ *          gptq_v2; scales [k / g, n]
  * (vLLM's layers/quantization/awq.py and gptq.py; AutoGPTQ's qlinear; the compressors of compressed-tensors.) The
  * words of awq and gptq lie across our rows, so they are read whole. */
 #include "engine/model/codes_order.h"

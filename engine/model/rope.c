@@ -1,6 +1,6 @@
 /* rope: inverse frequencies as transformers computes them (modeling_rope_utils.py), in double, rounded once at the end.
- * Scaling types: linear (kaiokendev), llama3 (Llama 3.1), yarn (Peng et al. 2023, arXiv:2309.00071). longrope. Dynamic is plain
- * in the context that hf_rope.c gives it. */
+ * Scaling types: linear (kaiokendev), llama3 (Llama 3.1), yarn (Peng et al. 2023, arXiv:2309.00071). longrope. Dynamic
+ * is plain in the context that hf_rope.c gives it. */
 #include "engine/model/model.h"
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* safetensors: the positions of tensors in files; only headers are read here.   Thread: one while opening, any after.
- * st_open (one file, or the files of the index) -> read tensor[] -> st_close.
- * A file is accepted only if its tensors cover it exactly, without overlap, hole or rest. So [offset, offset + bytes) of a
- * tensor always lies inside the file (format: github.com/huggingface/safetensors, README). */
+ * st_open (one file, or the files of the index) -> read tensor[] -> st_close. A file is accepted only if its tensors
+ * cover it exactly, without overlap, hole or rest. So [offset, offset + bytes) of a tensor always lies inside the file
+ * (format: github.com/huggingface/safetensors, README). */
 #pragma once
 #include "engine/model/source.h"
 
@@ -33,8 +33,8 @@ struct st_set {
     struct st_names    *names; /* storage of the names */
 };
 
-/* Opens the files of model.safetensors.index.json, or else model.safetensors. err: one line with file, offset or key, reason.
- * ST_CONFIG: the files are wrong; ST_IO: they could not be read. */
+/* Opens the files of model.safetensors.index.json, or else model.safetensors. err: one line with file, offset or key,
+ * reason. ST_CONFIG: the files are wrong; ST_IO: they could not be read. */
 enum status st_open(const struct source *src, struct st_set **set_out, char *err, size_t err_bytes);
 void        st_close(struct st_set *set);
 /* "[64, 32]"; returns text */

@@ -1,10 +1,11 @@
-/* act16: activations as whole numbers of 16 bits, for products with int8 and int4 weights in integers.   Private to kernels/cpu/, for
- * files built with AVX2. A row is cut where its products are scaled (gemm_chunk: 32 to 128 inputs), and each part has a power of two
- * of its own: x = code * 2^e, ACT16_MAX / 2 <= the largest |code| <= ACT16_MAX: off by 2^-15 of the part's largest number at most. A power of two times few
- * bits is exact. Sums over a part fit in 32 bits whatever the codes are, so no order of them changes a bit, on any instruction set.
+/* act16: activations as whole numbers of 16 bits, for products with int8 and int4 weights in integers.   Private to
+ * kernels/cpu/, for files built with AVX2. A row is cut where its products are scaled (gemm_chunk: 32 to 128 inputs),
+ * and each part has a power of two of its own: x = code * 2^e, ACT16_MAX / 2 <= the largest |code| <= ACT16_MAX: off by
+ * 2^-15 of the part's largest number at most. A power of two times few bits is exact. Sums over a part fit in 32 bits
+ * whatever the codes are, so no order of them changes a bit, on any instruction set.
  *
- * A prepared row: k codes, padded with zeros to K, a multiple of 64; then for each part its sum, an int32, and its scale, a float
- * (NaN if a number of it is not finite: so are the row's products). Codes lie as
+ * A prepared row: k codes, padded with zeros to K, a multiple of 64; then for each part its sum, an int32, and its
+ * scale, a float (NaN if a number of it is not finite: so are the row's products). Codes lie as
  *   pieces   high bytes [K], then low bytes [K], all signed: code = 256 high + low             for vpdpbusd
  *   words    [K], inputs 0 2 1 3 of every four: as the 16-bit halves of a lane of GEMM_QUADS   for vpmaddwd */
 #pragma once

@@ -178,8 +178,8 @@ static void attn_join(const struct attn_work *w, float *y, float *l, float *m, c
     }
 }
 
-/* What the sums over values under maximum m are multiplied by, where the weights sum to `sum`. The sink is taken up here,
- * behind all chunks, so that each row has it once and at the same place. */
+/* What the sums over values under maximum m are multiplied by, where the weights sum to `sum`. The sink is taken up
+ * here, behind all chunks, so that each row has it once and at the same place. */
 static float attn_share(const struct attn_job *j, uint32_t h, float m, float sum)
 {
     if (!j->o->sinks) return 1.0f / sum;

@@ -1,20 +1,22 @@
-/* gemm: how matrices lie in memory and who multiplies with them: one table per instruction set, one row per type of weight.
- * Private to kernels/cpu/. No state; weights are written while loading and read by everybody after.
+/* gemm: how matrices lie in memory and who multiplies with them: one table per instruction set, one row per type of
+ * weight. Private to kernels/cpu/. No state; weights are written while loading and read by everybody after.
  *
  * A matrix is cut into panels of 16 outputs. Inside a panel, numbers lie in one of these orders, k upwards:
  *   LANES   [k][16]            one vector per input                f32, f16; bf16 and codes without a bf16 unit
  *   PAIRS   [k / 2][16][2]     a pair of inputs per 32-bit lane    bf16 and codes for vdpbf16ps and AMX (a tile is 32 inputs)
  *   QUADS   [k / 4][16][4]     four per lane, bytes + 128          int8 by int8; int8 and int4 for vpdpbusd (act16.h)
  *   EIGHTS  [k / n][16][n]     n in 8 bytes                        ARM's BFMMLA: bf16; SMMLA: int8 whose activations are int8
- * k is padded to whole tiles with zeros, whatever the variant, so that all take the same memory. Half bytes lie so that one shift of
- * a vector makes a vector of codes: LANES: k and k + 1 in a byte; QUADS: k and k + 4; PAIRS: 8 inputs in [16][2] words of four. Bytes in PAIRS are sign
- * and size, and four inputs of them lie so that interleaving two vectors of bytes makes two pairs of bf16 (expand.h).
- * Scales and zeros of codes lie behind all panels, [panel][group][16]: f32 for I8 and F8E4M3, f16 for I4.
- * Panels of half bytes in QUADS are so short that every beginning of one costs a pause: GEMM_COLS of them lie side by side,
- * [k / 8][panel][64 bytes], and so do their scales, [group][panel][16]: one long run each (gemm_side).
+ * k is padded to whole tiles with zeros, whatever the variant, so that all take the same memory. Half bytes lie so that
+ * one shift of a vector makes a vector of codes: LANES: k and k + 1 in a byte; QUADS: k and k + 4; PAIRS: 8 inputs in
+ * [16][2] words of four. Bytes in PAIRS are sign and size, and four inputs of them lie so that interleaving two vectors
+ * of bytes makes two pairs of bf16 (expand.h). Scales and zeros of codes lie behind all panels, [panel][group][16]: f32
+ * for I8 and F8E4M3, f16 for I4. Panels of half bytes in QUADS are so short that every beginning of one costs a pause:
+ * GEMM_COLS of them lie side by side, [k / 8][panel][64 bytes], and so do their scales, [group][panel][16]: one long
+ * run each (gemm_side).
  *
- * Every output is summed over k in one order that the matrix alone decides: chains of fused multiply-adds that may be cut anywhere
- * and go on later, and, for codes, sums over a group (at most QUANT_CHUNK inputs) that are scaled and added in turn. */
+ * Every output is summed over k in one order that the matrix alone decides: chains of fused multiply-adds that may be
+ * cut anywhere and go on later, and, for codes, sums over a group (at most QUANT_CHUNK inputs) that are scaled and
+ * added in turn. */
 #pragma once
 #include "kernels/cpu/simd.h"
 #include "kernels/quant.h"

@@ -1,8 +1,10 @@
 /* simd_body: the inner loops, once, over the 16 lanes that the including file defines:   (no include guard: a template)
- *   v16; v_zero v_set1 v_load v_store, with V_MASKED v_load_n (zeros behind n) v_store_n; v_add v_sub v_mul v_div v_fma (a * b + c)
+ *   v16; v_zero v_set1 v_load v_store, with V_MASKED v_load_n (zeros behind n) v_store_n; v_add v_sub v_mul v_div
+ *   v_fma (a * b + c)
  *   v_max (b where either is NaN) v_load_bf16 v_load_f16 (and _n) v_store_bf16_n v_store_f16_n v_pow2 (see v_exp)
  *   v_above (16-bit mask) v_equal v_nan v_pick (mask ? a : b) v_transpose (16 of them) v_low16 v_high16 (bf16 pairs)
- *   v_load_i8 (int8) v_load_f8 (E4M3, NaN may be anything) v_load_i4 (low and high halves of 16 bytes) v_add_bits v_sum_bits (as unsigned integers) v_sum v_hmax (trees: lane i with i + 8, + 4, + 2, + 1)
+ *   v_load_i8 (int8) v_load_f8 (E4M3, NaN may be anything) v_load_i4 (low and high halves of 16 bytes) v_add_bits
+ *   v_sum_bits (as unsigned integers) v_sum v_hmax (trees: lane i with i + 8, + 4, + 2, + 1)
  *   v_fused and V_FUSED where v_fma may round twice; MUL_ROWS, MUL_COLS(rows), SIMD_TABLE, SIMD_NAME
  * Over 500 lines: one table of functions, which an including file compiles as a whole. */
 #include <math.h>

@@ -188,8 +188,8 @@ static __device__ __forceinline__ float attn_weight(float m, float to, float sca
 {
     return m == to ? 1.0f : ex2_approx(__fmul_rn(__fsub_rn(m, to), scale));
 }
-/* What the sums over values under maximum m are multiplied by, where the weights sum to `sum`. The sink is taken up here,
- * behind all chunks, so that each row has it once and at the same place. */
+/* What the sums over values under maximum m are multiplied by, where the weights sum to `sum`. The sink is taken up
+ * here, behind all chunks, so that each row has it once and at the same place. */
 static __device__ __forceinline__ float attn_share(const struct attn_args &a, uint32_t head, float m, float sum)
 {
     if (!a.sinks) return 1.0f / sum;
@@ -334,8 +334,8 @@ static __device__ __forceinline__ void attn_scores(float s[MT][8][4], const stru
     }
 }
 
-/* cap * tanh(u) = cap - 2 cap / (1 + e^2u), of which the second part is left: a softmax does not see what all scores have
- * in common. Far from 0 the power is 0 or infinite, and the result -2 cap or 0. */
+/* cap * tanh(u) = cap - 2 cap / (1 + e^2u), of which the second part is left: a softmax does not see what all scores
+ * have in common. Far from 0 the power is 0 or infinite, and the result -2 cap or 0. */
 template <int MT> static __device__ __forceinline__ void attn_cap(float s[MT][8][4], float cap_in, float cap_out)
 {
 #pragma unroll

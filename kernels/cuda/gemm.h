@@ -150,8 +150,8 @@ void cuda_gemm_plain(struct cuda_dev *d, void *out, enum dtype out_t, const void
 void cuda_gemm_check(struct cuda_dev *d, float *worst, const void *out, enum dtype out_t, const void *x, const void *w,
                      uint32_t m, uint32_t n, uint32_t k);
 void cuda_gemm_differ(struct cuda_dev *d, uint32_t *n_differ, const void *a, const void *b, size_t bytes);
-/* fill.cu: element (row0 + r) * row_len + col0 + c of the numbers of `seed` to w[r, c]; see dev_weight_fill. more than eight:
- * as there. */
+/* fill.cu: element (row0 + r) * row_len + col0 + c of the numbers of `seed` to w[r, c]; see dev_weight_fill. more than
+ * eight: as there. */
 void cuda_fill(struct cuda_dev *d, void *w, enum dtype t, uint32_t n_row, uint32_t n_col, uint64_t seed, uint64_t row0,
                uint64_t col0, uint64_t row_len, float std);
 #ifdef __cplusplus

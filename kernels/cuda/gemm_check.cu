@@ -19,8 +19,8 @@ static __device__ __forceinline__ uint64_t check_mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* worst: the largest |out - dot| / (|dot| + sqrt(sum of squared products)); +inf where out is not finite. Floats from 0 up rise as
- * their bits do, so an integer maximum serves. */
+/* worst: the largest |out - dot| / (|dot| + sqrt(sum of squared products)); +inf where out is not finite. Floats from 0
+ * up rise as their bits do, so an integer maximum serves. */
 template <class T, class O>
 __global__ void __launch_bounds__(CHECK_THREADS)
     k_gemm_check(uint32_t *worst, const O *out, const T *x, const T *w, uint32_t m, uint32_t n, uint32_t k)

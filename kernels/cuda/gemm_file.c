@@ -4,7 +4,8 @@
  *   arch 90
  *   cublaslt 130100
  *   workspace 33554432
- *   algo <n> <k> <in> <out> <rows, or det> <64 bytes in hex> tile <id> stages <id> splitk <n> us <t> gbs <x> tflops <x> err <x>
+ *   algo <n> <k> <in> <out> <rows, or det> <64 bytes in hex> tile <id> stages <id> splitk <n> us <t> gbs <x> tflops
+ *   <x> err <x>
  *   end <lines before this one> <hash of them, hex>
  * Only the hex matters to the library; the rest is for people and for whoever compares two files. */
 #include "base/file.h"

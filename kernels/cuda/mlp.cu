@@ -1,6 +1,6 @@
-/* mlp: what is done to rows one element at a time: embed, gather, multipliers, gates, bias; patches.   truth: kernels/ref/mlp.c,
- * gemm.c, host.c A block does MLP_THREADS units of one row (grid: rows, pieces of a row). A unit is 16 bytes of output
- * where rows and addresses allow it, else one element. */
+/* mlp: what is done to rows one element at a time: embed, gather, multipliers, gates, bias; patches.   truth:
+ * kernels/ref/mlp.c, gemm.c, host.c A block does MLP_THREADS units of one row (grid: rows, pieces of a row). A unit is
+ * 16 bytes of output where rows and addresses allow it, else one element. */
 #include "base/check.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/vec.cuh"

@@ -1,12 +1,11 @@
 /* moe: scores of the experts, the top_k best, their SwiGLU, the weighted sum.   truth: kernels/ref/moe.c
  *   x, out act [n_row, hidden]   router_logits act [n_row, n_expert]
  * (or F32)   route: a list of top_k (expert, weight) per row; sort: slots (row, k) in order of expert, then row; two
- * grouped products over the experts that have rows (moe_gemm.cuh); combine: the sum over k = 0, 1, ... All in fp32, rounded to
- * act where a product is stored: h after SwiGLU, and each expert's share of the output after its weight.
- * The host knows how many rows there are and nothing else: launches can be captured, and everything that routing
- * decides is read on the device. What a row gets does not depend on the kernels that were chosen for it. Many rows go
- * MOE_ROWS at a time.
- * Rows of padding get no experts and zeros: a graph's empty rows would else have weights read for them. */
+ * grouped products over the experts that have rows (moe_gemm.cuh); combine: the sum over k = 0, 1, ... All in fp32,
+ * rounded to act where a product is stored: h after SwiGLU, and each expert's share of the output after its weight. The
+ * host knows how many rows there are and nothing else: launches can be captured, and everything that routing decides is
+ * read on the device. What a row gets does not depend on the kernels that were chosen for it. Many rows go MOE_ROWS at
+ * a time. Rows of padding get no experts and zeros: a graph's empty rows would else have weights read for them. */
 #include "base/check.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/moe_gemm.cuh"

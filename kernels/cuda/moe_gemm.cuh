@@ -1,19 +1,22 @@
-/* moe_gemm: rows sorted by expert times the weights of their experts, over a work list that only the device knows.   For moe.cu.
+/* moe_gemm: rows sorted by expert times the weights of their experts, over a work list that only the device
+ * knows.   For moe.cu.
  *
  * Two products, both D = W * X^T in fp32, with weights as the 16 rows of mma.m16n8k16 and tokens as its 8 columns:
- *   gate_up  x[row, hidden] of each place -> h[place, inter] = silu(gate) * up, or OP_CLAMPED.  16 rows of a fragment are 8 gate rows and the same
- *            8 up rows, so that both meet in one thread
+ *   gate_up  x[row, hidden] of each place -> h[place, inter] = silu(gate) * up, or OP_CLAMPED.  16 rows of a
+ *            fragment are 8 gate rows and the same 8 up rows, so that both meet in one thread
  *   down     h[place, inter] -> y[slot, hidden] = weight of the slot * product
- * A place is a slot (row * top_k + k) in order of expert; start[e]: first place of expert e. A tile is up to TOKENS places of one expert.
+ * A place is a slot (row * top_k + k) in order of expert; start[e]: first place of expert e. A tile is up to TOKENS
+ * places of one expert.
  *
- * Exact: a token is a column, and a column of D depends on that column of X alone. K is walked 16 at a time from 0 in one fixed order,
- * whichever kernel and tile it is, so a row's bits depend neither on the tokens beside it nor on how many there are.
- * The order of k: a thread takes 8 consecutive k of a row with one 16-byte load, k = 32c + 8t .. + 7 (t: its number in the group of
- * four), and declares the first four of them its share of one mma, the other four of the next. Weights and tokens are read alike, so
- * this is only another order of summation, and neither needs ldmatrix nor a packed form.
+ * Exact: a token is a column, and a column of D depends on that column of X alone. K is walked 16 at a time from 0 in
+ * one fixed order, whichever kernel and tile it is, so a row's bits depend neither on the tokens beside it nor on how
+ * many there are. The order of k: a thread takes 8 consecutive k of a row with one 16-byte load, k = 32c + 8t .. + 7
+ * (t: its number in the group of four), and declares the first four of them its share of one mma, the other four of the
+ * next. Weights and tokens are read alike, so this is only another order of summation, and neither needs ldmatrix nor a
+ * packed form.
  *
- *   k_moe_stream  few tokens per expert: a warp streams 16 weight rows from memory through its registers and keeps no company; tokens
- *                 come from L1. Bound by the weights' bytes, each used expert is read once
+ *   k_moe_stream  few tokens per expert: a warp streams 16 weight rows from memory through its registers and keeps
+ *                 no company; tokens come from L1. Bound by the weights' bytes, each used expert is read once
  *   k_moe_block   many: 128 weight rows x TOKENS tokens per block, both through shared memory by cp.async */
 #pragma once
 #include "kernels/cuda/vec.cuh"
@@ -31,7 +34,8 @@ struct moe_args {
 };
 
 /* Row r of h from the products of its gate and its up row; of y before the slot's weight. Rows past the last are
- * computed like the last. MORE: with biases or another gate; a template, because kernels without them need their registers. */
+ * computed like the last. MORE: with biases or another gate; a template, because kernels without them need their
+ * registers. */
 template <bool MORE>
 __device__ __forceinline__ float moe_h(const struct moe_args &p, uint32_t expert, uint32_t r, float gate, float up)
 {

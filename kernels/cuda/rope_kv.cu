@@ -1,9 +1,11 @@
-/* qkv: RMSNorm of q and k heads (optional), RoPE, K and V to the pool: one pass over the fused projection.   truth: kernels/ref/rope.c
+/* qkv: RMSNorm of q and k heads (optional), RoPE, K and V to the pool: one pass over the fused projection.   truth:
+ * kernels/ref/rope.c
  *   qkv act [n_row, (n_head + 2 * n_kv_head) * head_dim], in place   pool bf16, of a layer [k,v][kv_head][token][head_dim]
  *
- * A block has one row and some of its heads. Cosines and sines of the row are computed once per block, before the wait for the product
- * that comes before: they need positions alone. Everything between is fp32; q and k are rounded once to act, K and V once to bf16.
- * A head's numbers go in pairs (i, i + rot / 2); what partial rotary leaves alone goes in pairs too, turned by nothing. */
+ * A block has one row and some of its heads. Cosines and sines of the row are computed once per block, before the wait
+ * for the product that comes before: they need positions alone. Everything between is fp32; q and k are rounded once to
+ * act, K and V once to bf16. A head's numbers go in pairs (i, i + rot / 2); what partial rotary leaves alone goes in
+ * pairs too, turned by nothing. */
 #include "base/check.h"
 #include "kernels/cuda/vec.cuh"
 

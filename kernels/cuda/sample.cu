@@ -1,15 +1,18 @@
 /* sample: rows of logits to ids, their logprobs, ranks and the best few.   truth: kernels/ref/sample.c
  *   logits F32 [n, vocab]   the rest: kernels/device.h, op_sample and op_logprob; the id is bit for bit that of kernels/cpu/sample.c
  *
- * A row is cut into chunks of 4096 ids, a block each, so that one row does not wait for one SM. Every kernel finds out on the device what
- * its row asks for, so a captured launch serves any settings. Sums are integers and maxima carry the id: no order of blocks shows.
+ * A row is cut into chunks of 4096 ids, a block each, so that one row does not wait for one SM. Every kernel finds out
+ * on the device what its row asks for, so a captured launch serves any settings. Sums are integers and maxima carry the
+ * id: no order of blocks shows.
  *   scan    the best of each chunk; clears the marks
  *   mark    which ids are banned, allowed, biased, in the history and how often
  *   adjust  the row's mask; raw weights of each chunk, its best few for logprobs; z, and the best z of each warp
  *   weigh   weights of each tile of 1024 ids; candidates of top-k and top-p to a list
- *   pick    one block per row: the survivors, from the list where it holds all candidates, else by radix select over z; the draw; logprobs
+ *   pick    one block per row: the survivors, from the list where it holds all candidates, else by radix select over
+ *           z; the draw; logprobs
  *   rank    how many raw logits are higher
- * Results that other blocks add to (rank) lie in device memory. Scratch: d->work, nothing of which outlives the call. */
+ * Results that other blocks add to (rank) lie in device memory. Scratch: d->work, nothing of which outlives the
+ * call. */
 #include "base/check.h"
 #include "kernels/cuda/sample_pick.cuh"
 

@@ -1,5 +1,5 @@
-/* batch: `spillway batch`: runs a file of OpenAI batch lines through the routes, dialects and engine of the server, without
- * a socket. A line's answer is what a POST of its body would bring.   Thread: main. */
+/* batch: `spillway batch`: runs a file of OpenAI batch lines through the routes, dialects and engine of the server,
+ * without a socket. A line's answer is what a POST of its body would bring.   Thread: main. */
 #pragma once
 
 enum {

@@ -1,7 +1,8 @@
 /* batch_line: a line of OpenAI's batch files: a request as it is read, and an answer as it is written.   Thread: any.
  *
  *   {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {..}}
- *   {"id": "batch_req_RUN-LINE", "custom_id": "a", "response": {"status_code": 200, "request_id": "..", "body": {..}}, "error": null}
+ *   {"id": "batch_req_RUN-LINE", "custom_id": "a", "response": {"status_code": 200, "request_id": "..", "body":
+ *   {..}}, "error": null}
  *
  * RUN names the run (batch_book.h), LINE is the number of the request's line, from 1. */
 #pragma once

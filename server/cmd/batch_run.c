@@ -90,8 +90,8 @@ static void ask_later(struct batch_run *r, struct batch_job *j)
     r->n_later++;
 }
 
-/* The first of those that were refused. Where nothing flies it is asked alone, once the engine has let go of all that was
- * canceled: a refusal is then its answer. */
+/* The first of those that were refused. Where nothing flies it is asked alone, once the engine has let go of all that
+ * was canceled: a refusal is then its answer. */
 static void ask_again(struct batch_run *r)
 {
     bool alone = !r->n_flying;

@@ -1,9 +1,10 @@
-/* batch_run: reads the lines of a batch, asks the server for each, and writes the answers, until the input ends or a signal
- * comes. Lines are asked for in their order; answers are written as they come.   Thread: main, except batch_job_answer.
+/* batch_run: reads the lines of a batch, asks the server for each, and writes the answers, until the input ends or a
+ * signal comes. Lines are asked for in their order; answers are written as they come.   Thread: main, except
+ * batch_job_answer.
  *
- * Bounded: at most lines_max lines are with the server, and the bytes of all of them stay below bytes_max (a single longer
- * one goes alone). What the server refuses because too much waits (429, 503) is asked again once others have been answered;
- * the refusal of a line that was alone is its answer. */
+ * Bounded: at most lines_max lines are with the server, and the bytes of all of them stay below bytes_max (a single
+ * longer one goes alone). What the server refuses because too much waits (429, 503) is asked again once others have
+ * been answered; the refusal of a line that was alone is its answer. */
 #pragma once
 #include "base/list.h"
 #include "server/cmd/batch_book.h"

@@ -1,4 +1,5 @@
-/* batch_seen: which custom_ids were seen and which lines are answered, in 32 to 64 bytes a line.   Thread: one owner. */
+/* batch_seen: which custom_ids were seen and which lines are answered, in 32 to 64 bytes a line.   Thread: one
+ * owner. */
 #pragma once
 #include "base/status.h"
 #include <stdbool.h>

@@ -642,8 +642,8 @@ const char *cudaGetErrorString(cudaError_t e)
 
 /* ---------------------------------------------------------------- what a server's tests set: the environment
  * EMU_FAIL=call:skip:error[,...]   as emu_fail_after, the error by its number (100000 and above: EMU_STALL)
- * EMU_DEVICES=N  EMU_DRIVER=N  EMU_ARCH=75  EMU_BYTES=N  EMU_COHERENT=1
- * EMU_SLOW=skip:factor   as emu_set_slow      EMU_OTHERS=FILE   holds how many bytes other processes have of each GPU, and may change
+ * EMU_DEVICES=N  EMU_DRIVER=N  EMU_ARCH=75  EMU_BYTES=N  EMU_COHERENT=1 EMU_SLOW=skip:factor   as
+ * emu_set_slow      EMU_OTHERS=FILE   holds how many bytes other processes have of each GPU, and may change
  * EMU_TRACE_ALLOC=1      a line on stderr for each allocation */
 
 static long number_of(const char *name, long otherwise)

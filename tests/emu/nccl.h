@@ -1,4 +1,5 @@
-/* nccl: the emulated library, what a test may look at and set.   C17 and C++17. Thread: set while there is no communicator; read: any. */
+/* nccl: the emulated library, what a test may look at and set.   C17 and C++17. Thread: set while there is no
+ * communicator; read: any. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,5 @@
-/* fuzz_batch_line: any bytes as a line of a batch. What is taken is written and read again; what is refused has a reason. */
+/* fuzz_batch_line: any bytes as a line of a batch. What is taken is written and read again; what is refused has a
+ * reason. */
 #include "base/check.h"
 #include "base/json.h"
 #include "server/cmd/batch_line.h"

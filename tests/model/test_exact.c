@@ -1,6 +1,6 @@
-/* The first promise, through the whole engine: a request gives the same bits alone, batched, chunked, on a prefix hit, after
- * eviction, after preemption, with any number of threads and of logit rows per round, with one step or two in flight. Compared
- * with memcmp, no tolerance.
+/* The first promise, through the whole engine: a request gives the same bits alone, batched, chunked, on a prefix hit,
+ * after eviction, after preemption, with any number of threads and of logit rows per round, with one step or two in
+ * flight. Compared with memcmp, no tolerance.
  *   EXACT_MIXES=N   mixes of requests in all the long runs together (200; 40 where a sanitizer looks on)
  *   EXACT_ALL=N     every instruction set, type of weights, model and number of ranks with each other, N mixes each, instead of a part of it
  *   OP_SIMD=NAMES   of the instruction sets, these alone */

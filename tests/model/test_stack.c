@@ -1,5 +1,5 @@
-/* Tensors that hold a matrix of every expert: files that are damaged are refused with one line, and MXFP4 is exactly the
- * numbers that it means. */
+/* Tensors that hold a matrix of every expert: files that are damaged are refused with one line, and MXFP4 is exactly
+ * the numbers that it means. */
 #include "engine/model/bind.h"
 #include "engine/model/mxfp4.h"
 #include "golden.h"

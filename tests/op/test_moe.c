@@ -222,8 +222,8 @@ static void rows_that_do_not_fit_scratch_are_done_in_parts(void **state)
     dev_close(big);
 }
 
-/* Routers of every kind against ref: ties go to the lower id; a bias chooses and does not weigh; experts of groups that are
- * not kept are not chosen, however good they are. */
+/* Routers of every kind against ref: ties go to the lower id; a bias chooses and does not weigh; experts of groups that
+ * are not kept are not chosen, however good they are. */
 static const struct op_moe routers[] = {
     { .score = OP_ROUTE_SIGMOID },
     { .score = OP_ROUTE_SIGMOID, .renorm = true, .sum_add = 1e-20f, .scale = 2.5f },

@@ -1,10 +1,12 @@
-/* bench_ops: how far each op is from what the machine can do. The roofs are measured first, in the same run: reading memory (4 streams
- * per thread, prefetched), and in registers fused multiply-adds and products of bf16 and of int8. Products of matrices: every type of
- * weight, sizes of a model of 1B and of one of 8B, 1 to 2048 rows. Medians.
- *   bench_ops [--device ref|cpu] [--simd amx|avx512-bf16|avx512-vnni|avx512|avx-vnni|avx2|neon-bf16|neon|scalar] [--threads N] [--runs N] [--rows-max N] [--only SUBSTRING] [--clock wall|cpu]
- *   bench_ops --device cuda [--shape NAME] [--gpu N] [--gemm-file FILE] [--cublaslt FILE] [--deterministic] [--pdl] [--only SUBSTRING]
- * --clock cpu, with one thread: the time it ran, for machines that others use too. On a GPU (bench_gpu.h) the sizes are a model's.
- * Over 500 lines: a list of measurements, one for each op, that share buffers and roofs. */
+/* bench_ops: how far each op is from what the machine can do. The roofs are measured first, in the same run: reading
+ * memory (4 streams per thread, prefetched), and in registers fused multiply-adds and products of bf16 and of int8.
+ * Products of matrices: every type of weight, sizes of a model of 1B and of one of 8B, 1 to 2048 rows. Medians.
+ *   bench_ops [--device ref|cpu] [--simd amx|avx512-bf16|avx512-vnni|avx512|avx-vnni|avx2|neon-bf16|neon|scalar]
+ *   [--threads N] [--runs N] [--rows-max N] [--only SUBSTRING] [--clock wall|cpu]
+ *   bench_ops --device cuda [--shape NAME] [--gpu N] [--gemm-file FILE] [--cublaslt FILE] [--deterministic] [--pdl]
+ *   [--only SUBSTRING]
+ * --clock cpu, with one thread: the time it ran, for machines that others use too. On a GPU (bench_gpu.h) the sizes are
+ * a model's. Over 500 lines: a list of measurements, one for each op, that share buffers and roofs. */
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/rng.h"

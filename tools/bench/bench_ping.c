@@ -1,14 +1,19 @@
-/* bench_ping: how long a probe waits while a server is under load, and how much memory it keeps afterwards. --help lists the options.
+/* bench_ping: how long a probe waits while a server is under load, and how much memory it keeps afterwards. --help
+ * lists the options.
  *
- * Probe    one connection asks GET /ping, waits for the answer, rests --rest-us, and asks again
- * Load     --streams clients of streamed completions without an end; --bodies clients that send bodies of --body-mib MiB, each with as
- *          many keys as fit, of --kinds in turn: "fields" (of the body itself), "unread" (of an object that no route knows), "values"
- *          (of logit_bias, which is read), "ids" (a prompt of that many token ids); --unread N clients that send 60 times GET / each
+ * Probe    one connection asks GET /ping, waits for the answer, rests --rest-us, and asks again Load     --streams
+ * clients of streamed completions without an end; --bodies clients that send bodies of --body-mib MiB, each with as
+ *          many keys as fit, of --kinds in turn: "fields" (of the body itself), "unread" (of an object that no route
+ *          knows), "values"
+ *          (of logit_bias, which is read), "ids" (a prompt of that many token ids); --unread N clients that send 60
+ *          times GET / each
  *          and read nothing
- * Control  the same exchange over a socket between two threads of this program, at the same time: what the machine itself adds
- * Net      with --pid: the exchange without the time for which the server's first io thread, or this program, was ready to run and
+ * Control  the same exchange over a socket between two threads of this program, at the same time: what the machine
+ * itself adds Net      with --pid: the exchange without the time for which the server's first io thread, or this
+ * program, was ready to run and
  *          had no CPU (/proc/.../schedstat): what is left is the server's, whatever else the machine does
- * Phases   warm (streams alone: what the first requests touch stays), quiet, loaded, and after, --seconds each. With --pid the resident
+ * Phases   warm (streams alone: what the first requests touch stays), quiet, loaded, and after, --seconds each. With
+ * --pid the resident
  *          memory of the server is read at their ends.
  * The last line is JSON. */
 #include "load.h"

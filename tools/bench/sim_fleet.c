@@ -1,10 +1,11 @@
-/* sim_fleet: plans a fleet: hit rate, time to the first token and tokens/s of servers with KV tiers, against the size of the tiers.
+/* sim_fleet: plans a fleet: hit rate, time to the first token and tokens/s of servers with KV tiers, against the size
+ * of the tiers.
  *   sim_fleet [--servers 4] [--agents 24] [--dram-gib 0,64,128,256] [--nvme-gib 0,1024] [--csv FILE] ...   (--help: all options)
  *   sim_fleet --check     against closed forms, where there are any
  *
- * The scheduler, the tree, the tiers and the store that serve run here on a virtual clock, over a model of the device and of the lanes
- * (fleet_model.h; its figures are options). Agents talk to them: a shared beginning, then turns that each add something to all that was
- * said before, a pause after each answer. The same seed gives the same figures.
+ * The scheduler, the tree, the tiers and the store that serve run here on a virtual clock, over a model of the device
+ * and of the lanes (fleet_model.h; its figures are options). Agents talk to them: a shared beginning, then turns that
+ * each add something to all that was said before, a pause after each answer. The same seed gives the same figures.
  * Over 500 lines: one simulation: servers and agents act on each other, and the closed forms check both. */
 #define flight tier_flight /* the engine has one too */
 #include "kvcache/folder/store_impl.h"

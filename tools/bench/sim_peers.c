@@ -1,11 +1,12 @@
-/* sim_peers: a fleet of 1 to 1,000 servers: hit rate and time to the first token, with and without a peer tier, behind a router
- * that knows prefixes by KV events or one that does not.
+/* sim_peers: a fleet of 1 to 1,000 servers: hit rate and time to the first token, with and without a peer tier, behind
+ * a router that knows prefixes by KV events or one that does not.
  *   sim_peers [--replicas 1,3,10,30,100,300,1000] [--agents 9] [--link-gbits 25,100] [--csv FILE] ...   (--help: all options)
  *   sim_peers --check     against closed forms
  *
- * Unlike sim_fleet this is a model of the servers as well: a server is a device that computes one prompt after the other, and the
- * tokens of KV that it holds, the least recently used talk going first. A link carries one pull after the other, at both ends. The
- * steps of answers take a share of the device's time. The same seed gives the same figures. */
+ * Unlike sim_fleet this is a model of the servers as well: a server is a device that computes one prompt after the
+ * other, and the tokens of KV that it holds, the least recently used talk going first. A link carries one pull after
+ * the other, at both ends. The steps of answers take a share of the device's time. The same seed gives the same
+ * figures. */
 #include "base/check.h"
 #include "base/hash.h"
 #include "base/heap.h"
@@ -235,8 +236,8 @@ static double wait_s(uint32_t server, double now)
     return w > 0 ? w : 0;
 }
 
-/* The server with the least time to the first token as far as the router knows, of those with a part of the prefix and some
- * others. A router that knows nothing takes any. */
+/* The server with the least time to the first token as far as the router knows, of those with a part of the prefix and
+ * some others. A router that knows nothing takes any. */
 static uint32_t route(const struct way *w, const struct talk *t, double now)
 {
     uint32_t best = (uint32_t)(part(&f.dice) * f.n_server);

@@ -1,5 +1,5 @@
-/* cuda_runtime_api: the part of the CUDA runtime that Spillway calls, on emulated devices (cudart.cc).   C17 and C++17. Thread: any.
- * Names, values and meanings as NVIDIA's; see emu.h for what a test may set. */
+/* cuda_runtime_api: the part of the CUDA runtime that Spillway calls, on emulated devices (cudart.cc).   C17 and C++17.
+ * Thread: any. Names, values and meanings as NVIDIA's; see emu.h for what a test may set. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

@@ -157,7 +157,7 @@ static enum status bind_add_stack(const struct model_spec *spec, struct bind *b,
     const char *file = b->set->file[t->file].name;
     enum part   part = stack->form == STACK_SCALES ? PART_SCALE : PART_WEIGHT;
     char        why[256];
-    if (spec->quant.method)
+    if (bind_is_codes(spec, stack->slot, layer))
         snprintf(why, sizeof why, "holds several matrices, which is not supported beside quantization_config");
     else if (!bind_stack_check(spec, stack, layer, t, why, sizeof why)) {
         for (uint32_t e = 0; e < spec->n_expert; e++)
@@ -173,16 +173,28 @@ static enum status bind_add_stack(const struct model_spec *spec, struct bind *b,
 /* Rows that the tensors may need at most. */
 static size_t bind_rows_max(const struct model_spec *spec, const struct st_set *set)
 {
-    bool     all = names_all_experts(spec->family->names, SLOT_X_DOWN);
-    size_t   n = (size_t)set->n_tensor * SLOTS_OF_TENSOR_MAX * (all ? spec->n_expert + 1 : 1) + 1;
-    uint32_t layer;
+    size_t   n = (size_t)set->n_tensor * SLOTS_OF_TENSOR_MAX + 1;
+    uint32_t layer, expert;
     char     plain[512];
     for (uint32_t i = 0; i < set->n_tensor; i++) {
         const char *name = spec->wrapper ? names_unwrap(set->tensor[i].name, plain, sizeof plain) : set->tensor[i].name;
         const struct name_stack *stack = names_stack(spec->family->names, name, &layer);
-        if (stack) n += (size_t)spec->n_expert * stack->n_slot;
+        const struct name_row   *row = names_row(spec->family->names, name, &layer, &expert);
+        if (stack || (row && name_row_all_experts(row))) n += (size_t)spec->n_expert * SLOTS_OF_TENSOR_MAX;
     }
     return n;
+}
+
+/* Has a tensor whose name means both the shape of rows [experts, rows, columns]? */
+static bool bind_is_rows(const struct model_spec *spec, const struct st_tensor *t, const char *name)
+{
+    uint64_t               shape[2] = { 0, 0 };
+    uint32_t               layer, expert, rank;
+    const char            *keys;
+    const struct name_row *row = names_row(spec->family->names, name, &layer, &expert);
+    if (!row || !bind_want(spec, row->slot, layer, shape, &rank, &keys)) return false;
+    bind_stack(spec, row->slot, layer, row->more, shape);
+    return bind_shape_is(t, rank, shape, spec->n_expert);
 }
 
 /* Each tensor to its slot; type and shape of those that are wanted. */
@@ -200,18 +212,20 @@ static enum status bind_match(const struct model_spec *spec, struct bind *b, cha
         uint32_t                 layer, expert, rank = 0;
         uint64_t                 shape[2] = { 0, 0 };
         const struct name_stack *stack = names_stack(spec->family->names, name, &layer);
-        if (stack && layer < spec->n_layer && spec_layer_moe(spec, layer)) {
+        if (stack && layer < spec->n_layer && spec_layer_moe(spec, layer) && !bind_is_rows(spec, t, name)) {
             enum status st = bind_add_stack(spec, b, t, stack, layer, err, err_bytes);
             if (st) return st;
             continue;
         }
         if (spec->quant.method && !bind_part_name(spec, name, whole, sizeof whole, &part)) continue;
-        if (!names_match(spec->family->names, spec->quant.method ? whole : name, &slot, &layer, &expert)) {
+        const struct name_row *row = names_row(spec->family->names, spec->quant.method ? whole : name, &layer, &expert);
+        if (!row) {
             if (!names_ignorable(t->name, spec->wrapper) && !bind_extra(spec, name) &&
                 !bind_no_bias(spec, b->set, t, name))
                 name_list_add(&unknown, t->name);
             continue;
         }
+        slot = row->slot;
         if (slot == SLOT_HEAD && head_serves) slot = SLOT_EMBED; /* tied weights may have either name */
         if (layer >= spec->n_layer && layer - spec->n_layer < spec->n_extra_layer) continue;
         bool in_range = layer < spec->n_layer && (slot < SLOT_EXPERT_FIRST || expert < spec->n_expert);
@@ -220,9 +234,8 @@ static enum status bind_match(const struct model_spec *spec, struct bind *b, cha
             if (slot != SLOT_HEAD && !bind_no_bias(spec, b->set, t, name)) name_list_add(&unknown, t->name);
             continue;
         }
-        uint32_t more = names_more(spec->family->names, slot);
-        uint32_t all = names_all_experts(spec->family->names, slot) ? spec->n_expert : 0;
-        if ((more || all) && spec->quant.method) {
+        uint32_t more = row->more, all = name_row_all_experts(row) ? spec->n_expert : 0;
+        if ((more || all) && bind_is_codes(spec, slot, layer)) {
             snprintf(err, err_bytes,
                      "%s: tensor %.120s holds several matrices, which is not supported beside quantization_config",
                      file, t->name);
@@ -263,23 +276,38 @@ static enum status bind_match(const struct model_spec *spec, struct bind *b, cha
     return ST_OK;
 }
 
+/* Do experts have tensors of their own for a slot? */
+static bool bind_own(const struct model_spec *spec, const struct bind *b, enum slot slot, uint32_t l)
+{
+    for (uint32_t e = 0; e < spec->n_expert; e++) {
+        const struct st_tensor *t = bind_get_part(b, slot, l, e, PART_WEIGHT);
+        if (t) return t->rank <= 2;
+    }
+    return false;
+}
+
 static void bind_miss(const struct model_spec *spec, const struct bind *b, enum slot slot, uint32_t l, uint32_t e,
                       struct name_list *missing)
 {
     uint64_t    shape[2];
     uint32_t    rank;
     const char *keys;
-    char        name[128], text[160];
+    char        name[128], text[160], of_first[128];
     if (!bind_want(spec, slot, l, shape, &rank, &keys)) return;
     const struct name_stack *stack = bind_stacked(b, slot, l, e);
-    if (stack && stack->form == STACK_BLOCKS && slot == stack->slot && !bind_get_part(b, slot, l, e, PART_SCALE)) {
+    if (!e && stack && stack->form == STACK_BLOCKS && slot == stack->slot &&
+        !bind_get_part(b, slot, l, e, PART_SCALE)) {
         snprintf(text, sizeof text, "%s's scales", bind_get_part(b, slot, l, e, PART_WEIGHT)->name);
         name_list_add(missing, text);
     }
     for (int part = 0; part < PART_COUNT; part++) {
         if (bind_get_part(b, slot, l, e, (enum part)part)) continue;
         if (part && !(bind_is_codes(spec, slot, l) && bind_part_needed(spec, (enum part)part))) continue;
-        const char *plain = names_of(spec->family->names, slot, l, e, name, sizeof name) ? name : "(no name)";
+        bool        own = slot >= SLOT_EXPERT_FIRST && bind_own(spec, b, slot, l);
+        const char *plain = names_of(spec->family->names, slot, l, e, own, name, sizeof name);
+        if (e && plain && !strcmp(plain, names_of(spec->family->names, slot, l, 0, own, of_first, sizeof of_first)))
+            continue; /* one tensor for all experts, which the first has said */
+        if (!plain) plain = "(no name)";
         name_list_add(missing, bind_is_codes(spec, slot, l)
                                    ? bind_part_text(spec, (enum part)part, plain, text, sizeof text)
                                    : plain);
@@ -292,8 +320,7 @@ static enum status bind_complete(const struct model_spec *spec, const struct bin
     for (int s = 0; s < SLOT_LAYER_FIRST; s++) bind_miss(spec, b, (enum slot)s, 0, 0, &missing);
     for (uint32_t l = 0; l < spec->n_layer && missing.count < MISSING_COUNTED_MAX; l++) {
         for (int s = SLOT_LAYER_FIRST; s < SLOT_EXPERT_FIRST; s++) bind_miss(spec, b, (enum slot)s, l, 0, &missing);
-        uint32_t n_expert = spec->family->names->n_stack && spec->n_expert ? 1 : spec->n_expert; /* all are in one */
-        for (uint32_t e = 0; e < n_expert && missing.count < MISSING_COUNTED_MAX; e++)
+        for (uint32_t e = 0; e < spec->n_expert && missing.count < MISSING_COUNTED_MAX; e++)
             for (int s = SLOT_EXPERT_FIRST; s < SLOT_COUNT; s++) bind_miss(spec, b, (enum slot)s, l, e, &missing);
     }
     if (!missing.count) return ST_OK;

@@ -58,6 +58,16 @@ static const struct model_defaults def_qwen3_vl = { .n_kv_head = 32,
                                                     .bos_id = UINT32_MAX,
                                                     .eos_id = UINT32_MAX };
 
+static const struct model_defaults def_qwen3_vl_moe = { .n_kv_head = 16,
+                                                        .context = 128000,
+                                                        .n_expert = 60,
+                                                        .top_k_expert = 4,
+                                                        .moe_inter = 1408,
+                                                        .rms_eps = 1e-6f,
+                                                        .rope_theta = 5e5,
+                                                        .bos_id = UINT32_MAX,
+                                                        .eos_id = UINT32_MAX };
+
 static const struct model_defaults def_smollm3 = { .n_kv_head = 4,
                                                    .context = 32768,
                                                    .rms_eps = 1e-6f,
@@ -369,6 +379,10 @@ static const struct model_family families[] = {
     { "GptOssForCausalLM", "gpt_oss", NORM_RMS, MIX_GQA, FFN_MOE, .bias = &bias_gpt_oss, .window = true,
       .norm_topk = true, .sinks = true, .expert_bias = true, .clamped = true, .mxfp4 = true, .served = "gpt-oss",
       .variants = "gpt-oss 20b and 120b, MXFP4 or BF16", .def = &def_gpt_oss, .names = &names_gpt_oss },
+    { "Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe_text", NORM_RMS, MIX_GQA, FFN_MOE, .qk_norm = true,
+      .bias = &bias_attention, .wrapper = true, .mrope = true, .norm_topk = true,
+      .served = "the text part of Qwen3-VL-MoE", .variants = "Qwen3-VL 30B-A3B, 235B-A22B, without images",
+      .def = &def_qwen3_vl_moe, .names = &names_qwen_vl_moe },
 };
 enum { N_FAMILY = sizeof families / sizeof *families };
 

@@ -3,120 +3,130 @@
 #include <string.h>
 
 static const struct name_row rows_llama[] = {
-    { SLOT_EMBED, "model.embed_tokens.weight" },
-    { SLOT_NORM, "model.norm.weight" },
-    { SLOT_HEAD, "lm_head.weight" },
-    { SLOT_MIX_NORM, "model.layers.{l}.input_layernorm.weight" },
-    { SLOT_Q, "model.layers.{l}.self_attn.q_proj.weight" },
-    { SLOT_K, "model.layers.{l}.self_attn.k_proj.weight" },
-    { SLOT_V, "model.layers.{l}.self_attn.v_proj.weight" },
-    { SLOT_O, "model.layers.{l}.self_attn.o_proj.weight" },
-    { SLOT_Q_BIAS, "model.layers.{l}.self_attn.q_proj.bias" },
-    { SLOT_K_BIAS, "model.layers.{l}.self_attn.k_proj.bias" },
-    { SLOT_V_BIAS, "model.layers.{l}.self_attn.v_proj.bias" },
-    { SLOT_O_BIAS, "model.layers.{l}.self_attn.o_proj.bias" },
-    { SLOT_Q_NORM, "model.layers.{l}.self_attn.q_norm.weight" },
-    { SLOT_K_NORM, "model.layers.{l}.self_attn.k_norm.weight" },
-    { SLOT_FFN_NORM, "model.layers.{l}.post_attention_layernorm.weight" },
-    { SLOT_GATE, "model.layers.{l}.mlp.gate_proj.weight" },
-    { SLOT_UP, "model.layers.{l}.mlp.up_proj.weight" },
-    { SLOT_DOWN, "model.layers.{l}.mlp.down_proj.weight" },
-    { SLOT_GATE_BIAS, "model.layers.{l}.mlp.gate_proj.bias" },
-    { SLOT_UP_BIAS, "model.layers.{l}.mlp.up_proj.bias" },
-    { SLOT_DOWN_BIAS, "model.layers.{l}.mlp.down_proj.bias" },
+    { SLOT_EMBED, "model.embed_tokens.weight", 0 },
+    { SLOT_NORM, "model.norm.weight", 0 },
+    { SLOT_HEAD, "lm_head.weight", 0 },
+    { SLOT_MIX_NORM, "model.layers.{l}.input_layernorm.weight", 0 },
+    { SLOT_Q, "model.layers.{l}.self_attn.q_proj.weight", 0 },
+    { SLOT_K, "model.layers.{l}.self_attn.k_proj.weight", 0 },
+    { SLOT_V, "model.layers.{l}.self_attn.v_proj.weight", 0 },
+    { SLOT_O, "model.layers.{l}.self_attn.o_proj.weight", 0 },
+    { SLOT_Q_BIAS, "model.layers.{l}.self_attn.q_proj.bias", 0 },
+    { SLOT_K_BIAS, "model.layers.{l}.self_attn.k_proj.bias", 0 },
+    { SLOT_V_BIAS, "model.layers.{l}.self_attn.v_proj.bias", 0 },
+    { SLOT_O_BIAS, "model.layers.{l}.self_attn.o_proj.bias", 0 },
+    { SLOT_Q_NORM, "model.layers.{l}.self_attn.q_norm.weight", 0 },
+    { SLOT_K_NORM, "model.layers.{l}.self_attn.k_norm.weight", 0 },
+    { SLOT_FFN_NORM, "model.layers.{l}.post_attention_layernorm.weight", 0 },
+    { SLOT_GATE, "model.layers.{l}.mlp.gate_proj.weight", 0 },
+    { SLOT_UP, "model.layers.{l}.mlp.up_proj.weight", 0 },
+    { SLOT_DOWN, "model.layers.{l}.mlp.down_proj.weight", 0 },
+    { SLOT_GATE_BIAS, "model.layers.{l}.mlp.gate_proj.bias", 0 },
+    { SLOT_UP_BIAS, "model.layers.{l}.mlp.up_proj.bias", 0 },
+    { SLOT_DOWN_BIAS, "model.layers.{l}.mlp.down_proj.bias", 0 },
 };
 static const struct name_row rows_mixtral[] = {
-    { SLOT_ROUTER, "model.layers.{l}.block_sparse_moe.gate.weight" },
-    { SLOT_X_GATE, "model.layers.{l}.block_sparse_moe.experts.{e}.w1.weight" },
-    { SLOT_X_UP, "model.layers.{l}.block_sparse_moe.experts.{e}.w3.weight" },
-    { SLOT_X_DOWN, "model.layers.{l}.block_sparse_moe.experts.{e}.w2.weight" },
+    { SLOT_ROUTER, "model.layers.{l}.block_sparse_moe.gate.weight", 0 },
+    { SLOT_X_GATE, "model.layers.{l}.block_sparse_moe.experts.{e}.w1.weight", 0 },
+    { SLOT_X_UP, "model.layers.{l}.block_sparse_moe.experts.{e}.w3.weight", 0 },
+    { SLOT_X_DOWN, "model.layers.{l}.block_sparse_moe.experts.{e}.w2.weight", 0 },
 };
 static const struct name_row rows_qwen_moe[] = {
-    { SLOT_ROUTER, "model.layers.{l}.mlp.gate.weight" },
-    { SLOT_X_GATE, "model.layers.{l}.mlp.experts.{e}.gate_proj.weight" },
-    { SLOT_X_UP, "model.layers.{l}.mlp.experts.{e}.up_proj.weight" },
-    { SLOT_X_DOWN, "model.layers.{l}.mlp.experts.{e}.down_proj.weight" },
+    { SLOT_ROUTER, "model.layers.{l}.mlp.gate.weight", 0 },
+    { SLOT_X_GATE, "model.layers.{l}.mlp.experts.{e}.gate_proj.weight", 0 },
+    { SLOT_X_UP, "model.layers.{l}.mlp.experts.{e}.up_proj.weight", 0 },
+    { SLOT_X_DOWN, "model.layers.{l}.mlp.experts.{e}.down_proj.weight", 0 },
 };
 static const struct name_row rows_qwen2_moe[] = {
-    { SLOT_S_GATE, "model.layers.{l}.mlp.shared_expert.gate_proj.weight" },
-    { SLOT_S_UP, "model.layers.{l}.mlp.shared_expert.up_proj.weight" },
-    { SLOT_S_DOWN, "model.layers.{l}.mlp.shared_expert.down_proj.weight" },
-    { SLOT_S_WEIGHT, "model.layers.{l}.mlp.shared_expert_gate.weight" },
+    { SLOT_S_GATE, "model.layers.{l}.mlp.shared_expert.gate_proj.weight", 0 },
+    { SLOT_S_UP, "model.layers.{l}.mlp.shared_expert.up_proj.weight", 0 },
+    { SLOT_S_DOWN, "model.layers.{l}.mlp.shared_expert.down_proj.weight", 0 },
+    { SLOT_S_WEIGHT, "model.layers.{l}.mlp.shared_expert_gate.weight", 0 },
 };
 static const struct name_row rows_glm_moe[] = {
-    { SLOT_ROUTER_BIAS, "model.layers.{l}.mlp.gate.e_score_correction_bias" },
-    { SLOT_S_GATE, "model.layers.{l}.mlp.shared_experts.gate_proj.weight" },
-    { SLOT_S_UP, "model.layers.{l}.mlp.shared_experts.up_proj.weight" },
-    { SLOT_S_DOWN, "model.layers.{l}.mlp.shared_experts.down_proj.weight" },
+    { SLOT_ROUTER_BIAS, "model.layers.{l}.mlp.gate.e_score_correction_bias", 0 },
+    { SLOT_S_GATE, "model.layers.{l}.mlp.shared_experts.gate_proj.weight", 0 },
+    { SLOT_S_UP, "model.layers.{l}.mlp.shared_experts.up_proj.weight", 0 },
+    { SLOT_S_DOWN, "model.layers.{l}.mlp.shared_experts.down_proj.weight", 0 },
 };
 static const struct name_row rows_ernie_moe[] = {
-    { SLOT_ROUTER_BIAS, "model.layers.{l}.mlp.moe_statics.e_score_correction_bias" },
+    { SLOT_ROUTER_BIAS, "model.layers.{l}.mlp.moe_statics.e_score_correction_bias", 0 },
 };
 static const struct name_row rows_minimax[] = {
-    { SLOT_ROUTER_BIAS, "model.layers.{l}.block_sparse_moe.e_score_correction_bias" },
+    { SLOT_ROUTER_BIAS, "model.layers.{l}.block_sparse_moe.e_score_correction_bias", 0 },
 };
 static const struct name_row rows_granite_moe[] = {
-    { SLOT_ROUTER, "model.layers.{l}.block_sparse_moe.router.layer.weight" },
-    { SLOT_X_GATE, "model.layers.{l}.block_sparse_moe.input_linear.weight" },
-    { SLOT_X_DOWN, "model.layers.{l}.block_sparse_moe.output_linear.weight" },
+    { SLOT_ROUTER, "model.layers.{l}.block_sparse_moe.router.layer.weight", 0 },
+    { SLOT_X_GATE, "model.layers.{l}.block_sparse_moe.input_linear.weight", 1 },
+    { SLOT_X_DOWN, "model.layers.{l}.block_sparse_moe.output_linear.weight", 0 },
 };
 static const struct name_row rows_gpt_oss[] = {
-    { SLOT_SINKS, "model.layers.{l}.self_attn.sinks" },
-    { SLOT_ROUTER, "model.layers.{l}.mlp.router.weight" },
-    { SLOT_ROUTER_LOGIT_BIAS, "model.layers.{l}.mlp.router.bias" },
-    { SLOT_X_GATE_UP_BIAS, "model.layers.{l}.mlp.experts.gate_up_proj_bias" },
-    { SLOT_X_DOWN_BIAS, "model.layers.{l}.mlp.experts.down_proj_bias" },
+    { SLOT_SINKS, "model.layers.{l}.self_attn.sinks", 0 },
+    { SLOT_ROUTER, "model.layers.{l}.mlp.router.weight", 0 },
+    { SLOT_ROUTER_LOGIT_BIAS, "model.layers.{l}.mlp.router.bias", 0 },
+    { SLOT_X_GATE_UP_BIAS, "model.layers.{l}.mlp.experts.gate_up_proj_bias", 0 },
+    { SLOT_X_DOWN_BIAS, "model.layers.{l}.mlp.experts.down_proj_bias", 0 },
 };
 static const struct name_stack stacks_gpt_oss[] = {
-    { "model.layers.{l}.mlp.experts.gate_up_proj", SLOT_X_GATE, 2, STACK_COLUMNS },
-    { "model.layers.{l}.mlp.experts.gate_up_proj_blocks", SLOT_X_GATE, 2, STACK_BLOCKS },
-    { "model.layers.{l}.mlp.experts.gate_up_proj_scales", SLOT_X_GATE, 2, STACK_SCALES },
-    { "model.layers.{l}.mlp.experts.down_proj", SLOT_X_DOWN, 1, STACK_COLUMNS },
-    { "model.layers.{l}.mlp.experts.down_proj_blocks", SLOT_X_DOWN, 1, STACK_BLOCKS },
-    { "model.layers.{l}.mlp.experts.down_proj_scales", SLOT_X_DOWN, 1, STACK_SCALES },
+    { "model.layers.{l}.mlp.experts.gate_up_proj", SLOT_X_GATE, 2, STACK_COLUMNS, true },
+    { "model.layers.{l}.mlp.experts.gate_up_proj_blocks", SLOT_X_GATE, 2, STACK_BLOCKS, true },
+    { "model.layers.{l}.mlp.experts.gate_up_proj_scales", SLOT_X_GATE, 2, STACK_SCALES, true },
+    { "model.layers.{l}.mlp.experts.down_proj", SLOT_X_DOWN, 1, STACK_COLUMNS, true },
+    { "model.layers.{l}.mlp.experts.down_proj_blocks", SLOT_X_DOWN, 1, STACK_BLOCKS, true },
+    { "model.layers.{l}.mlp.experts.down_proj_scales", SLOT_X_DOWN, 1, STACK_SCALES, true },
+};
+/* Published files have columns, and what transformers 5 writes of other layouts has rows. */
+static const struct name_row rows_qwen_vl_moe[] = {
+    { SLOT_X_GATE, "model.layers.{l}.mlp.experts.gate_up_proj", 1 },
+    { SLOT_X_DOWN, "model.layers.{l}.mlp.experts.down_proj", 0 },
+};
+static const struct name_stack stacks_qwen_vl_moe[] = {
+    { "model.layers.{l}.mlp.experts.gate_up_proj", SLOT_X_GATE, 2, STACK_COLUMNS, false },
+    { "model.layers.{l}.mlp.experts.down_proj", SLOT_X_DOWN, 1, STACK_COLUMNS, false },
 };
 static const struct name_row rows_phi3[] = {
-    { SLOT_EMBED, "model.embed_tokens.weight" },
-    { SLOT_NORM, "model.norm.weight" },
-    { SLOT_HEAD, "lm_head.weight" },
-    { SLOT_MIX_NORM, "model.layers.{l}.input_layernorm.weight" },
-    { SLOT_Q, "model.layers.{l}.self_attn.qkv_proj.weight" },
-    { SLOT_O, "model.layers.{l}.self_attn.o_proj.weight" },
-    { SLOT_FFN_NORM, "model.layers.{l}.post_attention_layernorm.weight" },
-    { SLOT_GATE, "model.layers.{l}.mlp.gate_up_proj.weight" },
-    { SLOT_DOWN, "model.layers.{l}.mlp.down_proj.weight" },
+    { SLOT_EMBED, "model.embed_tokens.weight", 0 },
+    { SLOT_NORM, "model.norm.weight", 0 },
+    { SLOT_HEAD, "lm_head.weight", 0 },
+    { SLOT_MIX_NORM, "model.layers.{l}.input_layernorm.weight", 0 },
+    { SLOT_Q, "model.layers.{l}.self_attn.qkv_proj.weight", 2 },
+    { SLOT_O, "model.layers.{l}.self_attn.o_proj.weight", 0 },
+    { SLOT_FFN_NORM, "model.layers.{l}.post_attention_layernorm.weight", 0 },
+    { SLOT_GATE, "model.layers.{l}.mlp.gate_up_proj.weight", 1 },
+    { SLOT_DOWN, "model.layers.{l}.mlp.down_proj.weight", 0 },
 };
 static const struct name_row rows_olmo[] = {
-    { SLOT_MIX_POST, "model.layers.{l}.post_attention_layernorm.weight" },
-    { SLOT_FFN_POST, "model.layers.{l}.post_feedforward_layernorm.weight" },
+    { SLOT_MIX_POST, "model.layers.{l}.post_attention_layernorm.weight", 0 },
+    { SLOT_FFN_POST, "model.layers.{l}.post_feedforward_layernorm.weight", 0 },
 };
 static const struct name_row rows_gemma[] = {
-    { SLOT_MIX_POST, "model.layers.{l}.post_attention_layernorm.weight" },
-    { SLOT_FFN_NORM, "model.layers.{l}.pre_feedforward_layernorm.weight" },
-    { SLOT_FFN_POST, "model.layers.{l}.post_feedforward_layernorm.weight" },
+    { SLOT_MIX_POST, "model.layers.{l}.post_attention_layernorm.weight", 0 },
+    { SLOT_FFN_NORM, "model.layers.{l}.pre_feedforward_layernorm.weight", 0 },
+    { SLOT_FFN_POST, "model.layers.{l}.post_feedforward_layernorm.weight", 0 },
 };
 static const struct name_row rows_hunyuan[] = {
-    { SLOT_Q_NORM, "model.layers.{l}.self_attn.query_layernorm.weight" },
-    { SLOT_K_NORM, "model.layers.{l}.self_attn.key_layernorm.weight" },
+    { SLOT_Q_NORM, "model.layers.{l}.self_attn.query_layernorm.weight", 0 },
+    { SLOT_K_NORM, "model.layers.{l}.self_attn.key_layernorm.weight", 0 },
 };
 static const struct name_row rows_glm[] = {
-    { SLOT_GATE, "model.layers.{l}.mlp.gate_up_proj.weight" },
+    { SLOT_GATE, "model.layers.{l}.mlp.gate_up_proj.weight", 1 },
 };
 /* post_attention_layernorm is the norm before the feed-forward, as in Llama. */
 static const struct name_row rows_glm4[] = {
-    { SLOT_MIX_POST, "model.layers.{l}.post_self_attn_layernorm.weight" },
-    { SLOT_FFN_POST, "model.layers.{l}.post_mlp_layernorm.weight" },
+    { SLOT_MIX_POST, "model.layers.{l}.post_self_attn_layernorm.weight", 0 },
+    { SLOT_FFN_POST, "model.layers.{l}.post_mlp_layernorm.weight", 0 },
 };
 static const struct name_row rows_starcoder2[] = {
-    { SLOT_NORM_BIAS, "model.norm.bias" },
-    { SLOT_MIX_NORM_BIAS, "model.layers.{l}.input_layernorm.bias" },
-    { SLOT_FFN_NORM_BIAS, "model.layers.{l}.post_attention_layernorm.bias" },
-    { SLOT_UP, "model.layers.{l}.mlp.c_fc.weight" },
-    { SLOT_UP_BIAS, "model.layers.{l}.mlp.c_fc.bias" },
-    { SLOT_DOWN, "model.layers.{l}.mlp.c_proj.weight" },
-    { SLOT_DOWN_BIAS, "model.layers.{l}.mlp.c_proj.bias" },
+    { SLOT_NORM_BIAS, "model.norm.bias", 0 },
+    { SLOT_MIX_NORM_BIAS, "model.layers.{l}.input_layernorm.bias", 0 },
+    { SLOT_FFN_NORM_BIAS, "model.layers.{l}.post_attention_layernorm.bias", 0 },
+    { SLOT_UP, "model.layers.{l}.mlp.c_fc.weight", 0 },
+    { SLOT_UP_BIAS, "model.layers.{l}.mlp.c_fc.bias", 0 },
+    { SLOT_DOWN, "model.layers.{l}.mlp.c_proj.weight", 0 },
+    { SLOT_DOWN_BIAS, "model.layers.{l}.mlp.c_proj.bias", 0 },
 };
-#define ROWS(r) .row = (r), .n_row = sizeof(r) / sizeof *(r)
+#define ROWS(r)   .row = (r), .n_row = sizeof(r) / sizeof *(r)
+#define STACKS(s) .stack = (s), .n_stack = sizeof(s) / sizeof *(s)
 const struct model_names names_llama = { ROWS(rows_llama) };
 const struct model_names names_mixtral = { ROWS(rows_mixtral), .base = &names_llama };
 const struct model_names names_olmo = { ROWS(rows_olmo), .base = &names_llama };
@@ -127,16 +137,14 @@ const struct model_names names_qwen2_moe = { ROWS(rows_qwen2_moe), .base = &name
 const struct model_names names_glm_moe = { ROWS(rows_glm_moe), .base = &names_qwen_moe };
 const struct model_names names_ernie_moe = { ROWS(rows_ernie_moe), .base = &names_glm_moe };
 const struct model_names names_minimax = { ROWS(rows_minimax), .base = &names_mixtral };
-const struct model_names names_gpt_oss = { ROWS(rows_gpt_oss), .base = &names_llama, .stack = stacks_gpt_oss,
-                                           .n_stack = sizeof stacks_gpt_oss / sizeof *stacks_gpt_oss };
-
+const struct model_names names_gpt_oss = { ROWS(rows_gpt_oss), STACKS(stacks_gpt_oss), .base = &names_llama };
+const struct model_names names_qwen_vl_moe = { ROWS(rows_qwen_vl_moe), STACKS(stacks_qwen_vl_moe),
+                                               .base = &names_qwen_moe };
 const struct model_names names_starcoder2 = { ROWS(rows_starcoder2), .base = &names_llama };
-const struct model_names names_glm = { ROWS(rows_glm), .base = &names_llama, .more = { [SLOT_GATE] = 1 } };
+const struct model_names names_glm = { ROWS(rows_glm), .base = &names_llama };
 const struct model_names names_glm4 = { ROWS(rows_glm4), .base = &names_glm };
-const struct model_names names_granite_moe = { ROWS(rows_granite_moe), .base = &names_llama,
-                                               .more = { [SLOT_X_GATE] = 1 } };
-
-const struct model_names names_phi3 = { ROWS(rows_phi3), .more = { [SLOT_Q] = 2, [SLOT_GATE] = 1 } };
+const struct model_names names_granite_moe = { ROWS(rows_granite_moe), .base = &names_llama };
+const struct model_names names_phi3 = { ROWS(rows_phi3) };
 
 /* A number as checkpoints write it: no sign, no leading zero, at most 6 digits. NULL: not one. */
 static const char *name_number(const char *s, uint32_t *out)
@@ -161,19 +169,31 @@ static bool name_row_match(const char *p, const char *s, uint32_t *layer, uint32
     return s && !*p && !*s;
 }
 
-bool names_match(const struct model_names *names, const char *tensor, enum slot *slot_out, uint32_t *layer_out,
-                 uint32_t *expert_out)
+const struct name_row *names_row(const struct model_names *names, const char *tensor, uint32_t *layer_out,
+                                 uint32_t *expert_out)
 {
     for (; names; names = names->base)
         for (uint32_t i = 0; i < names->n_row; i++) {
             uint32_t l = 0, e = 0;
             if (!name_row_match(names->row[i].pattern, tensor, &l, &e)) continue;
-            *slot_out = names->row[i].slot;
             *layer_out = l;
             *expert_out = e;
-            return true;
+            return &names->row[i];
         }
-    return false;
+    return NULL;
+}
+
+bool names_match(const struct model_names *names, const char *tensor, enum slot *slot_out, uint32_t *layer_out,
+                 uint32_t *expert_out)
+{
+    const struct name_row *row = names_row(names, tensor, layer_out, expert_out);
+    if (row) *slot_out = row->slot;
+    return row != NULL;
+}
+
+bool name_row_all_experts(const struct name_row *row)
+{
+    return row->slot >= SLOT_EXPERT_FIRST && !strstr(row->pattern, "{e}");
 }
 
 const struct name_stack *names_stack(const struct model_names *names, const char *tensor, uint32_t *layer_out)
@@ -186,22 +206,6 @@ const struct name_stack *names_stack(const struct model_names *names, const char
             return &names->stack[i];
         }
     return NULL;
-}
-
-uint32_t names_more(const struct model_names *names, enum slot slot)
-{
-    for (; names; names = names->base)
-        for (uint32_t i = 0; i < names->n_row; i++)
-            if (names->row[i].slot == slot) return names->more[slot];
-    return 0;
-}
-
-bool names_all_experts(const struct model_names *names, enum slot slot)
-{
-    for (; names && slot >= SLOT_EXPERT_FIRST; names = names->base)
-        for (uint32_t i = 0; i < names->n_row; i++)
-            if (names->row[i].slot == slot) return !strstr(names->row[i].pattern, "{e}");
-    return false;
 }
 
 static const char *name_of(const char *pattern, uint32_t layer, uint32_t expert, char *text, uint64_t text_bytes)
@@ -217,16 +221,16 @@ static const char *name_of(const char *pattern, uint32_t layer, uint32_t expert,
     return text;
 }
 
-const char *names_of(const struct model_names *names, enum slot slot, uint32_t layer, uint32_t expert, char *text,
-                     uint64_t text_bytes)
+const char *names_of(const struct model_names *names, enum slot slot, uint32_t layer, uint32_t expert, bool own,
+                     char *text, uint64_t text_bytes)
 {
     for (; names; names = names->base) {
         for (uint32_t i = 0; i < names->n_row; i++) {
-            enum slot first = names->row[i].slot;
-            if (slot >= first && slot <= first + names->more[first])
-                return name_of(names->row[i].pattern, layer, expert, text, text_bytes);
+            const struct name_row *row = &names->row[i];
+            if (slot >= row->slot && slot <= row->slot + row->more && !(own && name_row_all_experts(row)))
+                return name_of(row->pattern, layer, expert, text, text_bytes);
         }
-        for (uint32_t i = 0; i < names->n_stack; i++)
+        for (uint32_t i = 0; i < names->n_stack && !own; i++)
             if (slot >= names->stack[i].slot && slot < names->stack[i].slot + names->stack[i].n_slot)
                 return name_of(names->stack[i].pattern, layer, expert, text, text_bytes);
     }

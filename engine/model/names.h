@@ -56,12 +56,17 @@ enum slot {
 /* A bit of a set of slots. */
 #define SLOT_BIT(slot) (UINT64_C(1) << (slot))
 
+/* A tensor of a matrix, or of the rows of `more` slots after the first as well. Of experts: without {e} in the pattern it
+ * has those of all experts of a layer, [experts, rows, columns]. */
 struct name_row {
     enum slot   slot;
     const char *pattern;
+    uint32_t    more;
 };
-/* A tensor that holds a matrix of every expert of a layer, and in it the outputs of n_slot slots by turns: the first of
- * `slot`, the first of the next slot, the second of `slot` ... e experts, n outputs of all slots, k inputs: */
+/* A tensor that holds a matrix of every expert of a layer, and in it the outputs of n_slot slots. By turns: the first of
+ * `slot`, the first of the next slot, the second of `slot` ...; else all of `slot`, then all of the next. If a row of
+ * the scheme has the same pattern, the shape tells which of them a tensor is.
+ * e experts, n outputs of all slots, k inputs: */
 enum stack_form {
     STACK_COLUMNS, /* [e, k, n] floats: an output is a column */
     STACK_BLOCKS,  /* [e, n, k / 32, 16] U8: MXFP4, two inputs a byte, the even one in the low half */
@@ -72,31 +77,33 @@ struct name_stack {
     enum slot       slot;
     uint32_t        n_slot;
     enum stack_form form;
+    bool            turns;
 };
 struct model_names {
     const struct model_names *base; /* scheme whose rows this one shares; NULL: none */
     const struct name_row    *row;
     uint32_t                  n_row;
-    unsigned char             more[SLOT_COUNT]; /* the tensor of slot s holds the rows of more[s] slots after it, too */
-    const struct name_stack  *stack;            /* [n_stack] */
+    const struct name_stack  *stack; /* [n_stack] */
     uint32_t                  n_stack;
 };
 extern const struct model_names names_llama, names_mixtral, names_qwen_moe, names_phi3, names_olmo, names_hunyuan,
     names_gemma, names_glm, names_glm4, names_starcoder2, names_qwen2_moe, names_glm_moe, names_ernie_moe,
-    names_minimax, names_granite_moe, names_gpt_oss;
+    names_minimax, names_granite_moe, names_gpt_oss, names_qwen_vl_moe;
 
-/* The slot, layer and expert of a tensor (0 if the slot has none). false: no pattern matches. */
+/* The row of a tensor, its layer and its expert (0 if the slot has none). NULL: no pattern matches. */
+const struct name_row *names_row(const struct model_names *names, const char *tensor, uint32_t *layer_out,
+                                 uint32_t *expert_out);
+/* The same of its slot alone: the first of those that the tensor holds. */
 bool names_match(const struct model_names *names, const char *tensor, enum slot *slot_out, uint32_t *layer_out,
                  uint32_t *expert_out);
-/* How many slots more than this one its tensor holds; 0 unless it is the first of several. */
-uint32_t names_more(const struct model_names *names, enum slot slot);
-/* True if the tensor of a slot of experts holds those of all of them: [experts, rows, columns]. */
-bool names_all_experts(const struct model_names *names, enum slot slot);
+/* True if the tensors of a row hold the matrices of all experts of a layer. */
+bool name_row_all_experts(const struct name_row *row);
 /* The stack that a tensor is, and its layer; NULL: it is none. */
 const struct name_stack *names_stack(const struct model_names *names, const char *tensor, uint32_t *layer_out);
-/* The reverse mapping. Returns text; NULL: the scheme has no such slot. */
-const char *names_of(const struct model_names *names, enum slot slot, uint32_t layer, uint32_t expert, char *text,
-                     uint64_t text_bytes);
+/* The reverse mapping. Returns text; NULL: the scheme has no such slot. own: the name of a tensor that an expert has for
+ * itself, where the scheme has names of both kinds. */
+const char *names_of(const struct model_names *names, enum slot slot, uint32_t layer, uint32_t expert, bool own,
+                     char *text, uint64_t text_bytes);
 /* True for tensors that are not needed. wrapper: also the other parts of a larger model. */
 bool names_ignorable(const char *tensor, bool wrapper);
 /* True for the weights of norms. */

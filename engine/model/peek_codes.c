@@ -36,7 +36,17 @@ static enum status fail(const struct peek *p, const char *key, uint32_t l)
     return ST_CONFIG;
 }
 
-/* What each tensor says of its slot. */
+static void see_slot(struct peek *p, const struct st_tensor *t, enum slot slot, uint32_t l, enum part part, bool codes)
+{
+    if (part == PART_INDEX && slot < SLOT_EXPERT_FIRST && t->dtype == ST_DT_I32) p->index[l].tensor[slot] = t;
+    if (part != PART_WEIGHT) return;
+    if (codes)
+        p->spec->layer_codes[l].codes |= SLOT_BIT(slot);
+    else
+        p->plain[l] |= SLOT_BIT(slot);
+}
+
+/* What each tensor says of its slots. */
 static void see_tensors(struct peek *p)
 {
     const struct model_spec *s = p->spec;
@@ -44,19 +54,15 @@ static void see_tensors(struct peek *p)
         const struct st_tensor *t = &p->set->tensor[i];
         char                    text[512], plain[512];
         const char             *name = s->wrapper ? names_unwrap(t->name, text, sizeof text) : t->name;
-        enum slot               slot;
         enum part               part;
         uint32_t                l, expert;
+        const struct name_row  *row;
         if (!bind_part_name(s, name, plain, sizeof plain, &part) ||
-            !names_match(s->family->names, plain, &slot, &l, &expert))
+            !(row = names_row(s->family->names, plain, &l, &expert)))
             continue;
-        if (!(bind_linear_slots() >> slot & 1) || l >= s->n_layer) continue;
-        if (part == PART_INDEX && slot < SLOT_EXPERT_FIRST && t->dtype == ST_DT_I32) p->index[l].tensor[slot] = t;
-        if (part != PART_WEIGHT) continue;
-        if (bind_weight_is_codes(s, t, name, plain))
-            s->layer_codes[l].codes |= SLOT_BIT(slot);
-        else
-            p->plain[l] |= SLOT_BIT(slot);
+        if (!(bind_linear_slots() >> row->slot & 1) || l >= s->n_layer) continue;
+        for (enum slot slot = row->slot; slot <= row->slot + row->more; slot++)
+            see_slot(p, t, slot, l, part, bind_weight_is_codes(s, t, name, plain));
     }
 }
 

@@ -36,15 +36,16 @@ static void columns_set(struct stack_read *r, uint32_t i, uint32_t from, uint32_
     const struct place_job *j = r->job;
     enum dtype              t = bind_dtype(j->tensor->dtype);
     size_t                  bytes = dtype_bytes(t), wide = (size_t)j->tensor->shape[2], k = j->w->k;
+    size_t                  step = j->stack->turns ? j->stack->n_slot : 1;
+    size_t                  first = j->stack->turns ? i : i * (wide / j->stack->n_slot);
     for (size_t c = 0; c < k; c++) {
-        const unsigned char *src = r->data + (c * wide + (size_t)(j->src_row + from) * j->stack->n_slot + i) * bytes;
-        for (uint32_t o = 0; o < n; o++)
-            memcpy(r->row + (o * k + c) * bytes, src + (size_t)o * j->stack->n_slot * bytes, bytes);
+        const unsigned char *src = r->data + (c * wide + first + (size_t)(j->src_row + from) * step) * bytes;
+        for (uint32_t o = 0; o < n; o++) memcpy(r->row + (o * k + c) * bytes, src + o * step * bytes, bytes);
     }
     r->p->dev->ops->weight_set(r->p->dev, j->w, j->dst_row + i * j->n_row + from, n, r->row, k * bytes, t);
 }
 
-/* The same from blocks; data and scale begin with the first output of the job. */
+/* The same from blocks, whose outputs are by turns; data and scale begin with the first output of the job. */
 static enum status blocks_set(struct stack_read *r, uint32_t i, uint32_t from, uint32_t n)
 {
     const struct place_job *j = r->job;

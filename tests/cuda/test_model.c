@@ -13,7 +13,7 @@ static const char *const names[] = { "llama3",        "llama2",       "llama-lin
                                      "qwen3-moe-raw", "llama-gelu",   "mistral-gelu", "qwen3-relu",  "llama-untied",
                                      "glm4",          "cohere2",      "starcoder2",   "qwen2-moe",   "glm4-moe",
                                      "glm4-moe-air",  "ernie4-5-moe", "minimax-m2",   "granite-moe", "gpt-oss",
-                                     "gpt-oss-mxfp4" };
+                                     "gpt-oss-mxfp4", "qwen3-vl-moe" };
 #ifdef CUDA_EMU
 enum { PROMPT_MAX = 200, CASES = 6 }; /* what an emulator does in time */
 #else

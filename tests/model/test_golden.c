@@ -55,7 +55,9 @@ static const char *const names[] = { "llama3",
                                      "minimax-m2",
                                      "granite-moe",
                                      "gpt-oss",
-                                     "gpt-oss-mxfp4" };
+                                     "gpt-oss-mxfp4",
+                                     "qwen3-vl-moe",
+                                     "qwen3-vl-moe-rows" };
 
 /* max |a - b| over all recorded rows, relative to the largest recorded logit */
 static double logits_error(const struct gold *g, struct gold_run *r)

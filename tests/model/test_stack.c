@@ -9,16 +9,20 @@ static struct memory_source m;
 static unsigned char       *file;
 static size_t               file_bytes;
 
-/* The checkpoint gpt-oss-mxfp4 in memory, whose bytes a test may change before it adds them. */
-static void begin(void)
+/* A checkpoint in memory, whose bytes a test may change before it adds them. more: keys of config.json. */
+static void begin_with(const char *name, const char *more)
 {
-    struct source      src = { .dir = TESTS_DATA "/golden/gpt-oss-mxfp4" };
+    char               dir[512], config[8192];
+    struct source      src = { .dir = dir };
     struct source_file f;
     char              *text;
     size_t             n;
     memset(&m, 0, sizeof m);
+    snprintf(dir, sizeof dir, "%s/golden/%s", TESTS_DATA, name);
     assert_int_equal(source_text(&src, "config.json", 1 << 20, &text, &n), ST_OK);
-    memory_add_text(&m, "config.json", text);
+    assert_int_equal(text[0], '{');
+    assert_true((size_t)snprintf(config, sizeof config, "{%s%s", more, text + 1) < sizeof config);
+    memory_add_text(&m, "config.json", config);
     free(text);
     assert_int_equal(source_open(&src, "model.safetensors", &f), ST_OK);
     file_bytes = f.bytes;
@@ -26,6 +30,8 @@ static void begin(void)
     assert_int_equal(source_read(&f, 0, file, file_bytes), ST_OK);
     source_close(&f);
 }
+
+static void begin(void) { begin_with("gpt-oss-mxfp4", ""); }
 
 static uint64_t header_bytes(void)
 {
@@ -117,6 +123,41 @@ static void scales_that_are_missing_or_no_number_are_named(void **state)
     refused("model.layers.0.mlp.experts.down_proj_blocks's scales");
 }
 
+static void experts_in_one_tensor_are_refused_as_codes_or_in_another_shape(void **state)
+{
+    (void)state;
+    static const char *const int8 =
+        "\"quantization_config\": {\"quant_method\": \"compressed-tensors\", \"format\": \"int-quantized\", "
+        "\"config_groups\": {\"g\": {\"weights\": {\"num_bits\": 8, \"type\": \"int\", \"strategy\": \"channel\"}}}},";
+    char err[1024];
+    begin_with("qwen3-vl-moe", int8); /* plain beside codes is taken */
+    if (load(err, sizeof err)) fail_msg("%s", err);
+    begin_with("qwen3-vl-moe", int8);
+    patch("layers.0.mlp.experts.gate_up_proj\":{\"dtype\":\"BF16\",\"shape\":[6,64,48]",
+          "layers.0.mlp.experts.gate_up_proj\":{\"dtype\":\"I8\",\"shape\":[6,64,96]  ");
+    refused("layers.0.mlp.experts.gate_up_proj holds several matrices, which is not supported beside quantization");
+    begin_with("qwen3-vl-moe-rows", int8);
+    patch("layers.0.mlp.experts.gate_up_proj\":{\"dtype\":\"BF16\",\"shape\":[4,48,32]",
+          "layers.0.mlp.experts.gate_up_proj\":{\"dtype\":\"I8\",\"shape\":[4,48,64]  ");
+    refused("layers.0.mlp.experts.gate_up_proj holds several matrices, which is not supported beside quantization");
+    begin_with("qwen3-vl-moe", "");
+    patch("layers.0.mlp.experts.gate_up_proj\":{\"dtype\":\"BF16\",\"shape\":[6,64,48]",
+          "layers.0.mlp.experts.gate_up_proj\":{\"dtype\":\"BF16\",\"shape\":[4,64,72]");
+    refused("layers.0.mlp.experts.gate_up_proj has shape [4, 64, 72], config.json makes it [6, 64, 48]");
+}
+
+static void a_tensor_of_all_experts_that_is_missing_is_named_once(void **state)
+{
+    (void)state;
+    begin_with("qwen3-vl-moe", "");
+    patch("model.language_model.layers.2.mlp.experts.down_proj", "model.visual.language_model.2.mlp.experts.down_proj");
+    char err[1024] = "";
+    assert_int_equal(load(err, sizeof err), ST_CONFIG);
+    const char *missing = strstr(err, "missing tensors: ");
+    assert_non_null(missing);
+    assert_string_equal(missing, "missing tensors: model.layers.2.mlp.experts.down_proj");
+}
+
 static void numbers_of_mxfp4_are_signs_powers_and_halves(void **state)
 {
     (void)state;
@@ -137,6 +178,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stack_of_another_shape_type_or_name_is_refused),
         cmocka_unit_test(scales_that_are_missing_or_no_number_are_named),
+        cmocka_unit_test(experts_in_one_tensor_are_refused_as_codes_or_in_another_shape),
+        cmocka_unit_test(a_tensor_of_all_experts_that_is_missing_is_named_once),
         cmocka_unit_test(numbers_of_mxfp4_are_signs_powers_and_halves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

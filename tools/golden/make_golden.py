@@ -28,7 +28,7 @@ from transformers import (
     Ministral3ForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM, Olmo3Config,
     GraniteMoeConfig, GraniteMoeForCausalLM, Ernie4_5_MoeConfig, Ernie4_5_MoeForCausalLM, Glm4MoeConfig, Glm4MoeForCausalLM, MiniMaxM2Config, MiniMaxM2ForCausalLM, Qwen2MoeConfig, Qwen2MoeForCausalLM,
     Olmo3ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM,
-    Qwen3VLConfig, Qwen3VLForConditionalGeneration, SeedOssConfig, SeedOssForCausalLM, SmolLM3Config, SmolLM3ForCausalLM,
+    Qwen3VLConfig, Qwen3VLForConditionalGeneration, Qwen3VLMoeConfig, Qwen3VLMoeForConditionalGeneration, SeedOssConfig, SeedOssForCausalLM, SmolLM3Config, SmolLM3ForCausalLM,
 )
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
@@ -52,16 +52,26 @@ PATCHES = {"llama-untied": dict(tie_word_embeddings=True), "seed-oss": dict(atte
            "minimax-m2": dict(rope_parameters="drop", rope_theta=10000.0, rotary_dim=8, scoring_func="sigmoid", use_routing_bias=True, shared_intermediate_size=0,
                               attn_type_list=[1, 1])}
 # Where the seed must also be one with which rounding changes no choice of experts.
-STEADY = {"gpt-oss", "granite-moe", "qwen2-moe", "glm4-moe", "glm4-moe-air", "ernie4-5-moe", "minimax-m2"}
+STEADY = {"qwen3-vl-moe", "qwen3-vl-moe-rows", "gpt-oss", "granite-moe", "qwen2-moe", "glm4-moe", "glm4-moe-air", "ernie4-5-moe", "minimax-m2"}
 # Tensors of layers that predict further tokens, which published files hold beside the model.
 EXTRA = {"glm4-moe": {"model.layers.3.eh_proj.weight": (48, 96), "model.layers.3.input_layernorm.weight": (48,), "model.layers.3.mlp.gate.weight": (12, 48),
                       "model.layers.3.shared_head.norm.weight": (48,)}}
+
+
+# Whose tensors of all experts have an output in a column, as published files do; transformers tells by the shape and writes rows.
+COLUMNS = {"qwen3-vl-moe"}
 
 
 def qwen3_vl_config(tie_word_embeddings, **text):
     vision = dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=2, patch_size=4, out_hidden_size=text["hidden_size"], num_position_embeddings=4,
                   deepstack_visual_indexes=[0])
     return Qwen3VLConfig(text_config=text, vision_config=vision, tie_word_embeddings=tie_word_embeddings)
+
+
+def qwen3_vl_moe_config(tie_word_embeddings, **text):
+    vision = dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=2, patch_size=4, out_hidden_size=text["hidden_size"], num_position_embeddings=4,
+                  deepstack_visual_indexes=[0])
+    return Qwen3VLMoeConfig(text_config=text, vision_config=vision, tie_word_embeddings=tie_word_embeddings)
 
 
 # name: (config class, model class, config, dtype of the file, "v4" keys, shards)
@@ -181,6 +191,13 @@ MODELS = {
                  rope_theta=5000000.0, mrope_section=[3, 3, 2], mrope_interleaved=True)), torch.bfloat16, False, 1),
     "qwen3-vl-tied": (qwen3_vl_config, Qwen3VLForConditionalGeneration, dict(SMALL, tie_word_embeddings=True, attention_bias=True,
                       rope_parameters=dict(rope_type="default", rope_theta=10000.0, mrope_section=[4, 2, 2])), torch.bfloat16, False, 1),
+    # experts of a layer in one tensor, an output being a column or a row; a dense layer among them
+    "qwen3-vl-moe": (qwen3_vl_moe_config, Qwen3VLMoeForConditionalGeneration, dict(tie_word_embeddings=False, hidden_size=64, num_experts=6, num_experts_per_tok=3,
+                     moe_intermediate_size=24, num_hidden_layers=3, mlp_only_layers=[1], rope_parameters=dict(rope_type="default",
+                     rope_theta=5000000.0, mrope_section=[3, 3, 2], mrope_interleaved=True)), torch.bfloat16, False, 1),
+    "qwen3-vl-moe-rows": (qwen3_vl_moe_config, Qwen3VLMoeForConditionalGeneration, dict(SMALL, tie_word_embeddings=True, num_experts=4, num_experts_per_tok=2,
+                          moe_intermediate_size=24, rope_parameters=dict(rope_type="default", rope_theta=10000.0, mrope_section=[4, 2, 2])),
+                          torch.bfloat16, False, 1),
 }
 
 
@@ -200,10 +217,12 @@ def fill(model, seed, dtype):
             elif name.endswith("e_score_correction_bias"):
                 p.copy_((0.03 if "ernie" in model.config.model_type else 0.2) * r)  # as files have it: float32, whatever the others are
                 continue
-            elif name.endswith("experts.gate_up_proj"):
+            elif name.endswith("experts.gate_up_proj") and model.config.model_type == "gpt_oss":
                 r = r * 4.0 / p.shape[-2] ** 0.5  # some gates and ups are beyond 7
-            elif name.endswith("experts.down_proj"):
+            elif name.endswith("experts.down_proj") and model.config.model_type == "gpt_oss":
                 r = r * 0.15 / p.shape[-2] ** 0.5
+            elif name.endswith("experts.down_proj") and model.config.model_type == "qwen3_vl_moe":
+                r = r * 0.3 / p.shape[-1] ** 0.5  # small: another choice of experts in one layer would else change that of the next
             elif name.endswith("bias"):
                 r = (1.0 if "router" in name else 0.3) * r
             elif name.endswith("sinks"):
@@ -297,6 +316,10 @@ def save(model, path, dtype, v4, shards):
         single = os.path.join(path, "model.safetensors")
         more = {key: torch.ones(shape, dtype=dtype) for key, shape in EXTRA[os.path.basename(path)].items()}
         save_file(load_file(single) | more, single, metadata={"format": "pt"})
+    if os.path.basename(path) in COLUMNS:
+        single = os.path.join(path, "model.safetensors")
+        turned = {key: t.transpose(1, 2).contiguous() if t.dim() == 3 else t for key, t in load_file(single).items()}
+        save_file(turned, single, metadata={"format": "pt"})
     if shards > 1:
         single = os.path.join(path, "model.safetensors")
         tensors = load_file(single)

@@ -545,6 +545,30 @@ static void a_row_may_be_the_text_part_of_one_wrapper(void **state)
             "mrope_section");
 }
 
+static void the_text_part_of_qwen3_vl_moe_has_the_defaults_of_its_class(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "{\"text_config\": {\"model_type\": \"qwen3_vl_moe_text\", \"hidden_size\": 128, \"num_hidden_layers\": 3, "
+        "\"intermediate_size\": 32, \"num_attention_heads\": 32, \"vocab_size\": 10, \"mlp_only_layers\": [1], "
+        "\"norm_topk_prob\": false}}";
+    struct model_spec s;
+    load("Qwen3VLMoeForConditionalGeneration", text, &s);
+    assert_true(s.wrapper && s.qk_norm && s.norm_topk); /* whatever norm_topk_prob says */
+    assert_int_equal(s.n_expert, 60);
+    assert_int_equal(s.top_k_expert, 4);
+    assert_int_equal(s.moe_inter, 1408);
+    assert_int_equal(s.n_kv_head, 16);
+    assert_int_equal(s.head_dim, 4);
+    assert_int_equal(s.context, 128000);
+    assert_true(s.layer_moe[0] && !s.layer_moe[1] && s.layer_moe[2]);
+    model_spec_free(&s);
+    load("SomeOtherWrapper", text, &s);
+    assert_string_equal(s.family->arch, "Qwen3VLMoeForConditionalGeneration");
+    model_spec_free(&s);
+    refused("Qwen3VLMoeForConditionalGeneration", "{}", "text_config is missing, must be an object");
+}
+
 /* As LlavaForConditionalGeneration and its kind: the head is the wrapper's, so is the flag. */
 static void the_flag_of_a_wrapper_goes_before_that_of_its_text_part(void **state)
 {
@@ -734,6 +758,7 @@ int main(void)
         cmocka_unit_test(every_row_is_found_by_its_names_and_says_what_it_serves),
         cmocka_unit_test(the_text_part_of_a_wrapper_is_read),
         cmocka_unit_test(a_row_may_be_the_text_part_of_one_wrapper),
+        cmocka_unit_test(the_text_part_of_qwen3_vl_moe_has_the_defaults_of_its_class),
         cmocka_unit_test(the_flag_of_a_wrapper_goes_before_that_of_its_text_part),
         cmocka_unit_test(whole_heads_rotate_whatever_the_factor),
         cmocka_unit_test(generation_config_adds_stop_ids_and_defaults),

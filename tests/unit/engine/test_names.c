@@ -1,7 +1,8 @@
 #include "engine/model/names.h"
 #include "test.h"
 
-static const struct model_names *const schemes[] = { &names_llama, &names_mixtral, &names_qwen_moe, &names_phi3 };
+static const struct model_names *const schemes[] = { &names_llama, &names_mixtral, &names_qwen_moe, &names_phi3,
+                                                     &names_qwen_vl_moe };
 
 static void every_name_comes_back_as_its_slot(void **state)
 {
@@ -10,9 +11,11 @@ static void every_name_comes_back_as_its_slot(void **state)
         for (const struct model_names *n = schemes[i]; n; n = n->base)
             for (uint32_t r = 0; r < n->n_row; r++) {
                 enum slot slot = n->row[r].slot, got;
-                uint32_t  layer = slot >= SLOT_LAYER_FIRST ? 31 : 0, expert = slot >= SLOT_EXPERT_FIRST ? 107 : 0, l, e;
+                bool      all = name_row_all_experts(&n->row[r]);
+                uint32_t  layer = slot >= SLOT_LAYER_FIRST ? 31 : 0, l, e;
+                uint32_t  expert = slot >= SLOT_EXPERT_FIRST && !all ? 107 : 0;
                 char      name[128];
-                assert_non_null(names_of(schemes[i], slot, layer, expert, name, sizeof name));
+                assert_non_null(names_of(schemes[i], slot, layer, expert, !all, name, sizeof name));
                 assert_null(strchr(name, '{'));
                 assert_true(names_match(schemes[i], name, &got, &l, &e));
                 assert_int_equal(got, slot);
@@ -48,23 +51,40 @@ static void a_tensor_name_that_only_resembles_a_pattern_does_not_match(void **st
 static void a_tensor_of_two_slots_goes_before_the_names_of_the_base(void **state)
 {
     (void)state;
-    char      name[128];
-    enum slot s;
-    uint32_t  l, e;
-    assert_string_equal(names_of(&names_glm4, SLOT_UP, 3, 0, name, sizeof name),
+    char     name[128];
+    uint32_t l, e;
+    assert_string_equal(names_of(&names_glm4, SLOT_UP, 3, 0, false, name, sizeof name),
                         "model.layers.3.mlp.gate_up_proj.weight");
-    assert_true(names_match(&names_glm4, name, &s, &l, &e));
-    assert_int_equal(s, SLOT_GATE);
-    assert_int_equal(names_more(&names_glm4, SLOT_GATE), 1);
-    assert_int_equal(names_more(&names_glm4, SLOT_Q), 0);
+    const struct name_row *row = names_row(&names_glm4, name, &l, &e);
+    assert_non_null(row);
+    assert_int_equal(row->slot, SLOT_GATE);
+    assert_int_equal(row->more, 1);
+    assert_int_equal(names_row(&names_glm4, "model.layers.3.self_attn.q_proj.weight", &l, &e)->more, 0);
+}
+
+static void experts_have_tensors_together_or_their_own(void **state)
+{
+    (void)state;
+    char                   name[128];
+    uint32_t               l, e;
+    const struct name_row *row = names_row(&names_qwen_vl_moe, "model.layers.3.mlp.experts.gate_up_proj", &l, &e);
+    assert_non_null(row);
+    assert_true(name_row_all_experts(row) && row->slot == SLOT_X_GATE && row->more == 1);
+    row = names_row(&names_qwen_vl_moe, "model.layers.3.mlp.experts.5.up_proj.weight", &l, &e);
+    assert_non_null(row);
+    assert_true(!name_row_all_experts(row) && row->slot == SLOT_X_UP && e == 5);
+    assert_string_equal(names_of(&names_qwen_vl_moe, SLOT_X_UP, 3, 5, false, name, sizeof name),
+                        "model.layers.3.mlp.experts.gate_up_proj");
+    assert_string_equal(names_of(&names_qwen_vl_moe, SLOT_X_UP, 3, 5, true, name, sizeof name),
+                        "model.layers.3.mlp.experts.5.up_proj.weight");
 }
 
 static void a_slot_without_a_name_has_none(void **state)
 {
     (void)state;
     char name[64];
-    assert_null(names_of(&names_llama, SLOT_ROUTER, 0, 0, name, sizeof name));
-    assert_non_null(names_of(&names_llama, SLOT_Q_NORM, 3, 0, name, 16)); /* cut, not overrun */
+    assert_null(names_of(&names_llama, SLOT_ROUTER, 0, 0, false, name, sizeof name));
+    assert_non_null(names_of(&names_llama, SLOT_Q_NORM, 3, 0, false, name, 16)); /* cut, not overrun */
     assert_int_equal(strlen(name), 15);
 }
 
@@ -96,6 +116,7 @@ int main(void)
         cmocka_unit_test(every_name_comes_back_as_its_slot),
         cmocka_unit_test(a_tensor_name_that_only_resembles_a_pattern_does_not_match),
         cmocka_unit_test(a_tensor_of_two_slots_goes_before_the_names_of_the_base),
+        cmocka_unit_test(experts_have_tensors_together_or_their_own),
         cmocka_unit_test(a_slot_without_a_name_has_none),
         cmocka_unit_test(only_tensors_that_no_layer_needs_are_ignorable),
         cmocka_unit_test(a_wrappers_names_are_unwrapped),

@@ -1,7 +1,7 @@
 #include "api/callform.h"
 #include "api/calls/calls_row.h"
 #include "api/callform_row.h"
-#include "api/callvalue.h"
+#include "api/calltext.h"
 #include "api/markup.h"
 #include "api/pointer.h"
 #include "api/schema/schema.h"
@@ -340,14 +340,62 @@ static enum status single_args(struct build *b, uint32_t *symbol_out)
     return st;
 }
 
+/* ---------------------------------------------------------------- text of a custom tool */
+
+/* {"input": "..."}, with or without blanks */
+static uint32_t in_object(struct build *b, uint32_t text)
+{
+    struct rx *x = gr_rx(b->r);
+    uint32_t   blank = rx_repeat(x, rx_of_byte(x, ' '), 0, 1), open = RX_EMPTY, rule = gr_rule(b->r);
+    /* from the last part to the first, so that they are nested to the right */
+    for (const char *const *part = (const char *const[]){ "\"", ":", "\"input\"", "{", NULL }; *part; part++) {
+        uint32_t one = rx_of_bytes(x, *part, strlen(*part));
+        open = open == RX_EMPTY ? one : rx_cat(x, one, rx_cat(x, blank, open));
+    }
+    uint32_t close = rx_cat(x, rx_of_byte(x, '"'), rx_cat(x, blank, rx_of_byte(x, '}')));
+    gr_alt(b->r, rule, (uint32_t[]){ gr_terminal(b->r, open), text, gr_terminal(b->r, close) }, 3);
+    return rule;
+}
+
+/* The arguments of a tool whose one argument is bound to a grammar. */
+static enum status text_args(struct build *b, uint32_t *symbol_out)
+{
+    static const char     name[] = "input"; /* as api/tools.c shows it to templates */
+    struct callvalue_form form = value_form(b);
+    struct fill           fill = { .name = name, .n_name = sizeof name - 1 };
+    uint32_t              text = 0;
+    if (b->row->values == CF_JSON) form.quoted = true;
+    enum status st = calltext_rules(b->r, b->tool, &form, &text, b->err);
+    if (st) return st;
+    if (b->row->values == CF_JSON) {
+        *symbol_out = in_object(b, text);
+        return ST_OK;
+    }
+    fill.value = text;
+    if (form.quoted) {
+        uint32_t quote = markup_text(b->r, "\"", 1);
+        fill.value = gr_rule(b->r);
+        gr_alt(b->r, fill.value, (uint32_t[]){ quote, text, quote }, 3);
+    }
+    *symbol_out = gr_rule(b->r);
+    add_text(b, *symbol_out, b->row->value, &fill);
+    return ST_OK;
+}
+
 /* ---------------------------------------------------------------- calls */
+
+static enum status args_of(struct build *b, uint32_t *symbol_out)
+{
+    if (b->tool->grammar) return text_args(b, symbol_out);
+    return b->row->values == CF_JSON ? json_args(b, symbol_out) : single_args(b, symbol_out);
+}
 
 static enum status add_call(struct build *b, uint32_t rule)
 {
     struct fill fill = { .name = b->tool->name, .n_name = b->tool->n };
     if (b->row->values == CF_PYTHON && !is_word(b->tool->name, true))
         return fail(b, "the tool's name cannot be said in this notation of calls");
-    enum status st = b->row->values == CF_JSON ? json_args(b, &fill.args) : single_args(b, &fill.args);
+    enum status st = args_of(b, &fill.args);
     if (!st) add_text(b, rule, b->row->call, &fill);
     return st;
 }

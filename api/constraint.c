@@ -226,7 +226,9 @@ static enum status rules_of_calls(const struct call *c, bool again, struct gr_ru
     uint32_t              tool;
     enum status           st = callform_rules(r, &f, symbol_out, &tool, why);
     if (st != ST_INVALID) return st;
-    if (tool != UINT32_MAX) snprintf(field, sizeof field, "tools[%u].function.parameters", tool);
+    if (tool != UINT32_MAX)
+        snprintf(field, sizeof field, "tools[%u].%s", tool,
+                 c->tools->tool[tool].grammar ? "custom.format" : "function.parameters");
     return api_fail(e, 400, field, "'%s' cannot be enforced: %s", field, why);
 }
 
@@ -283,6 +285,11 @@ static enum status compile_miss(void *arg, struct grammar **g_out, char *ignored
 static bool answer_key(const struct call *c, const struct constraint *k, struct buf *key)
 {
     buf_printf(key, "answer %d %d %d %d ", (int)start_of(c), (int)c->tools_mode, c->one_call, calls_alone(c));
+    for (uint32_t i = 0; c->tools && i < c->tools->n; i++) { /* what templates are not shown */
+        const struct calls_tool *t = &c->tools->tool[i];
+        buf_printf(key, "%u %d %d %zu ", i, t->strict, t->regex, t->n_grammar);
+        if (t->grammar) buf_put(key, t->grammar, t->n_grammar);
+    }
     return form_key_json(c->tools ? c->ask.tools : NULL, key) && form_key_json(c->ask.tool_choice, key) &&
            form_key(&k->form, key);
 }
@@ -371,8 +378,8 @@ enum status constraint_prepare(struct call *c, struct api_error *e)
     if (!st && b.again && !calls_have_marks(&c->model->family->calls))
         st = api_fail(
             e, 400, "tools",
-            "'strict': true is not supported where 'tool_choice' is \"auto\": this model's calls have no marker "
-            "that tells them from text");
+            "'strict': true and a custom tool's grammar are not supported where 'tool_choice' is \"auto\": this "
+            "model's calls have no marker that tells them from text");
     if (!st && (b.form || b.again)) st = compile(c, &k, param, &c->grammar, e);
     if (!param) param = "thinking_token_budget";
     if (!st && (b.form || b.again || b.time)) st = make_guides(c, b, param, e);

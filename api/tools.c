@@ -7,11 +7,6 @@ enum { TOOLS_MAX = 128, TOOLS_BYTES_MAX = 1 << 20, NAME_MAX_BYTES = 64, FIELD_BY
 
 static bool absent(const json_t *v) { return !v || json_is_null(v); }
 
-static enum status unbound(const char *field, const char *what, struct api_error *e)
-{
-    return api_fail(e, 400, field, "%s is not supported: calls are not bound to it", what);
-}
-
 /* ---------------------------------------------------------------- one tool */
 
 static enum status check_parameters(const json_t *f, const char *at, struct api_error *e)
@@ -54,7 +49,10 @@ static json_t *as_function(const json_t *custom)
                      "parameters", "type", "object", "properties", "input", "type", "string", "required", "input");
 }
 
-static enum status check_format(const json_t *custom, const char *at, struct api_error *e)
+/* The form of a custom tool's text into x: {"type":"grammar","grammar":{"syntax","definition"}}, or flat as in the
+ * Responses API. */
+static enum status read_form(struct call *c, struct calls_tool *x, const json_t *custom, const char *at,
+                             struct api_error *e)
 {
     char          field[2 * FIELD_BYTES];
     const json_t *format = json_object_get(custom, "format");
@@ -62,7 +60,18 @@ static enum status check_format(const json_t *custom, const char *at, struct api
     snprintf(field, sizeof field, "%s.format", at);
     if (!json_str_is(json_object_get(format, "type"), "grammar"))
         return api_fail(e, 400, field, "'%s' must have the type \"text\" or \"grammar\"", field);
-    return unbound(field, "a format of the type \"grammar\"", e);
+    const json_t *grammar = json_object_get(format, "grammar");
+    if (!json_is_object(grammar)) grammar = format;
+    const json_t *syntax = json_object_get(grammar, "syntax"), *definition = json_object_get(grammar, "definition");
+    x->regex = json_str_is(syntax, "regex");
+    if (!x->regex && !json_str_is(syntax, "lark"))
+        return api_fail(e, 400, field, "the 'syntax' of '%s' must be \"lark\" or \"regex\"", field);
+    if (!json_string_length(definition))
+        return api_fail(e, 400, field, "the 'definition' of '%s' must be a string that is not empty", field);
+    x->strict = true;
+    x->n_grammar = json_string_length(definition);
+    x->grammar = arena_strndup(&c->arena, json_string_value(definition), x->n_grammar);
+    return x->grammar ? ST_OK : ST_NOMEM;
 }
 
 /* Tool i into shown (what the template sees) and into t. */
@@ -79,7 +88,7 @@ static enum status read_tool(struct call *c, struct calls_tools *t, json_t *tool
     snprintf(at, sizeof at, "tools[%zu].%s", i, custom ? "custom" : "function");
     if (!json_is_object(f)) return api_fail(e, 400, at, "'%s' must be an object", at);
     enum status st = check_name(t, f, at, e);
-    if (!st) st = custom ? check_format(f, at, e) : check_parameters(f, at, e);
+    if (!st && !custom) st = check_parameters(f, at, e);
     if (st) return st;
     json_t *copy = custom ? as_function(f) : json_copy(f);
     if (!copy) return ST_NOMEM;
@@ -90,6 +99,7 @@ static enum status read_tool(struct call *c, struct calls_tools *t, json_t *tool
     x->strict = json_is_true(json_object_get(f, "strict"));
     x->name = arena_strndup(&c->arena, json_string_value(name), x->n);
     st = x->name ? calls_tool_props(x, json_object_get(copy, "parameters"), &c->arena) : ST_NOMEM;
+    if (!st && custom) st = read_form(c, x, f, at, e);
     t->n++;
     json_t *o = json_pack("{s:s,s:o}", "type", "function", "function", copy);
     if (json_array_append_new(shown, o)) st = ST_NOMEM;

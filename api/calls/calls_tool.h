@@ -30,8 +30,11 @@ struct calls_tool {
     size_t             n;
     bool               custom;  /* its only argument is free text */
     bool               allowed; /* it may be called */
-    bool               strict;  /* its arguments are bound to their schema wherever it is called */
-    struct calls_prop *prop;    /* [n_prop], sorted */
+    bool               strict;  /* its arguments are bound to their schema, or grammar, wherever it is called */
+    const char        *grammar; /* [n_grammar] of a custom tool's text; NULL: it is free */
+    size_t             n_grammar;
+    bool               regex; /* the grammar is a regular expression; else it is in Lark's language */
+    struct calls_prop *prop;  /* [n_prop], sorted */
     uint32_t           n_prop;
 };
 struct calls_tools {

@@ -53,7 +53,9 @@ static bool room(struct ebnf *e, void **array, uint32_t n, uint32_t *n_room, siz
 
 enum status ebnf_init(struct ebnf *e, struct gr_rules *r, const char *text, size_t n_text, char err[EBNF_ERR])
 {
-    *e = (struct ebnf){ .r = r, .x = gr_rx(r), .text = text, .n_text = n_text, .err = err, .ignore = UINT32_MAX };
+    *e = (struct ebnf){
+        .r = r, .x = gr_rx(r), .text = text, .n_text = n_text, .err = err, .ignore = UINT32_MAX, .within = RX_ALL
+    };
     e->table_n = 256;
     e->table = calloc(e->table_n, sizeof *e->table);
     if (!e->table || !room(e, (void **)&e->node, 0, &e->node_room, sizeof *e->node)) {
@@ -298,12 +300,17 @@ static uint32_t and_ignored(struct ebnf *e, uint32_t symbol)
 
 static bool is_joined(const struct ebnf *e, struct part p) { return e->ignore == UINT32_MAX && p.weight <= JOINED_MAX; }
 
+uint32_t ebnf_terminal(struct ebnf *e, uint32_t rx)
+{
+    return gr_terminal(e->r, e->within == RX_ALL ? rx : rx_and2(e->x, rx, e->within));
+}
+
 /* One terminal of expressions in a row, nested to the right, so that its depth is that of its parts. */
 static uint32_t joined(struct ebnf *e, const uint32_t *rx, uint32_t n)
 {
     uint32_t all = RX_EMPTY;
     while (n-- > 0) all = rx_cat(e->x, rx[n], all);
-    return gr_terminal(e->r, all);
+    return ebnf_terminal(e, all);
 }
 
 /* Adds a row of nodes to a rule as one alternative; light neighbours become one terminal. */
@@ -357,7 +364,7 @@ static void add_choices(struct ebnf *e, uint32_t rule, uint32_t first)
         else
             add_alternatives(e, rule, c);
     }
-    uint32_t one = n ? and_ignored(e, gr_terminal(e->r, rx_or(e->x, rx, n))) : 0;
+    uint32_t one = n ? and_ignored(e, ebnf_terminal(e, rx_or(e->x, rx, n))) : 0;
     if (n) gr_alt(e->r, rule, &one, 1);
     free(rx);
 }
@@ -379,7 +386,7 @@ static uint32_t symbol_of(struct ebnf *e, uint32_t node)
     uint32_t         rule;
     if (n.kind == EBNF_REF && !e->name[n.a].terminal) return name_symbol(e, n.a);
     if (n.kind == EBNF_SYMBOL) return and_ignored(e, n.a);
-    if (is_one(e, n, p) || (n.kind == EBNF_REF && p.weight < HEAVY)) return and_ignored(e, gr_terminal(e->r, p.rx));
+    if (is_one(e, n, p) || (n.kind == EBNF_REF && p.weight < HEAVY)) return and_ignored(e, ebnf_terminal(e, p.rx));
     if (n.kind == EBNF_REF)
         return ebnf_fail(e, e->name[n.a].at, "the terminal '%.*s' contains itself, or is nested too deep",
                          shown(&e->name[n.a]), e->name[n.a].text);
@@ -397,7 +404,7 @@ static bool name_rules(struct ebnf *e, uint32_t i, bool *done)
     uint32_t    rule = e->name[i].symbol - 1;
     struct part p = e->ignore == UINT32_MAX ? part_of_name(e, i) : no_part;
     if (p.weight <= WHOLE_MAX) {
-        uint32_t t = gr_terminal(e->r, p.rx);
+        uint32_t t = ebnf_terminal(e, p.rx);
         gr_alt(e->r, rule, &t, 1);
     } else {
         add_alternatives(e, rule, e->name[i].def);

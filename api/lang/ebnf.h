@@ -54,6 +54,8 @@ struct ebnf {
     uint32_t          ignore; /* symbol that may follow every terminal; UINT32_MAX: none */
     const char       *text;   /* the grammar's, for line and column */
     size_t            n_text, at;
+    bool              json;   /* its texts stand in the quotes of a JSON string, and are spelled so (chars.h) */
+    uint32_t          within; /* expression: what no terminal goes beyond; RX_ALL at first */
     bool              failed;
     char             *err; /* [EBNF_ERR] */
 };
@@ -81,6 +83,9 @@ void ebnf_define(struct ebnf *e, const char *name, size_t n, size_t at, uint32_t
 bool ebnf_defined(struct ebnf *e, const char *name, size_t n);
 /* The expression of a node that names terminals alone. RX_NONE with a failure where it names a rule or itself. */
 uint32_t ebnf_terminal_rx(struct ebnf *e, uint32_t node, size_t at);
+
+/* The terminal of an expression, within e->within. */
+uint32_t ebnf_terminal(struct ebnf *e, uint32_t rx);
 
 /* Turns all that `start` needs into rules. ST_INVALID: err says why, with line and column. Bounds of the rules show in
  * gr_rules_status. */

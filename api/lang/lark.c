@@ -37,7 +37,7 @@ static uint32_t parse_string(struct lark *l)
         e->at = end + 2;
         high = reader_one_char(e);
         if (high < low) return ebnf_fail(e, from, "a range runs backwards");
-        r = rx_of_chars(e->x, low, high);
+        r = chars_range_rx(e->x, low, high, e->json);
     }
     return ebnf_rx(e, r);
 }
@@ -74,6 +74,7 @@ static uint32_t parse_json(struct lark *l)
     uint32_t          symbol = 0;
     reader_skip(e, false);
     from = e->at;
+    if (e->json) return ebnf_fail(e, from, "%%json is not supported where the text stands in a JSON string");
     if (reader_peek(e, 0) != '{') return ebnf_fail(e, from, "a JSON schema is needed behind %%json");
     for (;; n++) {
         int c = reader_peek(e, n);
@@ -288,7 +289,22 @@ static void make_ignore(struct lark *l)
     uint32_t any = RX_NONE;
     for (uint32_t i = 0; i < l->n_ignore; i++)
         any = rx_or2(l->e.x, any, ebnf_terminal_rx(&l->e, l->ignore[i], l->ignore_at[i]));
-    if (!l->e.failed && l->n_ignore) l->e.ignore = gr_terminal(l->e.r, rx_repeat(l->e.x, any, 0, RX_MANY));
+    if (!l->e.failed && l->n_ignore) l->e.ignore = ebnf_terminal(&l->e, rx_repeat(l->e.x, any, 0, RX_MANY));
+}
+
+/* Behind ebnf_init. */
+static enum status translate(struct lark *l, uint32_t *symbol_out)
+{
+    for (reader_skip(&l->e, true); reader_more(&l->e); reader_skip(&l->e, true)) {
+        if (reader_is(&l->e, "%"))
+            parse_statement(l);
+        else
+            parse_definition(l);
+    }
+    make_ignore(l);
+    enum status st = ebnf_rules(&l->e, "start", symbol_out);
+    ebnf_free(&l->e);
+    return st;
 }
 
 enum status lark_rules(struct gr_rules *r, const char *text, size_t n, const struct ebnf_tokens *tokens,
@@ -296,15 +312,15 @@ enum status lark_rules(struct gr_rules *r, const char *text, size_t n, const str
 {
     struct lark l = { .tokens = tokens };
     enum status st = ebnf_init(&l.e, r, text, n, err);
-    if (st) return st;
-    for (reader_skip(&l.e, true); reader_more(&l.e); reader_skip(&l.e, true)) {
-        if (reader_is(&l.e, "%"))
-            parse_statement(&l);
-        else
-            parse_definition(&l);
-    }
-    make_ignore(&l);
-    st = ebnf_rules(&l.e, "start", symbol_out);
-    ebnf_free(&l.e);
-    return st;
+    return st ? st : translate(&l, symbol_out);
+}
+
+enum status lark_rules_inside(struct gr_rules *r, const char *text, size_t n, bool json, uint32_t within,
+                              uint32_t *symbol_out, char err[EBNF_ERR])
+{
+    struct lark l = { .tokens = NULL };
+    enum status st = ebnf_init(&l.e, r, text, n, err);
+    l.e.json = json;
+    l.e.within = within;
+    return st ? st : translate(&l, symbol_out);
 }

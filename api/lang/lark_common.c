@@ -38,7 +38,7 @@ static const struct {
 
 uint32_t lark_regex(struct lark *l, const char *text, size_t n, const char *flags, size_t at)
 {
-    struct regex_form form = { .search = false, .json = false };
+    struct regex_form form = { .search = false, .json = l->e.json };
     struct buf        b;
     char              why[REGEX_ERR];
     uint32_t          r = RX_NONE;

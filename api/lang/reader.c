@@ -121,7 +121,7 @@ uint32_t reader_string(struct ebnf *e, bool fold)
         struct chars c = { .n = 0 };
         uint32_t     cp = take_char(e);
         add_folded(&c, cp, cp, fold);
-        part[n++] = chars_rx(e->x, &c, false);
+        part[n++] = chars_rx(e->x, &c, e->json);
         if (n < 64) continue;
         if (n_piece == 63) return ebnf_fail(e, from, "a string of more than 4000 characters");
         piece[n_piece++] = in_a_row(e, part, n);
@@ -154,7 +154,7 @@ uint32_t reader_class(struct ebnf *e)
     if (!reader_take(e, "]")) return ebnf_fail(e, from, "']' is missing");
     if (c.full) return ebnf_fail(e, from, "a class of more than %d ranges", CHARS_RANGES);
     if (inverted) chars_invert(&c);
-    return chars_rx(e->x, &c, false);
+    return chars_rx(e->x, &c, e->json);
 }
 
 void reader_counts(struct ebnf *e, uint32_t *min, uint32_t *max)

@@ -1,4 +1,5 @@
 #include "api/responses/responses.h"
+#include "api/family.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -7,16 +8,34 @@ enum { AT_BYTES = 64 };
 static const char between[] = "__"; /* a namespace and the name of its tool */
 
 /* Tools stand flat here, and in an object named by their type in chats. Kinds that OpenAI's own servers run
- * (web search, file search) and unknown ones are left out: nobody runs them here. The grammar of a custom tool is
- * left out too: its text is free then, and its client reads it with care. */
+ * (web search, file search) and unknown ones are left out: nobody runs them here. Coding agents always send the grammar of
+ * their custom tool. Where calls cannot be bound to it, it is left out: its text is free then, and its client reads it
+ * with care. */
 
 json_t *responses_full_name(const json_t *space, const json_t *name)
 {
     return json_sprintf("%s%s%s", json_string_value(space), between, json_string_value(name));
 }
 
-/* space: the name of its namespace; NULL: it is in none. */
-static json_t *nested(const json_t *flat, const char *kind, const json_t *space)
+static const char *kind_of(const json_t *v)
+{
+    const json_t *type = json_object_get(v, "type");
+    if (json_str_is(type, "function")) return "function";
+    return json_str_is(type, "custom") ? "custom" : NULL;
+}
+
+/* Whether the model's calls can be bound to a grammar: anywhere in its answer, or because one is demanded. */
+static bool binds(const struct call *c)
+{
+    const struct family *f = c->model->family;
+    const json_t        *choice = c->ask.tool_choice;
+    if (f && calls_have_marks(&f->calls)) return true;
+    return json_str_is(choice, "required") || kind_of(choice) ||
+           json_str_is(json_object_get(choice, "mode"), "required");
+}
+
+/* space: the name of its namespace; NULL: it is in none. form: with its grammar. */
+static json_t *nested(const json_t *flat, const char *kind, const json_t *space, bool form)
 {
     json_t       *inner = json_copy((json_t *)(uintptr_t)flat);
     const json_t *name = json_object_get(flat, "name");
@@ -28,15 +47,8 @@ static json_t *nested(const json_t *flat, const char *kind, const json_t *space)
     }
     json_object_del(inner, "namespace");
     json_object_del(inner, "type");
-    json_object_del(inner, "format");
+    if (!form) json_object_del(inner, "format");
     return json_pack("{s:s,s:o}", "type", kind, kind, inner);
-}
-
-static const char *kind_of(const json_t *v)
-{
-    const json_t *type = json_object_get(v, "type");
-    if (json_str_is(type, "function")) return "function";
-    return json_str_is(type, "custom") ? "custom" : NULL;
 }
 
 /* So that the answer can tell the two names apart. */
@@ -73,7 +85,7 @@ static enum status convert_space(struct call *c, const json_t *space, const char
         if (!json_is_object(tool)) return api_fail(e, 400, member, "'%s' must be an object", member);
         if (kind && json_is_string(json_object_get(tool, "name")))
             st = remember(c, name, json_object_get(tool, "name"));
-        if (!st && kind && json_array_append_new(list, nested(tool, kind, name))) st = ST_NOMEM;
+        if (!st && kind && json_array_append_new(list, nested(tool, kind, name, binds(c)))) st = ST_NOMEM;
     }
     return st;
 }
@@ -91,7 +103,7 @@ static enum status convert_tools(struct call *c, struct api_error *e)
             st = api_fail(e, 400, at, "'%s' must be an object with a 'type'", at);
         else if (json_str_is(json_object_get(tool, "type"), "namespace"))
             st = convert_space(c, tool, at, list, e);
-        else if (kind && json_array_append_new(list, nested(tool, kind, NULL)))
+        else if (kind && json_array_append_new(list, nested(tool, kind, NULL, binds(c))))
             st = ST_NOMEM;
     }
     if (!st && json_object_set(c->body, "tools", list)) st = ST_NOMEM;
@@ -109,7 +121,7 @@ enum status responses_tools(struct call *c, struct api_error *e)
     /* clients say "auto" without a tool, or with tools that were all left out */
     if (!json_array_size(c->ask.tools) && json_str_is(choice, "auto")) c->ask.tool_choice = NULL;
     if (!kind) return ST_OK;
-    json_t *named = nested(choice, kind, json_object_get(choice, "namespace"));
+    json_t *named = nested(choice, kind, json_object_get(choice, "namespace"), false);
     if (!named || json_object_set_new(c->body, "tool_choice", named)) return ST_NOMEM;
     c->ask.tool_choice = named;
     return ST_OK;

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A grammar as text, and behind a zero byte a text for it. The first byte says which language. An error has a place,
- * and a text that is accepted byte by byte is in the mask at every place. */
+/* A grammar as text, and behind a zero byte a text for it. The first byte says which language, and whether its texts stand
+ * in a JSON string. An error has a place, and a text that is accepted byte by byte is in the mask at every place. */
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
@@ -38,15 +38,19 @@ static const struct gr_limits small = { .rx = { .node_max = 50000, .fuel = 50000
                                         .lex_state_max = 2000,
                                         .lex_bytes_max = 4 << 20 };
 
-static struct grammar *compile(bool lark, const char *text, size_t n)
+static struct grammar *compile(uint8_t how, const char *text, size_t n)
 {
     struct ebnf_tokens tokens = { find_token, NULL };
     struct gr_rules   *r = gr_rules_create(&small);
     struct grammar    *g = NULL;
     char               err[EBNF_ERR] = "";
     uint32_t           symbol;
-    enum status        st =
-        lark ? lark_rules(r, text, n, &tokens, &symbol, err) : gbnf_rules(r, text, n, &tokens, &symbol, err);
+    enum status        st;
+    switch (how % 3) {
+    case 0: st = gbnf_rules(r, text, n, &tokens, &symbol, err); break;
+    case 1: st = lark_rules(r, text, n, &tokens, &symbol, err); break;
+    default: st = lark_rules_inside(r, text, n, true, RX_ALL, &symbol, err); break;
+    }
     if (st) {
         if (strncmp(err, "line ", 5) || memchr(err, '\n', strlen(err))) abort();
         gr_rules_free(r);
@@ -75,7 +79,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     if (n < 2) return 0;
     const uint8_t  *end = memchr(data + 1, 0, n - 1);
     size_t          len = end ? (size_t)(end - data - 1) : n - 1;
-    struct grammar *g = compile(data[0] & 1, (const char *)data + 1, len);
+    struct grammar *g = compile(data[0], (const char *)data + 1, len);
     if (g && end) follow(g, end + 1, n - 2 - len);
     gr_free(g);
     return 0;

@@ -5,6 +5,8 @@
 #include "api/gate.h"
 #include "api/markup.h"
 #include "engine/guide.h"
+#include "api/lang/form.h"
+#include "tests/unit/api/grammar_world.h"
 #include "tests/unit/api/schema_check.h"
 #include "tests/unit/api/tiny_model.h"
 
@@ -23,7 +25,21 @@ static const char tools_text[] =
     "\"b\":{\"type\":\"string\"}},\"required\":[\"a\"]},\"l\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/n\"},"
     "\"maxItems\":3},\"b\":{\"type\":\"boolean\"},\"e\":{\"enum\":[1,\"x\",null,\"null\"]},\"u\":{\"anyOf\":[{\"type\":"
     "\"integer\",\"minimum\":10},{\"type\":\"string\",\"maxLength\":4}]}},\"required\":[\"q\",\"u\"],\"$defs\":{\"n\":{"
-    "\"type\":\"number\"}}}}}]";
+    "\"type\":\"number\"}}}}},"
+    "{\"function\":{\"name\":\"edit\",\"parameters\":{\"type\":\"object\",\"properties\":{\"input\":{\"type\":\"string\"}},"
+    "\"required\":[\"input\"]}}},"
+    "{\"function\":{\"name\":\"say\",\"parameters\":{\"type\":\"object\",\"properties\":{\"input\":{\"type\":\"string\"}},"
+    "\"required\":[\"input\"]}}}]";
+
+/* Of the last two tools, which take text: characters that JSON spells otherwise are in it. */
+static const struct {
+    const char *grammar;
+    bool        regex;
+} text_of_tool[] = {
+    [3] = { "start: line~1..3\nline: (\"+\" | SIGN) /[^\\n]{0,4}/ LF\nSIGN: \"\\\"\"..\"#\"\n%import common.LF",
+            false },
+    [4] = { "(\\\\|[a-c\"\\t\\u00e9]|\\u0001){1,6}", true },
+};
 
 struct family_under_test {
     struct calls_model  calls;
@@ -89,6 +105,12 @@ static void tools_open(struct family_under_test *k)
         t->name = json_string_value(json_object_get(f, "name"));
         t->n = strlen(t->name);
         t->allowed = true;
+        if (i < ARRAY_N(text_of_tool) && text_of_tool[i].grammar) {
+            t->custom = true;
+            t->grammar = text_of_tool[i].grammar;
+            t->n_grammar = strlen(t->grammar);
+            t->regex = text_of_tool[i].regex;
+        }
         json_t *named = json_object_get(json_object_get(f, "parameters"), "properties");
         if (k->calls.row->quote) json_object_del(named, "o"); /* this notation has no objects within arguments */
         assert_int_equal(calls_tool_props(t, json_object_get(f, "parameters"), &k->arena), ST_OK);
@@ -207,6 +229,25 @@ static uint32_t draw(const struct family_under_test *k, const struct guide *u, u
     }
 }
 
+/* Whether the text of a custom tool's call is one of its grammar, which is read as that of a whole answer. */
+static bool text_fits(const struct calls_tool *tool, const json_t *v)
+{
+    static struct grammar *made[ARRAY_N(text_of_tool)];
+    const json_t          *input = json_object_get(v, "input");
+    char                   err[FORM_ERR];
+    struct grammar       **g = NULL;
+    for (size_t i = 0; i < ARRAY_N(text_of_tool); i++)
+        if (text_of_tool[i].grammar == tool->grammar) g = &made[i];
+    struct form f = { .kind = tool->regex ? FORM_REGEX : FORM_GRAMMAR, .value = json_string(tool->grammar) };
+    if (!*g && form_compile(&f, NULL, g, err)) fail_msg("%s", err);
+    json_decref((json_t *)(uintptr_t)f.value);
+    struct gr_match *m = gr_match_create(*g, no_vocab()); /* a text may hold zeros */
+    bool fits = json_is_string(input) && !gr_accept_bytes(m, json_string_value(input), json_string_length(input)) &&
+                gr_is_end(m);
+    gr_match_free(m);
+    return fits;
+}
+
 static void check_calls(const struct family_under_test *k, const struct told *t, uint32_t seed, bool one, bool alone)
 {
     const char *row = k->calls.row->name;
@@ -225,6 +266,7 @@ static void check_calls(const struct family_under_test *k, const struct told *t,
         const json_t *f = json_object_get(json_array_get(k->shown, (size_t)(tool - k->tools->tool)), "function");
         const json_t *schema = json_object_get(f, "parameters");
         if (!schema_check(schema, schema, v)) fail_msg("%s, seed %u: %s(%s)", row, seed, name, text);
+        if (tool->grammar && !text_fits(tool, v)) fail_msg("%s, seed %u: %s(%s)", row, seed, name, text);
         json_decref(v);
     }
 }
@@ -236,7 +278,7 @@ static bool walk(struct family_under_test *k, struct guides *g, uint32_t seed, s
     bool       one = seed % 2, ended = false;
     if (how == AGAIN && !calls_have_marks(&k->calls)) how = PLAIN;
     if (k->calls.row->thinks) how = BEFORE;
-    for (uint32_t i = 0; i < k->tools->n; i++) k->tools->tool[i].allowed = seed % 4 == 0 || seed / 4 % 3 == i;
+    for (uint32_t i = 0; i < k->tools->n; i++) k->tools->tool[i].allowed = seed % 4 == 0 || seed / 4 % 5 == i;
     struct told            t = { .calls = json_array() };
     const struct calls_cfg cfg = { .model = &k->calls, .tools = k->tools, .hidden = true, .sink = tell, .ctx = &t };
     struct guide          *u = guide_of(k, one, how);

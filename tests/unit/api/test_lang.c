@@ -136,6 +136,26 @@ static void the_grammar_of_patches_is_read(void **state)
     check(lark_rules, &patch, 1);
 }
 
+static enum status quoted_rules(struct gr_rules *r, const char *text, size_t n, const struct ebnf_tokens *tokens,
+                                uint32_t *symbol_out, char err[EBNF_ERR])
+{
+    (void)tokens;
+    return lark_rules_inside(r, text, n, true, RX_ALL, symbol_out, err);
+}
+
+/* What stands between the quotes of a JSON string. */
+static void a_grammar_of_text_in_a_json_string_is_spelled_as_there(void **state)
+{
+    (void)state;
+    static const struct row rows[] = {
+        { "start: \"a\\\"b\" LF /[^x]/ C\nC: \"!\"..\"#\"\n%import common.LF\n",
+          { "a\\\"b\\ny\\\"", "a\\\"b\\n\\n!", "a\\\"b\\n\\\\#", "a\\\"b\\n\\u0001#" },
+          { "a\"b\\ny#", "a\\\"b\ny#", "a\\\"b\\nx#", "a\\\"b\\n\\#" } },
+        { "start: \"q\"i W\nW: /\\w+\\t?/\n%ignore /[\\n ]/", { "qab\\t", "Q\\n a1" }, { "q\na" } },
+    };
+    check(quoted_rules, rows, ARRAY_N(rows));
+}
+
 static void errors_name_their_line_and_column(void **state)
 {
     (void)state;
@@ -169,6 +189,8 @@ static void errors_name_their_line_and_column(void **state)
         { lark_rules, "start: B", "line 1, column 8: 'B' is not defined" },
         { lark_rules, "start: \"a\"\n%declare X", "line 2, column 1: %declare is not supported" },
         { lark_rules, "start: \"a\"\n%import python.NAME", "module common" },
+        { quoted_rules, "start: %json {}", "%json is not supported" },
+        { quoted_rules, "start: <|end|>", "is no special token" },
         { lark_rules, "start: \"a\"\n%import common.NOPE", "'NOPE' is no terminal" },
         { lark_rules, "start: t{\"a\"}\nt{x}: x", "templates" },
         { lark_rules, "start: A\nA.5: \"a\"", "priorities" },
@@ -282,6 +304,7 @@ int main(void)
         cmocka_unit_test(gbnf_describes_json),
         cmocka_unit_test(lark_is_read_as_llguidance_reads_it),
         cmocka_unit_test(the_grammar_of_patches_is_read),
+        cmocka_unit_test(a_grammar_of_text_in_a_json_string_is_spelled_as_there),
         cmocka_unit_test(errors_name_their_line_and_column),
         cmocka_unit_test(the_language_is_told_by_its_sign),
         cmocka_unit_test(counts_are_exact),

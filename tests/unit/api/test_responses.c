@@ -5,7 +5,7 @@
 #define W \
     "{\"type\":\"function\",\"name\":\"w\",\"description\":\"d\",\"parameters\":{\"type\":\"object\",\"properties\":{\"city\":{\"type\":\"string\"}}}}"
 #define PATCH \
-    "{\"type\":\"custom\",\"name\":\"p\",\"description\":\"d\",\"format\":{\"type\":\"grammar\",\"syntax\":\"lark\",\"definition\":\"s\"}}"
+    "{\"type\":\"custom\",\"name\":\"p\",\"description\":\"d\",\"format\":{\"type\":\"grammar\",\"syntax\":\"lark\",\"definition\":\"start: /(.|\\\\n)*/\"}}"
 
 static const char *body_with(const char *fields)
 {
@@ -67,6 +67,9 @@ static void what_is_wrong_is_named(void **state)
         { "\"input\":\"x\",\"tools\":[" W ",{\"type\":\"namespace\",\"name\":\"a b\",\"tools\":[" W "]}]",
           "tools[1].function.name" },
         { "\"input\":\"x\",\"tools\":[{\"type\":\"function\"}]", "tools[0].function.name" },
+        { "\"input\":\"x\",\"tools\":[{\"type\":\"custom\",\"name\":\"p\",\"format\":{\"type\":\"grammar\",\"syntax\":\"lark\","
+          "\"definition\":\"start: a\"}}]",
+          "tools[0].custom.format" },
         { "\"input\":\"x\",\"tools\":[" W "],\"tool_choice\":{\"type\":\"function\",\"name\":\"v\"}", "tool_choice" },
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) refuses(bad[i][0], bad[i][1]);
@@ -228,6 +231,25 @@ static void a_stream_comes_to_the_same_as_the_whole(void **state)
 #define SPACE \
     "{\"type\":\"namespace\",\"name\":\"n\",\"description\":\"d\",\"tools\":[" W ",{\"type\":\"web_search\"}]}"
 
+/* Coding agents send a grammar to every model: where calls have no marker, only a call that is demanded is bound. */
+static void the_grammar_of_a_custom_tool_binds_where_calls_can_be_told(void **state)
+{
+    (void)state;
+    static const char *const rows[] = { "hermes", "llama_json" };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct call c;
+        family_init(&family, world.tmpl, world.tok, rows[i], "auto");
+        ask_ok(&c, &dialect_responses, body_with("\"input\":\"x\",\"tools\":[" PATCH "]"));
+        assert_int_equal(c.grammar != NULL, i == 0);
+        call_free(&c);
+        ask_ok(&c, &dialect_responses, body_with("\"input\":\"x\",\"tool_choice\":\"required\",\"tools\":[" PATCH "]"));
+        assert_non_null(c.grammar);
+        assert_non_null(c.tools->tool[0].grammar);
+        call_free(&c);
+    }
+    family_init(&family, world.tmpl, world.tok, "auto", "auto");
+}
+
 static void a_tool_of_a_namespace_has_two_names(void **state)
 {
     (void)state;
@@ -314,6 +336,7 @@ int main(void)
         cmocka_unit_test(what_clients_send_besides_is_taken),
         cmocka_unit_test(items_become_the_prompt_of_a_chat),
         cmocka_unit_test(a_stream_comes_to_the_same_as_the_whole),
+        cmocka_unit_test(the_grammar_of_a_custom_tool_binds_where_calls_can_be_told),
         cmocka_unit_test(a_tool_of_a_namespace_has_two_names),
         cmocka_unit_test(the_response_has_what_was_asked_for),
         cmocka_unit_test(a_stream_that_fails_ends_with_the_response),

@@ -1,5 +1,6 @@
 /* Requests with tools, and answers with calls and reasoning, as OpenAI's chats have them. Over 500 lines: requests
  * and answers of calls share the templates and the scripted model. */
+#include "grammar_world.h"
 #include "tools_world.h"
 
 static const char tool_template[] =
@@ -14,6 +15,9 @@ static int tools_open(void **state) { return tools_world_open(state, tool_templa
 #define W                                                                                                                \
     "{\"type\":\"function\",\"function\":{\"name\":\"w\",\"parameters\":{\"type\":\"object\",\"properties\":{\"city\":{" \
     "\"type\":\"string\"}}}}}"
+#define LARK(text)                                                                                                                             \
+    "{\"type\":\"custom\",\"custom\":{\"name\":\"f\",\"format\":{\"type\":\"grammar\",\"grammar\":{\"syntax\":\"lark\",\"definition\":\"" text \
+    "\"}}}}"
 #define NOTE "{\"type\":\"custom\",\"custom\":{\"name\":\"note\",\"description\":\"d\"}}"
 
 static void begin(struct call *c, const char *fields)
@@ -79,6 +83,9 @@ static void tools_of_a_wrong_shape_are_refused_by_name(void **state)
           "tools[0].function.parameters" },
         { "\"tools\":[{\"type\":\"custom\",\"custom\":{\"name\":\"f\",\"format\":{\"type\":\"grammar\"}}}]",
           "tools[0].custom.format" },
+        { "\"tools\":[" LARK("start: a") "]", "tools[0].custom.format" },
+        { "\"tools\":[" LARK("") "]", "tools[0].custom.format" },
+        { "\"tool_choice\":\"required\",\"tools\":[" W "," LARK("start: %json {}") "]", "tools[1].custom.format" },
         { "\"tools\":[" W "],\"tool_choice\":\"sometimes\"", "tool_choice" },
         { "\"tool_choice\":\"required\",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{"
           "\"properties\":{\"a\":{\"not\":{\"format\":\"x\"}}}}}}]",
@@ -407,6 +414,33 @@ static void tokens_behind_the_only_call_do_not_count(void **state)
     call_free(&c);
 }
 
+/* Where a call is demanded, and where the model makes one. */
+static void the_text_of_a_custom_tool_follows_its_grammar(void **state)
+{
+    (void)state;
+    static const char *const choices[] = { "\"required\"", "{\"type\":\"custom\",\"custom\":{\"name\":\"f\"}}",
+                                           "\"auto\"" };
+    static const struct {
+        const char *input;
+        char        is;
+    } texts[] = { { "+a\\n+b\\n", 'y' }, { "+\\\"\\n", 'y' }, { "+c\\n", 'n' }, { "+a+", 'n' }, { "", 'n' } };
+    char fields[400], text[200];
+    for (size_t i = 0; i < ARRAY_N(choices); i++) {
+        struct call c;
+        snprintf(fields, sizeof fields, "\"tool_choice\":%s,\"tools\":[%s]", choices[i],
+                 LARK("start: (\\\"+\\\" /[ab\\\"]/ LF)+\\n%import common.LF"));
+        begin(&c, fields);
+        assert_non_null(c.choice[0].eng.guide);
+        for (size_t k = 0; k < ARRAY_N(texts); k++) {
+            snprintf(text, sizeof text,
+                     "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"input\": \"%s\"}}\n</tool_call>",
+                     texts[k].input);
+            assert_int_equal(verdict(c.grammar, text), texts[k].is);
+        }
+        call_free(&c);
+    }
+}
+
 static void a_custom_tool_gets_its_text(void **state)
 {
     (void)state;
@@ -562,6 +596,7 @@ int main(void)
         cmocka_unit_test(a_call_that_is_cut_keeps_what_there_was),
         cmocka_unit_test(without_parallel_calls_the_answer_ends_behind_the_first),
         cmocka_unit_test(tokens_behind_the_only_call_do_not_count),
+        cmocka_unit_test(the_text_of_a_custom_tool_follows_its_grammar),
         cmocka_unit_test(a_custom_tool_gets_its_text),
         cmocka_unit_test(stop_strings_are_looked_for_in_text_alone),
         cmocka_unit_test(logprobs_are_those_of_the_text),

@@ -369,6 +369,14 @@ int boot_spec(struct boot *b, const struct config *cfg)
     enum status st = model_spec_load(&b->src, &b->spec, b->err, sizeof b->err);
     if (st) return st == ST_NOT_FOUND ? EXIT_CONFIG : boot_exit_of(st);
     b->spec_loaded = true;
+    if (cfg->codes_named && b->spec.quant.method == QUANT_NONE) {
+        snprintf(
+            b->err, sizeof b->err,
+            "--quantization %.40s: the checkpoint has no such codes; leave the option out, or say int8, int4 or fp8, to "
+            "which matrices are rounded at start",
+            cfg->codes_named);
+        return EXIT_CONFIG;
+    }
     return fit_context(b);
 }
 

@@ -45,6 +45,7 @@ struct config {
     enum dtype        dtype, kv_dtype; /* DT_COUNT: auto */
     enum dev_cpu_isa  cpu_isa;
     enum model_format quantization;
+    const char       *codes_named; /* vLLM's name (awq, gptq) for codes that the checkpoint must have; NULL: none */
     uint32_t          tensor_parallel, threads;
     /* cuda */
     double             gpu_memory_utilization;

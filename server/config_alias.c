@@ -122,6 +122,12 @@ const char *config_alias_value(const char *option, const char *v)
     return v;
 }
 
+bool config_alias_codes(const char *v)
+{
+    return !strcmp(config_alias_value("quantization", v), "auto") && strcasecmp(v, "auto") != 0 &&
+           strcasecmp(v, "none") != 0;
+}
+
 static size_t part(const char *s)
 {
     return strspn(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-");

@@ -21,5 +21,7 @@ const struct alias *config_alias_find(const char *name, size_t n);
 /* Our word for another server's value of one of our options ("dtype", "fp16" -> "float16"); v itself if there is
  * none. */
 const char *config_alias_value(const char *option, const char *v);
+/* A value of --quantization that names codes which the checkpoint must have; it is read as auto. */
+bool config_alias_codes(const char *v);
 /* Whether s has the form of a name on a model hub, "owner/model". It does not look for a path of that name. */
 bool config_is_hub_name(const char *s);

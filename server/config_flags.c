@@ -76,7 +76,7 @@ int config_read_flags(struct config *c, int argc, char *const *argv, bool only_c
     bool served = false, model = false;
     for (int i = 1; i < argc; i++) {
         const char *a = argv[i];
-        if (!strcmp(a, "-h")) a = "--help";
+        if (!strcmp(a, "-h") || (i == 1 && !strcmp(a, "help"))) a = "--help";
         if (a[0] != '-' && !served && i == 1 && !strcmp(a, "serve")) {
             served = true;
             continue;

@@ -114,6 +114,8 @@ int config_set(struct config *c, const struct opt *o, const char *v, const char 
     void  *to = (char *)c + o->at;
     double x = 0;
     char   shown[80], words[OPT_WORDS_MAX];
+    if (o->at == offsetof(struct config, quantization))
+        c->codes_named = config_alias_codes(v) ? arena_strdup(&c->arena, v) : NULL;
     v = config_alias_value(o->name, v);
     snprintf(shown, sizeof shown, "%.60s%s", v, strlen(v) > 60 ? "..." : "");
     switch (o->type) {

@@ -363,7 +363,9 @@ static bool admit(struct conn *c, const struct http_head *d)
     else if (rt->flags & ROUTE_JSON && !body)
         api_fail(&e, 400, "", "a body is required");
     else if (rt->flags & ROUTE_JSON && (d->n_content_type != 1 || !is_json(d->content_type)))
-        api_fail(&e, 415, "", "Unsupported Media Type: Only 'application/json' is allowed");
+        api_fail(&e, 415, "",
+                 "Unsupported Media Type: Only 'application/json' is allowed; send the header 'Content-Type: "
+                 "application/json' (curl: --json)");
     else if (d->n_content_encoding > 1 || (d->content_encoding.n && !slice_is(d->content_encoding, "identity")))
         api_fail(&e, 415, "", "Content-Encoding is not supported");
     else if (d->length > body_limit(c))

@@ -344,9 +344,12 @@ static int read_fields(struct http *h, struct http_head *d, struct api_error *e)
     return parse_target(d, host, e);
 }
 
-static int head_refused(int code, struct api_error *e)
+/* first: the head's first byte. A TLS record of a handshake begins with 22 (RFC 8446, 5.1). */
+static int head_refused(int code, char first, struct api_error *e)
 {
-    const char *text = "the request head is not HTTP";
+    const char *text =
+        first == 22 ? "TLS came to a port that speaks plain HTTP: ask http://, or start with --tls-cert and --tls-key"
+                    : "the request head is not HTTP";
     if (code == 414) text = "the request line is longer than 2 KiB";
     if (code == 431) text = "the header fields are too large: at most 16 KiB, 100 lines, 8 KiB a line";
     if (code == 505) text = "only HTTP/1.0 and HTTP/1.1 are spoken here";
@@ -376,7 +379,7 @@ int http_head(struct http *h, const char *p, size_t n, struct http_head *d, size
     size_t len = 0;
     int    got = scan_head(&h->scan, p, n, &len);
     if (got == 0) return 0;
-    if (got != 1) return head_refused(got, e);
+    if (got != 1) return head_refused(got, p[h->scan.start], e);
     memset(d, 0, offsetof(struct http_head, field));
     memset(d->field, 0, sizeof *d->field * (h->scan.n_line - 1));
     h->head = d;

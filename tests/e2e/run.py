@@ -585,6 +585,7 @@ def a_start_that_fails_says_why_in_its_last_line(s):
         (["--model", os.path.join(folder, "x", "y")], "No such file or directory"),
         (["--tool-call-parser", "nonsense"], "found 'nonsense', allowed are auto, none, hermes"),
         (["--quantization", "bitsandbytes"], "found 'bitsandbytes', allowed are auto|int8"),
+        (["--quantization", "awq"], "--quantization awq: the checkpoint has no such codes"),
         (["--port", str(s.port)], "in use"),
         (["serv"], "did you mean 'serve'?"),
     ]

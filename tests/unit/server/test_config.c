@@ -167,6 +167,7 @@ static void options_of_other_servers_are_understood(void **state)
     assert_string_equal(C.model, "/a/b");
     assert_int_equal(C.dtype, DT_F16);
     assert_int_equal(C.quantization, MODEL_FORMAT_AUTO);
+    assert_string_equal(C.codes_named, "awq"); /* which the checkpoint must then have */
     assert_int_equal(C.tensor_parallel, 2);
     assert_int_equal(C.max_num_seqs, 7);
     assert_int_equal(C.told.n, 4);
@@ -203,6 +204,10 @@ static void a_model_may_be_a_word_of_its_own(void **state)
     assert_string_equal(C.model, "owner/model");
     assert_int_equal(PARSE("--port", "1", "."), 0);
     assert_string_equal(C.model, ".");
+    assert_int_equal(PARSE("help"), 0);
+    assert_true(C.help);
+    assert_int_equal(PARSE("--quantization", "awq", "--quantization", "None"), 0);
+    assert_null(C.codes_named);
     assert_int_equal(PARSE("serv"), 64);
     assert_non_null(strstr(err, "did you mean 'serve'?"));
     assert_int_equal(PARSE("--port", "1", "serve"), 64);

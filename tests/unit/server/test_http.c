@@ -37,6 +37,21 @@ static void fields_are_found(void **state)
     assert_true(D.keep_alive);
 }
 
+static void tls_on_a_plain_port_is_named(void **state)
+{
+    (void)state;
+    static const char first[] = { 22, 3, 1, 2, 0, 1, 0, 1, (char)0xfc, 3, 3 };
+    struct api_error  e = { 0 };
+    size_t            used;
+    http_begin(&H);
+    assert_int_equal(http_head(&H, first, sizeof first, &D, &used, &e), -1);
+    assert_int_equal(e.http, 400);
+    assert_non_null(strstr(e.message, "ask http://"));
+    http_begin(&H);
+    assert_int_equal(http_head(&H, "\x01", 1, &D, &used, &e), -1);
+    assert_string_equal(e.message, "the request head is not HTTP");
+}
+
 static void A24_upgrade_is_ignored(void **state)
 {
     (void)state;
@@ -205,6 +220,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fields_are_found),
+        cmocka_unit_test(tls_on_a_plain_port_is_named),
         cmocka_unit_test(A24_upgrade_is_ignored),
         cmocka_unit_test(A1_to_A7_doubtful_lengths_are_refused),
         cmocka_unit_test(A17_A20_A21_A25_targets_hosts_and_methods),

@@ -318,6 +318,7 @@ void call_free(struct call *c)
         parts_free(c->choice[i].parts);
     }
     constraint_free(c);
+    adapter_drop(c->adapter);
     if (c->map) munmap(c->map, c->map_bytes);
     buf_free(&c->scratch);
     buf_free(&c->token);

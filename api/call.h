@@ -29,20 +29,22 @@ struct parts;           /* parts.h */
 
 /* The served model as calls see it. Constant, shared. */
 struct api_model {
-    const char *const      *served_name; /* [n_name]; responses show [0] */
-    uint32_t                n_name;
-    const struct tok       *tok;
-    const struct tmpl      *tmpl;      /* NULL: no chat template; chat requests get a 400 */
-    const struct family    *family;    /* how it speaks of tools and reasoning (family.h); NULL: neither is known */
-    struct grammars        *grammars;  /* for forms of answers; has a lock of its own */
-    struct responses_store *responses; /* has locks of its own; NULL: responses are not stored */
-    uint32_t                context, vocab;
-    const char             *fingerprint; /* system_fingerprint */
-    int64_t                 created;
-    const char             *root;                                  /* model path or name for /v1/models */
-    float                   temperature, top_p, min_p, repetition; /* defaults of requests */
-    uint32_t                top_k;
-    int64_t                 max_new_tokens; /* -1: the rest of the context */
+    const char *const       *served_name; /* [n_name]; responses show [0] */
+    uint32_t                 n_name;
+    const struct tok        *tok;
+    const struct tmpl       *tmpl;      /* NULL: no chat template; chat requests get a 400 */
+    const struct family     *family;    /* how it speaks of tools and reasoning (family.h); NULL: neither is known */
+    struct grammars         *grammars;  /* for forms of answers; has a lock of its own */
+    struct responses_store  *responses; /* has locks of its own; NULL: responses are not stored */
+    uint32_t                 context, vocab;
+    const struct model_spec *spec;        /* of the model, for adapters that are loaded */
+    struct adapters         *adapters;    /* has a lock of its own; NULL: none are served */
+    const char              *fingerprint; /* system_fingerprint */
+    int64_t                  created;
+    const char              *root;                                  /* model path or name for /v1/models */
+    float                    temperature, top_p, min_p, repetition; /* defaults of requests */
+    uint32_t                 top_k;
+    int64_t                  max_new_tokens; /* -1: the rest of the context */
     /* bounds */
     uint32_t                  n_max;                    /* choices of one prompt: 16   */
     uint32_t                  prompts_max;              /* 128 */
@@ -147,6 +149,7 @@ struct call {
     const struct buf         *past;   /* of call_from, in call_parse only */
     const char               *echo_prefix;
     size_t                    n_echo_prefix; /* chat echo: content of the last message */
+    struct adapter           *adapter;       /* kept for this call: the one that the model's name names; or NULL */
     char                      served[256];   /* the model's name as the client wrote it, or the first served name */
     struct call_ask           ask;
     char                      schema_ignored[200]; /* names of a schema's keywords that are not enforced; "": none */

@@ -1,4 +1,5 @@
 #include "api/params.h"
+#include "api/adapters.h"
 #include "base/hash.h"
 #include <math.h>
 #include <openssl/sha.h>
@@ -24,6 +25,13 @@ enum status check_model(struct call *c, const struct param *p, const json_t *v, 
         return ST_OK;
     }
     if (!n) return ST_OK; /* the first one */
+    struct adapter *a = adapters_find(c->model->adapters, s, n);
+    if (a) {
+        adapter_drop(c->adapter);
+        c->adapter = a;
+        memcpy(c->served, s, n + 1); /* names of adapters are short enough */
+        return ST_OK;
+    }
     return api_fail_code(e, 404, p->name, "model_not_found", "The model `%s` does not exist.",
                          api_excerpt(show, sizeof show, s, n));
 }

@@ -75,6 +75,14 @@ static bool has_come(struct sched *s, struct seq *q)
     }
 }
 
+/* True: its adapter is not on the device, and every slot is held by others. */
+static bool lacks_slot(struct sched *s, struct seq *q)
+{
+    if (slots_allow(&s->slots, q->r->adapter)) return false;
+    slots_refused(&s->slots, ++q->n_refused);
+    return true;
+}
+
 /* The next new request. It belongs to the tenant whose turn it is, and has the longest cached prefix among the tenant's
  * first few requests of one priority. */
 static struct seq *pick(struct sched *s)
@@ -92,7 +100,7 @@ static struct seq *pick(struct sched *s)
                 q->n_deferred++;
                 continue;
             }
-            if (!has_come(s, q)) continue;
+            if (lacks_slot(s, q) || !has_come(s, q)) continue;
             if (best && hit <= best_hit) continue;
             if (best && best->n_passed >= PASSED_MAX) continue;
             best = q;
@@ -171,6 +179,8 @@ static bool admit(struct sched *s, struct seq *q)
         s->n_cached_from[ENG_FROM_DEVICE] += here;
         if (s->tiers) s->n_below_query_tokens += q->n_prompt - here;
         r->t_sched_us = s->now_us;
+        if (r->adapter && !q->q->begun) atomic_fetch_add(&r->adapter->n_begun, 1);
+        q->q->begun = r->adapter != NULL;
         fair_served(&s->fair, q, q->n_prompt - hit, s->now_us);
     } else {
         uint32_t came = 0;
@@ -203,6 +213,7 @@ static struct seq *next(struct sched *s)
 {
     if (s->short_of_blocks || s->n_running >= s->cfg.seqs_max || s->n_running >= s->cfg.tokens_max) return NULL;
     struct seq *q = s->n_resume ? LIST_ENTRY(s->resume.next, struct seq, link) : NULL;
+    if (q && lacks_slot(s, q)) q = NULL;
     if (q) peek(s, q);
     if (q && s->tiers && !q->want.load && !blocks_allow(s, q))
         return NULL;                        /* it asks the tiers when there is room for a load */

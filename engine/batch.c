@@ -63,6 +63,7 @@ void batch_clear(struct batch *b)
     DEV_SIZES(CLEAR)
 #undef CLEAR
     b->row_start[0] = b->page_start[0] = 0;
+    b->n_adapt = 0;
 }
 
 uint32_t batch_add(struct batch *b, const uint32_t *ids, uint32_t n, uint32_t pos, const uint32_t *page,
@@ -76,6 +77,7 @@ uint32_t batch_add(struct batch *b, const uint32_t *ids, uint32_t n, uint32_t po
     for (uint32_t i = 0; i < n; i++) {
         b->pos[row + i] = pos + i;
         b->row_seq[row + i] = seq;
+        b->adapter[row + i] = 0;
     }
     memcpy(b->page + at, page, n_page * sizeof *page);
     b->n_row = row + n;
@@ -83,6 +85,12 @@ uint32_t batch_add(struct batch *b, const uint32_t *ids, uint32_t n, uint32_t po
     b->row_start[seq + 1] = row + n;
     b->page_start[seq + 1] = b->n_page = at + n_page;
     return row;
+}
+
+void batch_adapter(struct batch *b, uint32_t adapter)
+{
+    CHECK(b->n_seq);
+    for (uint32_t i = b->row_start[b->n_seq - 1]; i < b->n_row; i++) b->adapter[i] = adapter;
 }
 
 void batch_add_copy(struct batch *b, struct kv_copy c)

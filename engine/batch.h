@@ -10,10 +10,20 @@ struct batch_cfg {
     DEV_BOUNDS(DEV_SIZE_MEMBER)
 };
 
+struct adapter;
+enum { BATCH_ADAPTS_MAX = 64 };
+/* A slot that gets another adapter before the step. */
+struct batch_adapt {
+    struct adapter *adapter; /* kept until the step has ended */
+    uint32_t        slot;
+};
+
 struct batch {
     /* in */
     DEV_SIZES(DEV_SIZE_MEMBER)
     DEV_ARRAYS(DEV_ARRAY_MEMBER)
+    struct batch_adapt adapt[BATCH_ADAPTS_MAX];
+    uint32_t           n_adapt;
     /* out, host memory, written by rank 0 */
     struct dev_out out;
 
@@ -30,7 +40,9 @@ void             batch_free(struct batch *b);
  * Returns the number of the first row. Exceeding a bound fails a CHECK. */
 uint32_t batch_add(struct batch *b, const uint32_t *ids, uint32_t n, uint32_t pos, const uint32_t *page,
                    uint32_t n_page);
-void     batch_add_copy(struct batch *b, struct kv_copy c);
+/* The sequence added last is computed with the adapter in slot `adapter` - 1; 0: with none, as batch_add leaves it. */
+void batch_adapter(struct batch *b, uint32_t adapter);
+void batch_add_copy(struct batch *b, struct kv_copy c);
 /* Asks for the logits of a row and returns its zeroed entry in sample[]. All calls must come before the first
  * batch_add_lp. */
 struct op_sample_row *batch_add_sample(struct batch *b, uint32_t row);

@@ -84,6 +84,7 @@ static enum status create_parts(struct engine *e, const uint32_t *eos_id)
         .chunk_max = c->prefill_chunk_max ? c->prefill_chunk_max : c->batch_tokens_max,
         .preempt_max = c->preempt_max ? c->preempt_max : PREEMPT_MAX,
         .preempt_every = c->preempt_every,
+        .n_slot = c->n_slot,
         .block_tokens = c->block_tokens,
         .n_block = c->n_block,
         .context_max = c->context_max,
@@ -143,7 +144,7 @@ enum status eng_create(const struct eng_cfg *cfg, const struct eng_runner *run, 
     uint64_t blocks = ((uint64_t)cfg->context_max + cfg->block_tokens - 1) / cfg->block_tokens;
     if (blocks * cfg->seqs_max > UINT32_MAX || (uint64_t)cfg->queue_requests_max + cfg->seqs_max > UINT32_MAX / 2)
         return ST_CONFIG;
-    if (run->depth > ENG_DEPTH_MAX) return ST_CONFIG;
+    if (run->depth > ENG_DEPTH_MAX || cfg->n_slot > LORA_SLOTS_MAX) return ST_CONFIG;
     struct engine *e = aligned_alloc(64, (sizeof *e + 63) / 64 * 64);
     if (!e) return ST_NOMEM;
     memset(e, 0, sizeof *e);
@@ -198,6 +199,7 @@ static enum status validate(const struct engine *e, const struct eng_request *r)
     const struct eng_sampling *p = &r->s;
     const struct eng_cfg      *c = &e->cfg;
     if (!r->prompt || !r->n_prompt || !r->choice || !r->n_choice || !r->outbox || !p->max_tokens) return ST_INVALID;
+    if (r->adapter && (!c->n_slot || !kv_salt_adapts(r->salt))) return ST_INVALID;
     if (r->n_choice > e->seqs.n) return ST_TOO_LARGE;
     if (r->keep.priority < KV_PRIORITY_MIN || r->keep.priority > KV_PRIORITY_MAX || r->keep.ttl_s > KV_TTL_MAX_S ||
         r->keep.pin_s > KV_TTL_MAX_S)

@@ -55,6 +55,7 @@ struct eng_cfg {
     uint32_t                   kv_hash_bits;   /* tests: kv_cfg.hash_bits                                 */
     uint32_t                   kv_borrow_min;  /* kv_cfg.borrow_min                                       */
     uint32_t                   kv_pin_percent; /* kv_cfg.pin_percent                                      */
+    uint32_t                   n_slot;         /* adapters on the device at once; 0: none are served */
     uint32_t                   preempt_every;  /* tests: sched_cfg.preempt_every                          */
     struct kv_events          *events;         /* is told which blocks there are; NULL: nobody is       */
     struct kv_key              fingerprint;    /* of those blocks, with events                          */

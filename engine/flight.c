@@ -20,6 +20,7 @@ enum status flight_init(struct flight *f, const struct batch_cfg *cfg)
 
 void flight_close(struct flight *f)
 {
+    slots_sent(&f->batch);
     batch_free(&f->batch);
     free(f->seq);
     free(f->sample);
@@ -63,6 +64,7 @@ static void add_seq(struct engine *e, struct flight *f, struct seq *s)
     struct batch *b = &f->batch;
     uint32_t      first = seq_next(s), n = s->n_step, end = first + n;
     uint32_t      row = batch_add(b, s->id + first, n, first, s->kv.block, (end - 1) / e->cfg.block_tokens + 1);
+    if (s->adapter) batch_adapter(b, s->adapter);
     if (s->n_copy) batch_add_copy(b, s->copy);
     if (end > s->n_token) batch_patch_id(b, row + s->n_token - first, s->fly_sample);
     req_unqueue(e, s->q);
@@ -81,9 +83,10 @@ static void add_seq(struct engine *e, struct flight *f, struct seq *s)
 
 void flight_fill(struct engine *e, struct flight *f)
 {
-    struct batch       *b = &f->batch;
-    const struct sched *sc = &e->sched;
+    struct batch *b = &f->batch;
+    struct sched *sc = &e->sched;
     batch_clear(b);
+    slots_fill(&sc->slots, b);
     f->n_seq = f->n_sample = 0;
     for (uint32_t i = 0; i < sc->n_plan; i++) add_seq(e, f, sc->plan[i]);
     for (uint32_t i = 0; i < f->n_seq; i++) {
@@ -199,6 +202,7 @@ void flight_fail(struct engine *e, struct flight *f)
 {
     for (uint32_t i = 0; i < f->n_seq; i++)
         if (seq_stays(e, &f->seq[i])) req_finish(e, f->seq[i].s->q, ENG_ERROR, ST_STEP, true);
+    slots_sent(&f->batch);
     f->n_seq = f->n_sample = 0;
 }
 
@@ -216,5 +220,6 @@ void flight_apply(struct engine *e, struct flight *f, uint64_t now_us)
         LOG_WARN_LIMITED("eng: request %016" PRIx64 " has NaN logits, it ends with an error", q->r->id);
         req_finish(e, q, ENG_ERROR, ST_INVALID, true);
     }
+    slots_sent(&f->batch);
     f->n_seq = f->n_sample = 0;
 }

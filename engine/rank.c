@@ -212,6 +212,9 @@ static enum status team_plan(struct rank_team *t, char *err, size_t err_bytes)
              " KiB, %u rank%s",
              t->spec->family->arch, t->spec->n_layer, plan.weight_bytes >> 20, plan.work_bytes >> 20, load->n_block,
              plan.block_bytes >> 10, t->n_rank, t->n_rank == 1 ? "" : "s");
+    if (load->lora_slots)
+        LOG_INFO("lora: %u slots of adapters of rank up to %u, %" PRIu64 " KiB each on every rank", load->lora_slots,
+                 load->lora_rank, plan.lora_bytes / load->lora_slots >> 10);
     return ST_OK;
 }
 

@@ -73,6 +73,8 @@ static void finalize(struct engine *e, struct req *q)
     req_unqueue(e, q);
     fair_leave(&e->sched.fair, q->tenant);
     list_del(&q->live);
+    if (q->begun) atomic_fetch_sub(&q->r->adapter->n_begun, 1);
+    if (q->r->adapter) atomic_fetch_sub(&q->r->adapter->n_live, 1);
     q->r->priv = NULL;
     if (list_empty(&q->retry)) list_add_tail(&e->retry, &q->retry);
 }
@@ -149,6 +151,8 @@ void req_accept(struct engine *e, struct eng_request *r)
     q->r = r;
     q->arrival = ++e->n_arrival;
     q->queued = true;
+    q->begun = false;
+    if (r->adapter) atomic_fetch_add(&r->adapter->n_live, 1);
     list_init(&q->retry);
     list_init(&q->seqs);
     list_add_tail(&e->live, &q->live);

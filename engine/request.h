@@ -8,6 +8,7 @@
 #include "base/ring.h"
 #include "base/status.h"
 #include "engine/guide.h"
+#include "engine/model/adapter.h"
 #include "kvcache/below.h"
 #include "kvcache/device/kv.h"
 #include "kvcache/parcel.h"
@@ -85,6 +86,7 @@ struct eng_request {
     int32_t             priority; /* lower runs earlier; 0 default        */
     uint64_t            tenant;   /* fairness is between tenants           */
     struct kv_salt      salt;
+    struct adapter *adapter; /* or NULL: the model alone; kept by the submitter, whose salt says so (adapter_salt) */
     struct kv_keep keep; /* how its prefix is kept; pin_s: for the prompt, counted from the first token of the answer */
     struct kv_parcel *parcel; /* or NULL: its prompt is kept for another server; MADE or NONE with the final message */
     struct kv_claim  *claim;  /* or NULL: its prompt was computed by another server */

@@ -12,6 +12,7 @@ enum status sched_init(struct sched *s, const struct sched_cfg *cfg, struct kv *
     list_init(&s->resume);
     list_init(&s->cold);
     fair_init(&s->fair);
+    slots_init(&s->slots, cfg->n_slot);
     s->running = calloc(cfg->seqs_max, sizeof(struct seq *));
     s->plan = calloc(cfg->seqs_max, sizeof(struct seq *));
     s->ids = calloc((size_t)s->cfg.n_table * cfg->context_max, sizeof *s->ids); /* untouched pages cost nothing */
@@ -24,6 +25,7 @@ enum status sched_init(struct sched *s, const struct sched_cfg *cfg, struct kv *
 
 void sched_close(struct sched *s)
 {
+    slots_close(&s->slots);
     free(s->running);
     free(s->plan);
     free(s->ids);
@@ -69,15 +71,18 @@ void sched_run(struct sched *s, struct seq *q)
     for (; at > 0 && seq_before(q, s->running[at - 1]); at--) s->running[at] = s->running[at - 1];
     s->running[at] = q;
     q->state = SEQ_RUNNING;
+    q->adapter = slots_enter(&s->slots, q->r->adapter);
     q->stay = s->stay[q->kv.slot] = ++s->n_stay;
 }
 
-static void running_remove(struct sched *s, const struct seq *q)
+static void running_remove(struct sched *s, struct seq *q)
 {
     uint32_t at = 0;
     while (s->running[at] != q) CHECK(++at < s->n_running);
     s->n_running--;
     s->stay[q->kv.slot] = 0;
+    slots_leave(&s->slots, q->adapter);
+    q->adapter = 0;
     memmove(&s->running[at], &s->running[at + 1], (s->n_running - at) * sizeof(struct seq *));
 }
 

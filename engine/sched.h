@@ -27,11 +27,13 @@
 #include "engine/fair.h"
 #include "engine/sample.h"
 #include "engine/seq.h"
+#include "engine/slots.h"
 #include "kvcache/device/kv.h"
 
 struct sched_cfg {
     uint32_t n_table; /* block tables of kv; 0: as many as sequences may run */
     uint32_t seqs_max, tokens_max, chunk_max, preempt_max, block_tokens, n_block, context_max, n_eos;
+    uint32_t n_slot;        /* adapters on the device at once */
     uint32_t preempt_every; /* tests: preempt in every n-th step; 0: only when blocks run short */
 };
 
@@ -46,7 +48,8 @@ struct sched {
     uint32_t           *ids;    /* [n_table, context_max] tokens of the running, by kv.slot */
     struct list         resume; /* WAITING in front of all tenants: preempted, and siblings that found no room */
     uint32_t            n_resume;
-    struct list         cold; /* WAITING, refused for their hit_share: the engine ends them after the plan */
+    struct list         cold;  /* WAITING, refused for their hit_share: the engine ends them after the plan */
+    struct slots        slots; /* of adapters */
     struct fair         fair;
     uint64_t            n_preempted, n_prompt_tokens, n_cached_tokens; /* tokens: of admitted prompts */
     uint64_t            n_below_query_tokens;       /* of admitted prompts, with tiers: what the device lacked */

@@ -41,6 +41,7 @@ struct req { /* eng_request.priv */
     bool                pin_asked;
     uint32_t            n_lp;   /* prompt tokens whose row has given its logprob                     */
     bool                queued; /* counted in the bounds of eng_submit                               */
+    bool                begun;  /* counted in its adapter's n_begun                                  */
     bool                final;  /* all choices are done                                              */
 };
 
@@ -59,11 +60,13 @@ struct seq {
     struct kv_want      want;   /* WAITING: what it has asked the tiers for                              */
     int64_t             key;    /* WAITING: order within the tenant                                      */
     uint32_t            n_preempted, n_passed, n_deferred;
-    bool                lead;     /* computes the prompt for choices that have no seq yet                  */
-    bool                resumed;  /* was preempted, or is a sibling: waits in front of the queue            */
-    bool                reserved; /* holds blocks up to n_max after too many preemptions; not preempted again */
-    bool                cold;     /* WAITING: refused for its hit_share; waits in sched.cold for its end */
-    bool                on_host;  /* its sampling row depends on its last token, which must be applied first */
+    bool                lead;      /* computes the prompt for choices that have no seq yet                  */
+    bool                resumed;   /* was preempted, or is a sibling: waits in front of the queue            */
+    bool                reserved;  /* holds blocks up to n_max after too many preemptions; not preempted again */
+    bool                cold;      /* WAITING: refused for its hit_share; waits in sched.cold for its end */
+    uint32_t            adapter;   /* RUNNING: number of its adapter's slot (slots.h); 0: none */
+    uint32_t            n_refused; /* times that no slot was free for its adapter */
+    bool                on_host;   /* its sampling row depends on its last token, which must be applied first */
 
     /* in flight */
     uint64_t stay; /* number of the current RUNNING period; results of an earlier period are dropped */

@@ -155,6 +155,33 @@ struct op_moe {                   /* router, SwiGLU experts, weighted sum */
     const float *gate_up_bias, *down_bias;
 };
 
+/* Low-rank adapters (LoRA) of a matrix [n, k], or of n neighbouring rows of it: B A of slot s adds scale[s] * B (A x). An
+ * adapter of a lower rank fills up with zeros. */
+struct dev_lora {
+    struct dev_weight *a, *b; /* [n_slot], in the host's memory: [rank, k] and [n, rank], of type act */
+    float             *scale; /* F32 [n_slot] in device memory; 0: the slot's adapter does not change this matrix */
+    void              *at;    /* device memory: [2][n_slot] where the data of a and b lie */
+    uint32_t           n_slot, rank, n, k;
+};
+/* One product of rows with their own adapters: out[i, first + j] += scale * (B (A x[i]))[j], summed in F32, for each row i
+ * whose adapter is not 0. No other row is touched: its bits are those of a run without adapters. */
+struct op_lora {
+    void                  *out; /* act [n_row, out_dim] */
+    const void            *x;   /* act [n_row, w->k] */
+    const struct dev_lora *w;
+    const uint32_t        *adapter; /* dev_batch.adapter */
+    const uint32_t        *row;     /* [n_row] where in `adapter` a row stands; UINT32_MAX: padding; NULL: row i at i */
+    float                 *mid;     /* scratch, F32 [dev_lora_floats] */
+    uint32_t               n_row, out_dim, first;
+};
+enum { OP_LORA_ROWS = 64 }; /* rows that a device on the host takes at a time */
+/* Numbers of op_lora.mid for steps of rows_max rows and matrices of at most n outputs. */
+static inline uint64_t dev_lora_floats(uint32_t rows_max, uint32_t rank, uint32_t n)
+{
+    uint64_t all = (uint64_t)rows_max * rank, part = (uint64_t)OP_LORA_ROWS * (rank + (uint64_t)n);
+    return all > part ? all : part;
+}
+
 /* Sampling of n rows of logits. Per row, in vLLM's order (v1/sample/sampler.py):
  *   mask (a bit for each id, allowed, banned); bias; repetition, frequency, presence penalties; temperature (below
  *   1e-5: argmax, done);
@@ -315,6 +342,7 @@ struct dev_ops {
     /* act [n], in place: act(x); not OP_CLAMPED, which needs both factors */
     void (*ungated)(struct device *d, void *x, size_t n, enum op_act act);
     void (*moe)(struct device *d, const struct op_moe *o);
+    void (*lora)(struct device *d, const struct op_lora *o); /* NULL: the device has no adapters */
     void (*gather)(struct device *d, void *out, const void *x, const uint32_t *row, uint32_t n,
                    uint32_t dim); /* out[i] = x[row[i]], act; row UINT32_MAX: 0 */
     /* out[i, j] = x[i, column[j]], act [n, k]; NULL where the device has plain weights only */

@@ -1,6 +1,7 @@
 /* host: the common part of devices that use the process's own memory: the bounded arena, copies, groups.   Private to
  * kernels/. The arena is one mapping, made at open. alloc only moves a mark; memory is freed at close. */
 #pragma once
+#include "base/check.h"
 #include "kernels/impl.h"
 #include <math.h>
 
@@ -48,6 +49,17 @@ void host_block_copy(struct device *d, const struct dev_kv *kv, const uint32_t *
 void host_allreduce(struct device *d, void *x, size_t n);
 void host_broadcast(struct device *d, void *x, size_t bytes);
 void host_allgather(struct device *d, float *out, const float *x, uint32_t m, uint32_t n_local);
+
+/* The slot of row i of an op_lora; NONE: nothing is added to that row. */
+#define HOST_LORA_NONE UINT32_MAX
+static inline uint32_t host_lora_slot(const struct op_lora *o, uint32_t i)
+{
+    uint32_t at = o->row ? o->row[i] : i;
+    if (at == UINT32_MAX || !o->adapter[at]) return HOST_LORA_NONE;
+    uint32_t slot = o->adapter[at] - 1;
+    CHECK(slot < o->w->n_slot);
+    return o->w->scale[slot] != 0 ? slot : HOST_LORA_NONE;
+}
 
 /* Address of the key [head_dim] of a token of a block, in a layer of grouped heads. Its value is kv_value_bytes
  * further. */

@@ -30,7 +30,7 @@ static inline uint64_t kv_record_bytes(uint64_t payload_bytes)
     return KV_RECORD_HEAD + (payload_bytes + 4095) / 4096 * 4096;
 }
 
-/* True for the first block of a prompt: its bytes depend on its own ids only. */
+/* True for the first block of a prompt: its bytes depend on its own ids only. False where an adapter computed it. */
 bool kv_record_begins(const struct kv_record *r);
 /* What a record says of its block, as in struct kv_record. ids [block_tokens]. */
 struct kv_record_facts {

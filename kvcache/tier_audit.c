@@ -217,6 +217,7 @@ void audit_read_done(struct kv_tiers *t, struct host_flight *f, const struct xfe
 void audit_note(struct kv_tiers *t, const struct load *l, uint32_t k)
 {
     struct audit *a = &t->audit;
+    if (kv_salt_adapts(l->kv.salt)) return; /* it would be computed again without the adapter */
     if (!t->cfg.audit || !t->cfg.audit_every || ++a->n_loaded % t->cfg.audit_every) return;
     int32_t slot = slot_find(&t->host, &l->key[k]);
     bool    waits = a->state == AUDIT_NOTED; /* the newest is as good as any, and its prefix is still there */

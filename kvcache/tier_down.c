@@ -151,6 +151,9 @@ void down_offer_done(struct kv_tiers *t, struct host_flight *f, const struct xfe
         return;
     }
     struct kv_key parent = { { 0 } };
+    /* What an adapter computed does not follow from its ids: no such block stands for those of its place
+     * (kv_record_begins), because whoever computes it again may not have the adapter. */
+    if (kv_salt_adapts(o->kv.salt)) parent = kv_key_root(&t->fingerprint, o->kv.salt);
     if (f->block) parent = tier_key(t, o->kv.salt, o->kv.block[f->block - 1]);
     struct kv_record_facts facts = { .fingerprint = &t->fingerprint,
                                      .key = &t->host.slot[f->slot].key,

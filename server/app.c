@@ -257,7 +257,7 @@ int app_serve(struct app *a)
     if (code) return app_say_error(code, err);
     a->boot.takeover = a->takeover;
     a->boot.auth = a->auth;
-    if (server_create(&a->cfg, a->auth, routes_served(), &a->srv))
+    if (server_create(&a->cfg, a->auth, routes_served(*a->cfg.lora_root), &a->srv))
         return app_say_error(EXIT_SOFTWARE, "out of memory at start");
     a->srv->tls = a->tls;
     if (server_listen(a->srv, takeover_listener(a->takeover), err, sizeof err))

@@ -1,4 +1,5 @@
 #include "server/boot_impl.h"
+#include "api/adapters.h"
 #include "api/responses/store.h"
 #include "api/schema/grammars.h"
 #include "engine/model/source_object.h"
@@ -142,7 +143,7 @@ int boot_engine(struct boot *b, boot_progress *progress, void *ctx)
     struct boot_plan p;
     int              code = boot_plan(b, &p, progress, ctx);
     if (code) return code;
-    if ((code = create_nodes(b, &p.rank))) return code;
+    if ((code = create_nodes(b, &p.rank)) || (code = boot_adapters(b))) return code;
     enum status st = rank_team_create(&b->spec, &b->src, &p.rank, &b->n_block, &b->team, b->err, sizeof b->err);
     if (st) return boot_exit_of(st);
     if (b->src_object) source_object_loaded(b->src_object);
@@ -177,6 +178,7 @@ void boot_free(struct boot *b)
     if (b->nodes) nodes_free(b->nodes);
     responses_store_free(b->model.responses);
     grammars_free(b->model.grammars);
+    adapters_free(b->model.adapters);
     if (b->tmpl) tmpl_free(b->tmpl);
     if (b->tok) tok_free(b->tok);
     if (b->spec_loaded) model_spec_free(&b->spec);

@@ -21,3 +21,8 @@ int boot_spec(struct boot *b, const struct config *cfg);
 /* Checks that a pool of n_block blocks holds one sequence of model.context tokens. If it does not, shortens the
  * context, unless --max-model-len is given. Returns 0, or an exit code with b->err. */
 int boot_fit_context(struct boot *b, uint64_t n_block);
+/* boot_adapters.c: the adapters of --lora-modules, checked against b->spec and known by their names in b->model. 0, or an
+ * exit code with b->err. */
+int boot_adapters(struct boot *b);
+/* Adapters on the device at one time; 0: --enable-lora is not given. */
+uint32_t boot_lora_slots(const struct config *cfg);

@@ -101,6 +101,10 @@ static int choose_device(struct boot *b)
         snprintf(b->err, sizeof b->err, "--device %s: %s", option_word("device", cfg->device), why);
         return EXIT_CONFIG;
     }
+    if (cfg->lora && b->device == DEV_CUDA) { /* --device auto: config_check could not know */
+        snprintf(b->err, sizeof b->err, "--enable-lora: adapters are served on the devices cpu and ref, not on a GPU");
+        return EXIT_CONFIG;
+    }
     if (cfg->nccl_symmetric == DEV_SYMMETRIC_ON && b->device != DEV_CUDA) {
         snprintf(b->err, sizeof b->err, "--nccl-symmetric on: the device is %s, needed are GPUs",
                  b->device == DEV_CPU ? "cpu" : "ref");
@@ -135,6 +139,7 @@ static void plan_engine(const struct boot *b, struct boot_plan *p)
         .eos_id = b->spec.eos_id,
         .n_eos = b->spec.n_eos,
         .n_guide_thread = guide_threads(),
+        .n_slot = boot_lora_slots(cfg),
     };
 }
 
@@ -168,6 +173,8 @@ static void plan_ranks(struct boot *b, struct boot_plan *p, boot_progress *progr
                   .n_thread = cfg->threads,
                   .ident = cfg->kv_host_gib > 0 || cfg->batch,
                   .kv_touch = cfg->given_kv_bytes || cfg->given_kv_gib ? UINT64_MAX : KV_TOUCH_UNASKED,
+                  .lora_slots = boot_lora_slots(cfg),
+                  .lora_rank = cfg->lora_rank,
                   .progress = progress,
                   .progress_ctx = ctx },
     };

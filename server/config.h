@@ -40,6 +40,10 @@ struct config {
     enum load_format       load_format;
     enum sampling_defaults generation_config;
     struct str_list        served_name;
+    bool                   lora;
+    struct str_list        lora_modules; /* NAME=DIR, or vLLM's JSON */
+    uint32_t               lora_slots, lora_rank, lora_host;
+    const char            *lora_root;
     /* device */
     enum dev_kind     device;
     enum dtype        dtype, kv_dtype; /* DT_COUNT: auto */

@@ -8,7 +8,6 @@ static const char tools_are_on[] = "tool calls are read wherever the model's not
 static const char reasoning_is_on[] =
     "reasoning is told from text wherever its markers are known; see --reasoning-parser";
 static const char no_plugin[] = "no code is loaded; see --tool-call-parser for the names that are known";
-static const char no_lora[] = "adapters are not supported; merge the adapter into the model first";
 static const char no_spec[] = "speculative decoding is not supported; leave it out";
 static const char no_swap[] = "KV goes to host memory with --kv-host-gib, and to a disk with --kv-nvme";
 static const char log_is_one_line[] = "each request is one line at info; see --log-level";
@@ -73,8 +72,6 @@ static const struct alias aliases[] = {
     { "--enable-auto-tool-choice", ALIAS_FLAG, tools_are_on },
     { "--tool-parser-plugin", ALIAS_REFUSED, no_plugin },
     { "--enable-reasoning", ALIAS_FLAG, reasoning_is_on },
-    { "--enable-lora", ALIAS_REFUSED, no_lora },
-    { "--lora-modules", ALIAS_REFUSED, no_lora },
     { "--speculative-config", ALIAS_REFUSED, no_spec },
     { "--speculative-model", ALIAS_REFUSED, no_spec },
     { "--limit-mm-per-prompt", ALIAS_REFUSED, "the models served here read text alone; leave it out" },

@@ -78,6 +78,27 @@ static int check_sizes(const struct config *c, char *err, size_t n_err)
     return 0;
 }
 
+static int check_lora(const struct config *c, char *err, size_t n_err)
+{
+    if (c->lora_modules.n && !c->lora) return usage_error(err, n_err, "--lora-modules needs --enable-lora");
+    if (*c->lora_root && !c->lora) return usage_error(err, n_err, "--lora-root needs --enable-lora");
+    if (*c->lora_root && !config_is_loopback(c->host) && !c->api_key.n && !*c->api_key_file)
+        return usage_error(
+            err, n_err,
+            "--lora-root: whoever reaches --host %.60s could load and unload adapters: give --api-key or "
+            "--api-key-file",
+            c->host);
+    if (c->lora && c->device == DEV_CUDA)
+        return usage_error(err, n_err,
+                           "--enable-lora: adapters are served on the devices cpu and ref, --device is cuda");
+    if (c->lora && c->nnodes > 1)
+        return usage_error(err, n_err, "--enable-lora: adapters are served by one machine, --nnodes is %u", c->nnodes);
+    if (c->lora_host && c->lora_host < c->lora_modules.n)
+        return usage_error(err, n_err, "--max-cpu-loras: found %u, --lora-modules names %u", c->lora_host,
+                           c->lora_modules.n);
+    return 0;
+}
+
 static int check_parsers(const struct config *c, char *err, size_t n_err)
 {
     char names[400] = "";
@@ -213,6 +234,7 @@ int config_check(const struct config *c, char *err, size_t err_bytes)
     int code = check_batch(c, err, err_bytes);
     if (!code) code = check_sizes(c, err, err_bytes);
     if (!code) code = check_parsers(c, err, err_bytes);
+    if (!code) code = check_lora(c, err, err_bytes);
     if (!code) code = check_device(c, err, err_bytes);
     if (!code) code = check_address(c, err, err_bytes);
     if (!code) code = check_tls(c, err, err_bytes);

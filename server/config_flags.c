@@ -120,7 +120,8 @@ int config_read_flags(struct config *c, int argc, char *const *argv, bool only_c
         if (o->type == OPT_BOOL && !v) v = no ? "false" : "true";
         if (!v && ++i >= argc) return usage_error(err, n_err, "--%s: the value is missing", o->name);
         if (!v) v = argv[i];
-        bool names = o->at == offsetof(struct config, served_name); /* vLLM takes several behind one option */
+        /* vLLM takes several behind one option */
+        bool names = o->at == offsetof(struct config, served_name) || o->at == offsetof(struct config, lora_modules);
         while (names && only_config && i + 1 < argc && argv[i + 1][0] != '-') i++;
         if ((o->at == offsetof(struct config, config_file)) != only_config) continue;
         char origin[80];

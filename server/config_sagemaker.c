@@ -172,7 +172,6 @@ static const struct lmi_name {
     { "ROLLING_BATCH", NULL, NULL, "batching is always continuous" },
     { "MODEL_LOADING_TIMEOUT", NULL, NULL, "the platform's ContainerStartupHealthCheckTimeoutInSeconds is the limit" },
     { "PREDICT_TIMEOUT", NULL, NULL, "see --request-timeout" },
-    { "MAX_LORAS", NULL, NULL, "adapters are not served" },
     { "ENTRYPOINT", NULL, NULL, "no code of a model folder is ever run" },
     { "ENGINE", NULL, NULL, NULL },
     { "ENABLE_STREAMING", NULL, NULL, NULL },

@@ -445,7 +445,7 @@ static struct kv_salt salt_of(const struct gen *g)
     struct kv_salt       salt = g->call.salt;
     if (auth_enabled(s->auth) && !s->cfg->share_prefix)
         auth_salt(s->auth, g->tenant, g->call.salt.lo, g->call.salt.hi, &salt.lo, &salt.hi);
-    return salt;
+    return adapter_salt(g->call.adapter, salt);
 }
 
 /* The call ends before the engine has it. If it was to pull another server's blocks, that server need not keep them.
@@ -483,6 +483,7 @@ static void fill_request(struct gen *g, uint32_t p, uint64_t seed)
     r->priority = c->priority;
     r->tenant = g->tenant;
     r->salt = salt_of(g);
+    r->adapter = c->adapter;
     r->keep = c->keep;
     r->hit_share = c->transfer.keeps ? 0 : c->hit_share; /* who computes for others is to compute */
     if (s->cfg->request_timeout_s) r->deadline_us = g->t_start_us + (uint64_t)s->cfg->request_timeout_s * 1000000u;

@@ -52,7 +52,6 @@ static const char *const l_finish[] = { "finished_reason=\"stop\"",
                                         "finished_reason=\"repetition\"",
                                         "finished_reason=\"cache_threshold\"",
                                         NULL };
-static const char *const l_lora[] = { "max_lora=\"0\",running_lora_adapters=\"\",waiting_lora_adapters=\"\"", NULL };
 static const char *const l_pos[] = { "position=\"0\"", NULL };
 #ifdef __clang__
 #define COMPILER "clang"
@@ -253,7 +252,6 @@ enum status metrics_create(const struct routes *routes, enum old_metrics old, st
     metrics_process(m);
     metric_set(one(m, F_BUILD), 1);
     metric_set(one(m, F_SLEEP), 1); /* awake */
-    metric_set(one(m, F_LORA), m->start_time);
     metric_set(one(m, F_CACHE_INFO), 1);
     *m_out = m;
     return ST_OK;

@@ -18,7 +18,7 @@ enum family_kind { BARE, COMMON, OLD, OLDER, GPU };
     X(KV_USE,        GAUGE,     1, l_one,    NULL,      "vllm:kv_cache_usage_perc", "KV blocks in use, 0 to 1.")                               \
     X(KV_USE_OLD,    GAUGE,     OLD, l_one,    NULL,      "vllm:gpu_cache_usage_perc", "KV blocks in use, 0 to 1 (old name).")                   \
     X(SLEEP,         GAUGE,     1, l_sleep,  NULL,      "vllm:engine_sleep_state", "Sleep state of the engine.")                               \
-    X(LORA,          GAUGE,     0, l_lora,   NULL,      "vllm:lora_requests_info", "LoRA adapters in use.")                                    \
+    X(LORA,          GAUGE,     0, l_one,    NULL,      "vllm:lora_requests_info", "LoRA adapters in use.")                                    \
     X(CACHE_INFO,    GAUGE,     0, l_one,    NULL,      "vllm:cache_config_info", "Settings of the KV cache, as labels.")                                 \
     X(PROMPT,        COUNTER,   1, l_one,    NULL,      "vllm:prompt_tokens_total", "Prompt tokens, cached ones included.")                    \
     X(PROMPT_SRC,    COUNTER,   1, l_source, NULL,      "vllm:prompt_tokens_by_source_total", "Prompt tokens by where their KV came from.")    \

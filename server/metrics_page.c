@@ -1,4 +1,5 @@
 /* metrics_page: samples the engine, the tiers and the process when /metrics is requested, and prints the page. */
+#include "api/adapters.h"
 #include "api/responses/store.h"
 #include "api/schema/grammars.h"
 #include "base/clock.h"
@@ -8,7 +9,9 @@
 #include "server/metrics_impl.h"
 #include "server/tls.h"
 #include <dirent.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -263,6 +266,48 @@ static uint32_t sample_gpus(struct metrics *m, const struct server *s)
 /* An expiry of 0 would be an alarm where there is no certificate. */
 static bool is_of_tls(int family) { return family == F_TLS_SHAKES || family == F_TLS_EXPIRES; }
 
+enum { LORA_LIST = 6000, LORA_LABELS = 2 * LORA_LIST + 200 };
+struct lora_names {
+    char running[LORA_LIST], waiting[LORA_LIST];
+};
+
+static void name_add(char *list, const char *name)
+{
+    size_t n = strlen(list), k = strlen(name);
+    if (n + k + 2 > LORA_LIST) return; /* a label has an end; the names before are there */
+    if (n) list[n++] = ',';
+    memcpy(list + n, name, k + 1);
+}
+
+static void lora_look(void *ctx, const struct adapter *a)
+{
+    struct lora_names *all = ctx;
+    uint32_t           begun = atomic_load_explicit(&a->n_begun, memory_order_relaxed),
+             live = atomic_load_explicit(&a->n_live, memory_order_relaxed);
+    if (begun) name_add(all->running, a->name);
+    if (live > begun) name_add(all->waiting, a->name);
+}
+
+/* As vLLM has it: who runs and who waits are labels, and the value is the time of which they are. */
+static void print_lora(const struct metrics *m, const struct server *s, bool ready, struct buf *out)
+{
+    struct lora_names   *all = calloc(1, sizeof *all);
+    char                *labels = malloc(LORA_LABELS);
+    struct metric        now = { .labels = labels };
+    struct metric_family f = m->fam[F_LORA];
+    if (all && labels) {
+        if (ready) adapters_each(s->model->adapters, lora_look, all);
+        snprintf(labels, LORA_LABELS, "max_lora=\"%u\",running_lora_adapters=\"%s\",waiting_lora_adapters=\"%s\"",
+                 s->cfg->lora ? s->cfg->lora_slots : 0, all->running, all->waiting);
+        metric_set(&now, (double)clock_wall_s());
+        f.metric = &now;
+        f.n_metric = 1;
+        metric_print(out, &f, m->common);
+    }
+    free(labels);
+    free(all);
+}
+
 /* Prints a family that has series for each GPU: those of the GPUs of this machine. */
 static void print_family(const struct metrics *m, int i, uint32_t n_gpu, struct buf *out)
 {
@@ -279,6 +324,8 @@ void metrics_print(struct server *s, struct buf *out)
     sample_server(m, s);
     uint32_t n_gpu = sample_gpus(m, s);
     for (int i = 0; i < N_FAMILY; i++)
-        if (m->shown[i] && (s->tls || !is_of_tls(i)) && (ready || !(m->fam[i].common_labels || i == F_CACHE_INFO)))
+        if (i == F_LORA)
+            print_lora(m, s, ready, out);
+        else if (m->shown[i] && (s->tls || !is_of_tls(i)) && (ready || !(m->fam[i].common_labels || i == F_CACHE_INFO)))
             print_family(m, i, n_gpu, out);
 }

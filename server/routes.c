@@ -3,6 +3,7 @@
 #include "server/gen.h"
 #include "server/health.h"
 #include "server/invoke.h"
+#include "server/lora.h"
 #include "server/stored.h"
 #include <assert.h>
 
@@ -29,7 +30,9 @@
     X("/metrics",             "/metrics",             M_GET,          AUTH_METRICS, ROUTE_QUIET,                          ROUTE_BODY_SMALL, endpoint_metrics, NULL) \
     X("/version",             "/version",             M_GET,          AUTH_KEY,     ROUTE_QUIET,                          ROUTE_BODY_SMALL, endpoint_version, NULL) \
     X("/",                    "/",                    M_GET,          AUTH_OPEN,    0,                                    ROUTE_BODY_SMALL, endpoint_page, NULL) \
-    X("/playground/",         "/playground/{file}",   M_GET,          AUTH_OPEN,    ROUTE_PREFIX,                         ROUTE_BODY_SMALL, endpoint_page_file, NULL)
+    X("/playground/",         "/playground/{file}",   M_GET,          AUTH_OPEN,    ROUTE_PREFIX,                         ROUTE_BODY_SMALL, endpoint_page_file, NULL) \
+    X("/v1/load_lora_adapter", "/v1/load_lora_adapter", M_POST,       AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL,             ROUTE_BODY_SMALL, lora_load, NULL) \
+    X("/v1/unload_lora_adapter", "/v1/unload_lora_adapter", M_POST,   AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL,             ROUTE_BODY_SMALL, lora_unload, NULL)
 
 /* clang-format on */
 
@@ -41,8 +44,11 @@ static const struct route table[] = { ROUTES(ROW) };
 #define AUTH_IS_SET(p, l, m, a, f, b, h, d) static_assert((a) != AUTH_UNSET, "route " p " has no auth class");
 ROUTES(AUTH_IS_SET)
 
-const struct routes *routes_served(void)
+/* Those of adapters are the last. */
+enum { N_ROUTE = sizeof table / sizeof *table, N_LORA = 2 };
+
+const struct routes *routes_served(bool adapters)
 {
-    static const struct routes all = { .row = table, .n = sizeof table / sizeof *table };
-    return &all;
+    static const struct routes all = { .row = table, .n = N_ROUTE }, plain = { .row = table, .n = N_ROUTE - N_LORA };
+    return adapters ? &all : &plain;
 }

@@ -2,5 +2,5 @@
 #pragma once
 #include "server/router.h"
 
-/* Constant, and valid for ever. */
-const struct routes *routes_served(void);
+/* Constant, and valid for ever. adapters: with the routes that load and unload them. */
+const struct routes *routes_served(bool adapters);

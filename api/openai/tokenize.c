@@ -1,3 +1,4 @@
+#include "api/adapters.h"
 #include "api/messages.h"
 #include "api/openai/openai.h"
 #include <math.h>
@@ -46,7 +47,7 @@ static enum status check_model_name(const struct api_model *m, const json_t *bod
     if (!json_is_string(v)) return api_fail(e, 400, "model", "'model' must be a string");
     for (uint32_t i = 0; i < m->n_name; i++)
         if (!strcmp(m->served_name[i], json_string_value(v))) return ST_OK;
-    if (!json_string_length(v)) return ST_OK;
+    if (!json_string_length(v) || adapters_has(m->adapters, json_string_value(v), json_string_length(v))) return ST_OK;
     return api_fail_code(e, 404, "model", "model_not_found", "The model `%s` does not exist.",
                          api_excerpt(show, sizeof show, json_string_value(v), json_string_length(v)));
 }
@@ -189,27 +190,53 @@ void api_tokenizer_info(const struct api_model *m, struct buf *out)
 
 /* ---------------------------------------------------------------- models */
 
-static void put_card(const struct api_model *m, const char *name, struct buf *out)
+/* parent: the name of the model that an adapter belongs to; NULL: it is the model itself. */
+static void put_card_of(const struct api_model *m, const char *name, const char *root, const char *parent,
+                        struct buf *out)
 {
-    const char *root = m->root ? m->root : name;
     buf_puts(out, "{\"id\":");
     json_put_str(out, name, strlen(name));
     buf_puts(out, ",\"object\":\"model\",\"created\":");
     json_put_int(out, m->created);
     buf_puts(out, ",\"owned_by\":\"spillway\",\"root\":");
     json_put_str(out, root, strlen(root));
-    buf_puts(out, ",\"parent\":null,\"max_model_len\":");
+    buf_puts(out, ",\"parent\":");
+    if (parent)
+        json_put_str(out, parent, strlen(parent));
+    else
+        buf_puts(out, "null");
+    buf_puts(out, ",\"max_model_len\":");
     json_put_int(out, m->context);
     buf_puts(out, ",\"permission\":[]}");
 }
 
+static void put_card(const struct api_model *m, const char *name, struct buf *out)
+{
+    put_card_of(m, name, m->root ? m->root : name, NULL, out);
+}
+
+/* The cards of adapters, behind that of their model. */
+struct card_job {
+    const struct api_model *model;
+    struct buf             *out;
+};
+
+static void put_adapter(void *ctx, const struct adapter *a)
+{
+    const struct card_job *j = ctx;
+    buf_putc(j->out, ',');
+    put_card_of(j->model, a->name, a->path ? a->path : a->name, j->model->served_name[0], j->out);
+}
+
 void api_models(const struct api_model *m, struct buf *out)
 {
+    struct card_job j = { m, out };
     buf_puts(out, "{\"object\":\"list\",\"data\":[");
     for (uint32_t i = 0; i < m->n_name; i++) {
         if (i) buf_putc(out, ',');
         put_card(m, m->served_name[i], out);
     }
+    adapters_each(m->adapters, put_adapter, &j);
     buf_puts(out, "]}");
 }
 
@@ -221,6 +248,12 @@ enum status api_model_card(const struct api_model *m, const char *id, size_t n, 
             put_card(m, m->served_name[i], out);
             return ST_OK;
         }
+    struct adapter *a = adapters_find(m->adapters, id, n);
+    if (a) {
+        put_card_of(m, a->name, a->path ? a->path : a->name, m->served_name[0], out);
+        adapter_drop(a);
+        return ST_OK;
+    }
     return api_fail_code(e, 404, "model", "model_not_found", "The model `%s` does not exist.",
                          api_excerpt(show, sizeof show, id, n));
 }

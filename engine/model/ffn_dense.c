@@ -42,9 +42,12 @@ static void dense_run(struct model *m, void *out, uint32_t n_row, uint32_t l, ui
     const struct layer   *y = &m->layer[l];
     const void           *in = model_in_order(m, m->h, y->dense.gate_up_order, n_row, m->hidden);
     op->linear(m->dev, m->wide, in, &y->dense.gate_up, y->dense.gate_up_bias, n_row);
+    model_lora(m, y, LORA_GATE, m->wide, 2 * inter, 0, m->h, n_row);
+    model_lora(m, y, LORA_UP, m->wide, 2 * inter, inter, m->h, n_row);
     op->glu(m->dev, m->narrow, m->wide, n_row, inter, m->act);
     in = model_in_order(m, m->narrow, y->dense.down_order, n_row, inter);
     op->linear(m->dev, out, in, &y->dense.down, y->dense.down_bias, n_row);
+    model_lora(m, y, LORA_DOWN, out, m->hidden, 0, m->narrow, n_row);
 }
 
 void ffn_shared(struct model *m, uint32_t n_row, uint32_t l) { dense_run(m, m->shared, n_row, l, m->shared_inter); }

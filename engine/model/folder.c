@@ -128,8 +128,8 @@ bool folder_no_model(const char *path, char *text, size_t text_bytes)
         adapter_base(path, base, sizeof base);
         snprintf(
             text, text_bytes,
-            "holds a PEFT adapter%s (adapter_config.json) and no model; adapters are not applied: needed is the folder of the base "
-            "model with the adapter merged into it (merge_and_unload, then save_pretrained)",
+            "holds a PEFT adapter%s (adapter_config.json) and no model; needed is the folder of the base model, and beside it "
+            "--enable-lora --lora-modules NAME=DIR with this one",
             base);
     } else if (s.params) {
         snprintf(
@@ -168,8 +168,10 @@ void folder_no_weights(const char *path, char *text, size_t text_bytes)
     struct seen s;
     bool        listed = look(path, &s);
     if (listed && *s.weights && !strncmp(s.weights, "adapter", strlen("adapter")))
-        snprintf(text, text_bytes, "an adapter's weights are (%s): the model with the adapter merged into it is needed",
-                 s.weights);
+        snprintf(
+            text, text_bytes,
+            "an adapter's weights are (%s): the folder of the base model is needed, and this one in --lora-modules",
+            s.weights);
     else if (listed && *s.weights)
         snprintf(
             text, text_bytes,

@@ -3,6 +3,7 @@
  * Every addition is one pass with the norm that follows it. From the last layer's attention on, only for rows whose
  * logits are wanted. Families may put more around a part (model_weigh). */
 #include "base/check.h"
+#include "engine/model/adapt.h"
 #include "engine/model/model_impl.h"
 #include <stdio.h>
 
@@ -157,6 +158,8 @@ static void model_ops(struct model *m, const struct dev_step *s)
     const struct dev_ops *op = m->dev->ops;
     uint32_t              n = s->b.n_row;
     at_part(m, "embedding", 0);
+    m->lora.adapter = s->b.adapter;
+    m->lora.row = NULL;
     model_begin(m, s);
     for (uint32_t l = 0; l + 1 < m->n_layer; l++) {
         at_part(m, "attention", l);
@@ -183,12 +186,22 @@ static void model_ops(struct model *m, const struct dev_step *s)
         op->broadcast(m->dev, s->out.id, s->n_sample * sizeof *s->out.id); /* for the next step's patches */
 }
 
+/* A device that works by itself records its steps, and a recording serves rows with and without adapters. */
+static bool has_adapters(const struct model *m, const struct batch *b)
+{
+    bool any = m->lora.n_slot && m->dev->async;
+    for (uint32_t i = 0; m->lora.n_slot && i < b->n_row; i++) any = any || b->adapter[i];
+    return any;
+}
+
 void model_submit(struct model *m, const struct batch *b)
 {
     const struct dev_ops *op = m->dev->ops;
     struct dev_step       s = batch_step(b), on;
     CHECK(s.b.n_row <= m->rows_max);
     at_part(m, "begin of a step", 0);
+    for (uint32_t i = 0; i < b->n_adapt; i++) adapt_set(m, b->adapt[i].slot, b->adapt[i].adapter);
+    m->lora.any = has_adapters(m, b);
     if (b->n_copy) op->block_copy(m->dev, &m->kv, b->copy_src, b->copy_dst, b->n_copy);
     do {
         if (op->step_begin(m->dev, &s, &on) != DEV_REPLAY && on.b.n_row) model_ops(m, &on);

@@ -359,7 +359,9 @@ enum status model_spec_load(const struct source *src, struct model_spec *spec_ou
     }
     if (c.st) return c.st;
     if (src->dir && folder_has_adapter(src->dir))
-        LOG_WARN("model: %s holds adapter_config.json beside the model; adapters are not applied", src->dir);
+        LOG_WARN(
+            "model: %s holds adapter_config.json beside the model; it is applied only where --lora-modules names it",
+            src->dir);
     c.top = top;
     static void (*const steps[])(struct hf *) = { hf_family, hf_sizes, hf_moe,   hf_nope,  hf_window,
                                                   hf_rope,   hf_scale, hf_flags, hf_quant, hf_token_ids };

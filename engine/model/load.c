@@ -1,6 +1,7 @@
 /* load: one rank's memory taken, its weights read or mapped, its identity made. */
 #include "base/hash.h"
 #include "base/log.h"
+#include "engine/model/adapt.h"
 #include "engine/model/packed.h"
 #include "engine/model/parts.h"
 #include "engine/model/plan.h"
@@ -27,7 +28,9 @@ static enum status model_take(struct place *p, struct model *m, const struct mod
                                     .quant_head = cfg->quant_head,
                                     .kv_dtype = m->kv.dtype,
                                     .step = cfg->step,
-                                    .packed_dir = cfg->packed_dir };
+                                    .packed_dir = cfg->packed_dir,
+                                    .lora_slots = cfg->lora_slots,
+                                    .lora_rank = cfg->lora_rank };
     model_plan(p->spec, &sizes, p->dev, &plan);
     uint64_t kv = place_arena_bytes(m->kv.block_bytes * m->kv.n_block), need = plan.weight_bytes + plan.work_bytes + kv;
     if (need > p->dev->ops->free_bytes(p->dev)) {
@@ -44,6 +47,7 @@ static enum status model_take(struct place *p, struct model *m, const struct mod
     if (aligned) place_align(p);
     span_out->end = p->at;
     plan_work(p);
+    adapt_place(p, cfg);
     struct dev_limits lim = plan_limits(m, cfg);
     if (!p->st) p->st = p->dev->ops->step_init(p->dev, &lim);
     place_bytes(p, &m->kv.base, m->kv.block_bytes * m->kv.n_block);
@@ -197,6 +201,7 @@ void model_free(struct model *m)
         free(m->layer[l].moe.gate_up);
         free(m->layer[l].moe.down);
     }
+    adapt_free(m);
     free(m->layer);
     free(m->kv_layer);
     free(m);

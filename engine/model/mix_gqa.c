@@ -69,6 +69,15 @@ static void gqa_squares(struct model *m, struct op_qkv *qkv, uint32_t n_row)
     qkv->n_square = m->dev->n_rank;
 }
 
+/* Adapters of q, k and v, in the order of the heads. */
+static void gqa_adapt(struct model *m, const struct layer *y, uint32_t n_row)
+{
+    uint32_t q = m->n_head * m->head_dim, kv = m->n_kv_head * m->head_dim, all = q + 2 * kv;
+    model_lora(m, y, LORA_Q, m->wide, all, 0, m->h, n_row);
+    model_lora(m, y, LORA_K, m->wide, all, q, m->h, n_row);
+    model_lora(m, y, LORA_V, m->wide, all, q + kv, m->h, n_row);
+}
+
 void mix_gqa(struct model *m, const struct dev_batch *b, uint32_t l, const struct kept_rows *keep)
 {
     const struct dev_ops *op = m->dev->ops;
@@ -99,6 +108,7 @@ void mix_gqa(struct model *m, const struct dev_batch *b, uint32_t l, const struc
                                    .sinks = y->gqa.sinks };
     const void           *in = model_in_order(m, m->h, y->gqa.qkv_order, b->n_row, m->hidden);
     op->linear(m->dev, m->wide, in, &y->gqa.qkv, y->gqa.qkv_bias, b->n_row);
+    gqa_adapt(m, y, b->n_row);
     if (m->square) gqa_squares(m, &qkv, b->n_row);
     op->qkv(m->dev, &qkv, b, &m->kv);
     if (keep && !keep->n) return;
@@ -108,9 +118,11 @@ void mix_gqa(struct model *m, const struct dev_batch *b, uint32_t l, const struc
     if (keep) {
         out = m->wide;
         n = keep->n;
+        m->lora.row = keep->row;
         op->gather(m->dev, out, m->narrow, keep->row, n, m->n_head * m->head_dim);
     }
     in = model_in_order(m, out, y->gqa.o_order, n, m->n_head * m->head_dim);
     op->linear(m->dev, m->delta, in, &y->gqa.o, y->gqa.o_bias, n);
+    model_lora(m, y, LORA_O, m->delta, m->hidden, 0, out, n);
     op->allreduce(m->dev, m->delta, (size_t)n * m->hidden);
 }

@@ -222,10 +222,12 @@ struct model_load_cfg {
     bool
         ident; /* model_ident is needed: loading makes a digest of everything that it reads and checks that the checkpoint
                  * does not change meanwhile. Without ident and packed_dir, the identity is a random number */
+    uint32_t lora_slots, lora_rank; /* adapters on the device at once (adapter.h), and their highest rank; 0: none */
 };
 /* Bytes of device memory of one rank: weights, workspaces, and one KV block. Computed before anything is read. */
 struct model_plan {
     uint64_t weight_bytes, work_bytes, block_bytes;
+    uint64_t lora_bytes; /* part of work_bytes: the slots of adapters */
 };
 enum status model_plan(const struct model_spec *spec, const struct model_load_cfg *cfg, const struct device *dev,
                        struct model_plan *plan_out);

@@ -1,6 +1,7 @@
 /* model_impl: the inside of struct model.   Private to engine/model/. Thread: the loading thread writes it, afterwards
  * the rank's thread reads it. */
 #pragma once
+#include "engine/model/adapter.h"
 #include "engine/model/ident.h"
 #include "engine/model/model.h"
 #include <stdatomic.h>
@@ -42,6 +43,14 @@ struct layer {
         /* [n_expert], [n_expert, 2 inter] and, on rank 0 only, [n_expert, hidden]; or NULL */
         float *logit_bias, *gate_up_bias, *down_bias;
     } moe;
+    struct dev_lora *lora; /* [LORA_TARGETS], n 0 where there is no such matrix; NULL: no adapters are served */
+};
+
+/* What a target of adapters is on one rank: the matrix [n, k], and where this rank's part of an adapter begins. */
+struct lora_shape {
+    uint32_t n, k;     /* n 0: the layer has no such matrix */
+    uint32_t row, col; /* first row of B, first column of A */
+    uint32_t k_whole;  /* columns of A over all ranks */
 };
 
 struct model {
@@ -69,11 +78,25 @@ struct model {
     uint32_t             rows_max, logit_rows_max;
     /* workspaces of activations, [rows_max, .] and [logit_rows_max, .]. wide: qkv, then gate_up; narrow: output of the
      * attention, then of the gate */
-    void                 *x, *h, *delta, *wide, *narrow, *router, *top_x, *top_delta;
-    void                 *shared;               /* [rows_max, hidden] what the shared expert made; or NULL */
-    void                 *sorted;               /* inputs in a matrix's order; NULL if no matrix has an order */
-    float                *square, *square_all;  /* F32 [rows_max, 2], [rows_max, n_rank, 2]: op squares; or NULL */
-    float                *logits, *logits_part; /* F32 [logit_rows_max, vocab], [logit_rows_max, vocab / n_rank] */
+    void  *x, *h, *delta, *wide, *narrow, *router, *top_x, *top_delta;
+    void  *shared;               /* [rows_max, hidden] what the shared expert made; or NULL */
+    void  *sorted;               /* inputs in a matrix's order; NULL if no matrix has an order */
+    float *square, *square_all;  /* F32 [rows_max, 2], [rows_max, n_rank, 2]: op squares; or NULL */
+    float *logits, *logits_part; /* F32 [logit_rows_max, vocab], [logit_rows_max, vocab / n_rank] */
+    struct {
+        uint32_t           n_slot, rank, k_max; /* n_slot 0: no adapters are served */
+        bool               turns;               /* rows of q and k change places at load (place_runs) */
+        struct dev_lora   *all;                 /* [n_layer][LORA_TARGETS] */
+        struct lora_shape *shape;               /* the same */
+        struct dev_weight *weight;              /* [n_layer][LORA_TARGETS][a, b][n_slot] */
+        float             *scale, *scales;      /* [n_layer][LORA_TARGETS][n_slot], of the device and of the host */
+        float             *wide, *zeros;        /* for adapt_set */
+        float             *mid;                 /* struct op_lora */
+        /* of this step */
+        bool            any;     /* a row may have an adapter */
+        const uint32_t *adapter; /* dev_batch.adapter */
+        const uint32_t *row;     /* of struct op_lora: the rows of m->h and m->delta from here on */
+    } lora;
     unsigned char         ident[IDENT_BYTES];
     _Atomic(const char *) at_part; /* for model_where: static text */
     _Atomic uint32_t      at_layer;
@@ -92,4 +115,21 @@ static inline const void *model_in_order(struct model *m, const void *x, const u
     if (!order) return x;
     m->dev->ops->columns(m->dev, m->sorted, x, order, n_row, k);
     return m->sorted;
+}
+
+/* What the rows' adapters add to columns [first, ...) of out [n_row, out_dim], a product of x with the target's matrix. */
+static inline void model_lora(struct model *m, const struct layer *y, enum lora_target t, void *out, uint32_t out_dim,
+                              uint32_t first, const void *x, uint32_t n_row)
+{
+    if (!m->lora.any || !y->lora[t].n) return;
+    struct op_lora o = { .out = out,
+                         .x = x,
+                         .w = &y->lora[t],
+                         .adapter = m->lora.adapter,
+                         .row = m->lora.row,
+                         .mid = m->lora.mid,
+                         .n_row = n_row,
+                         .out_dim = out_dim,
+                         .first = first };
+    m->dev->ops->lora(m->dev, &o);
 }

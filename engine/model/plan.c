@@ -1,5 +1,6 @@
 /* plan: sizes, the walk over weights and workspaces, and the public functions that only sum it up. */
 #include "engine/model/plan.h"
+#include "engine/model/adapt.h"
 #include "engine/model/parts.h"
 
 /* How experts are chosen and weighed. */
@@ -229,6 +230,9 @@ enum status model_plan(const struct model_spec *spec, const struct model_load_cf
     }
     plan_out->weight_bytes = p.bytes;
     plan_work(&p);
+    uint64_t before = p.bytes;
+    adapt_place(&p, cfg);
+    plan_out->lora_bytes = p.bytes - before;
     struct dev_limits lim = plan_limits(&m, cfg);
     p.bytes += place_arena_bytes(dev_step_bytes(d, &lim));
     plan_out->work_bytes = p.bytes - plan_out->weight_bytes;

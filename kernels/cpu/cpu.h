@@ -65,7 +65,7 @@ void cpu_layernorm(struct device *d, void *out, const void *x, const float *w, c
                    uint32_t dim, float eps);
 void cpu_squares(struct device *d, float *out, const struct op_qkv *o, uint32_t n);
 void cpu_qkv(struct device *d, const struct op_qkv *o, const struct dev_batch *b, const struct dev_kv *kv);
-/* Entries of dev_ops in attn.c, mlp.c, moe.c, sample.c: */
+/* Entries of dev_ops in attn.c, mlp.c, moe.c, lora.c, sample.c: */
 void cpu_attention(struct device *d, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv);
 void cpu_columns(struct device *d, void *out, const void *x, const uint32_t *column, uint32_t n, uint32_t k);
 void cpu_ungated(struct device *d, void *x, size_t n, enum op_act act);
@@ -73,6 +73,7 @@ void cpu_glu(struct device *d, void *out, const void *gate_up, uint32_t n, uint3
 void cpu_scale(struct device *d, void *x, size_t n, float by);
 void cpu_add_gated(struct device *d, void *x, const void *y, const void *gate, uint32_t n, uint32_t dim);
 void cpu_cap(struct device *d, float *x, size_t n, float by, float cap);
+void cpu_lora(struct device *d, const struct op_lora *o);
 void cpu_moe(struct device *d, const struct op_moe *o);
 void cpu_sample(struct device *d, const struct op_sample *o);
 void cpu_logprob(struct device *d, const struct op_logprob *o);

@@ -81,6 +81,7 @@ static const struct dev_ops cpu_ops = {
     .glu = cpu_glu,
     .ungated = cpu_ungated,
     .moe = cpu_moe,
+    .lora = cpu_lora,
     .gather = host_gather,
     .columns = cpu_columns,
     .sample = cpu_sample,

@@ -22,6 +22,7 @@ void ref_glu(struct device *d, void *out, const void *gate_up, uint32_t n, uint3
 void ref_scale(struct device *d, void *x, size_t n, float by);
 void ref_add_gated(struct device *d, void *x, const void *y, const void *gate, uint32_t n, uint32_t dim);
 void ref_cap(struct device *d, float *x, size_t n, float by, float cap);
+void ref_lora(struct device *d, const struct op_lora *o);
 void ref_moe(struct device *d, const struct op_moe *o);
 void ref_sample(struct device *d, const struct op_sample *o);
 void ref_logprob(struct device *d, const struct op_logprob *o);

@@ -57,6 +57,7 @@ static const struct dev_ops ref_ops = {
     .glu = ref_glu,
     .ungated = ref_ungated,
     .moe = ref_moe,
+    .lora = ref_lora,
     .gather = host_gather,
     .columns = host_columns,
     .sample = ref_sample,

@@ -45,6 +45,10 @@ struct kv_cfg {
 struct kv_salt {
     uint64_t lo, hi;
 };
+/* Salts of prompts that an adapter computes: the bytes of their blocks follow from more than their ids. They are marked
+ * so in the upper bits of hi. A salt of another kind that happens to look so is taken for one, which costs a proof. */
+#define KV_SALT_ADAPTER UINT64_C(0xada7)
+static inline bool kv_salt_adapts(struct kv_salt s) { return s.hi >> 48 == KV_SALT_ADAPTER; }
 
 /* Marks blocks on the host as belonging to a pin (pin.h). Zero: to none. */
 struct kv_mark {

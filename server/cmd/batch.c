@@ -296,7 +296,7 @@ static int work(struct batch_cmd *a, const sigset_t *wanted)
     if (code) return code;
     if (auth_create(&a->cfg, &a->auth, err, sizeof err)) return say(a, EXIT_CONFIG, err);
     a->boot.auth = a->auth;
-    if (server_create(&a->cfg, a->auth, routes_served(), &a->srv))
+    if (server_create(&a->cfg, a->auth, routes_served(false), &a->srv))
         return say(a, EXIT_SOFTWARE, "out of memory at start");
     code = load(a);
     if (!code) code = begin(a);

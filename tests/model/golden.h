@@ -102,6 +102,12 @@ static struct {
     bool               deterministic;
 } gold_cuda __attribute__((unused));
 
+/* Slots of adapters of the next team; the adapter that the next step puts into slot 0, and the one that steps use. */
+static struct {
+    uint32_t        slots, rank, number;
+    struct adapter *coming;
+} gold_lora __attribute__((unused));
+
 static inline void gold_run_open_with(struct gold_run *r, const struct model_spec *spec, const struct source *src,
                                       enum dev_kind device, uint32_t n_rank, enum dtype weights, enum dtype kv,
                                       uint32_t n_reader)
@@ -119,6 +125,8 @@ static inline void gold_run_open_with(struct gold_run *r, const struct model_spe
                                        .quant_head = gold_quant_head,
                                        .weight_dtype = weights,
                                        .kv_dtype = kv,
+                                       .lora_slots = gold_lora.slots,
+                                       .lora_rank = gold_lora.rank,
                                        .n_thread = n_reader,
                                        .batch_rows_max = GOLD_TOKENS_MAX,
                                        .logit_rows_max = 4,
@@ -163,6 +171,9 @@ static inline uint32_t gold_step(struct gold_run *r, const uint32_t *ids, uint32
     assert_true(n_page <= GOLD_BLOCKS);
     for (uint32_t i = 0; i < n_page; i++) page[i] = i;
     batch_add(b, ids + at, n, at, page, n_page);
+    if (gold_lora.number) batch_adapter(b, gold_lora.number);
+    if (gold_lora.coming) b->adapt[b->n_adapt++] = (struct batch_adapt){ gold_lora.coming, 0 };
+    gold_lora.coming = NULL;
     if (sample) {
         b->sample[0] = (struct op_sample_row){ .top_p = 1, .repetition = 1 };
         b->logit_row[b->n_logit++] = n - 1;

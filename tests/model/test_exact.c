@@ -6,6 +6,7 @@
  *   OP_SIMD=NAMES   of the instruction sets, these alone */
 #include "base/clock.h"
 #include "base/rng.h"
+#include "engine/step.h"
 #include "golden.h"
 #include "op/op_test.h"
 
@@ -62,8 +63,14 @@ struct ask {
     uint32_t            prompt[PROMPT_MAX], n_prompt, n_choice;
     struct eng_bias     bias[2];
     struct eng_sampling s;
-    struct outcome      want; /* alone */
+    struct adapter     *adapter; /* or NULL */
+    struct outcome      want;    /* alone */
 };
+/* Adapters that mixes draw from; 0: none. */
+enum { ADAPTERS_MAX = 8 };
+static struct adapter *adapter[ADAPTERS_MAX];
+static uint32_t        n_adapter, n_slot;
+
 struct mix {
     struct ask ask[REQS_MAX];
     uint32_t   n;
@@ -106,6 +113,7 @@ static void mix_make(struct mix *m, uint64_t seed, uint32_t vocab)
                 a->bias[i] = (struct eng_bias){ draw(seed, &at, vocab), (float)draw(seed, &at, 9) - 4 };
             a->s.n_bias = 2;
         }
+        if (n_adapter && draw(seed, &at, 4)) a->adapter = adapter[draw(seed, &at, n_adapter)];
     }
 }
 
@@ -127,6 +135,8 @@ static void job_fill(struct job *j, struct ask *a, struct ring *outbox)
                                  .n_choice = a->n_choice,
                                  .choice = j->choice,
                                  .outbox = outbox,
+                                 .adapter = a->adapter,
+                                 .salt = adapter_salt(a->adapter, (struct kv_salt){ 0 }),
                                  .tenant = ENG_TENANT_ANY };
     if (a->s.prompt_logprobs) {
         j->r.prompt_logprob = j->got.prompt_logprob;
@@ -212,7 +222,9 @@ static struct rank_team *team_open(const struct gold *g, uint32_t n_rank, uint32
                                         .batch_rows_max = 96,
                                         .logit_rows_max = logit_rows,
                                         .n_block = BLOCKS,
-                                        .block_tokens = 16 } };
+                                        .block_tokens = 16,
+                                        .lora_slots = n_slot,
+                                        .lora_rank = 64 } };
     model_quant_named(format->name, &cfg.load.quant, &cfg.load.quant_head); /* float32 and float16 are none */
     if (rank_team_create(&g->spec, &g->src, &cfg, &n_block, &t, err, sizeof err)) fail_msg("%s", err);
     return t;
@@ -232,10 +244,18 @@ static struct engine *engine_open(const struct gold *g, struct rank_team *t, uin
                               .n_block = n_block,
                               .block_tokens = 16,
                               .prefix_cache = true,
+                              .n_slot = n_slot,
                               .eos_id = g->spec.eos_id,
                               .n_eos = g->spec.n_eos };
     assert_int_equal(eng_create(&cfg, &runner, &e), ST_OK);
     return e;
+}
+
+/* The pool and the slots of adapters are shared with other engines, so what this one knows of them is out of date. */
+static void forget(struct engine *e)
+{
+    kv_evict_all(eng_kv(e));
+    slots_forget(&e->sched.slots);
 }
 
 enum { TEAM, SINGLE, DEEP, TEAMS };
@@ -261,12 +281,17 @@ static void exact(const char *name, uint32_t n_rank, uint64_t first, uint64_t n_
     static struct gold g;
     static struct mix  m;
     static struct job  jobs[REQS_MAX];
-    struct engine     *alone, *e[ARRAY_N(ways)];
+    struct engine     *alone, *plain, *e[ARRAY_N(ways)];
+    uint32_t           slots = n_slot;
     if (!n_mix) n_mix = 1;
     gold_open(&g, name);
     struct rank_team *team[TEAMS] = { team_open(&g, n_rank, 2, 5, 1), team_open(&g, n_rank, 1, 1, 1),
                                       team_open(&g, n_rank, 2, 5, 2) };
     alone = engine_open(&g, team[TEAM], 0, BLOCKS);
+    n_slot = 0; /* what the model alone computes is compared with a server that has no adapters at all */
+    struct rank_team *bare = slots ? team_open(&g, n_rank, 2, 5, 1) : NULL;
+    plain = slots ? engine_open(&g, bare, 0, BLOCKS) : NULL;
+    n_slot = slots;
     for (size_t w = 0; w < ARRAY_N(ways); w++)
         e[w] = engine_open(&g, team[ways[w].team], ways[w].chunk, ways[w].n_block);
     n_hit_tokens = n_preempted = n_borrowed = 0;
@@ -274,13 +299,13 @@ static void exact(const char *name, uint32_t n_rank, uint64_t first, uint64_t n_
     for (uint64_t seed = first; seed < first + n_mix; seed++) {
         mix_make(&m, seed, g.spec.vocab);
         for (uint32_t i = 0; i < m.n; i++) {
-            kv_evict_all(eng_kv(alone));
-            run(alone, &m, i, 1, jobs);
+            struct engine *one = plain && !m.ask[i].adapter ? plain : alone;
+            forget(one);
+            run(one, &m, i, 1, jobs);
             m.ask[i].want = jobs[0].got;
         }
         for (size_t w = 0; w < ARRAY_N(ways); w++) {
-            /* the pool is shared with the other engines, so this one's tree is stale: after eviction */
-            kv_evict_all(eng_kv(e[w]));
+            forget(e[w]);
             run(e[w], &m, 0, m.n, jobs);
             same(&m, seed, ways[w].how, jobs);
             if (!ways[w].warm) continue;
@@ -304,6 +329,8 @@ static void exact(const char *name, uint32_t n_rank, uint64_t first, uint64_t n_
     assert_true(n_mix < 4 || n_borrowed > 0);
     for (size_t w = 0; w < ARRAY_N(ways); w++) eng_free(e[w]);
     eng_free(alone);
+    eng_free(plain);
+    rank_team_free(bare);
     for (int t = 0; t < TEAMS; t++) rank_team_free(team[t]);
     gold_close(&g);
 }
@@ -361,6 +388,36 @@ static void qwen2_moe_with_a_gated_shared_expert(void **state)
 }
 
 #ifndef EXACT_OTHER_DEVICE
+/* Adapters of ranks 4 to 64 beside rows of the model alone, on fewer slots than adapters: they come and go between steps.
+ */
+static void with_adapters(uint32_t n_rank, uint64_t first, uint64_t n_mix)
+{
+    static const char *const names[ADAPTERS_MAX] = { "lora-r4",  "lora-r8",  "lora-r12", "lora-r16",
+                                                     "lora-r20", "lora-r32", "lora-r48", "lora-r64" };
+    static struct gold       g;
+    gold_open(&g, "llama3");
+    for (n_adapter = 0; n_adapter < ADAPTERS_MAX; n_adapter++) {
+        char dir[600], err[500] = "";
+        snprintf(dir, sizeof dir, "%s/golden/%s", TESTS_DATA, names[n_adapter]);
+        if (adapter_load(&g.spec, dir, names[n_adapter], 64, &adapter[n_adapter], err, sizeof err)) fail_msg("%s", err);
+    }
+    gold_close(&g);
+    n_slot = 3;
+    exact("llama3", n_rank, first, n_mix);
+    n_slot = 0;
+    while (n_adapter) adapter_drop(adapter[--n_adapter]);
+}
+static void eight_adapters_and_the_model_alone_in_one_batch(void **state)
+{
+    (void)state;
+    with_adapters(1, 11001, n_mixes / 8);
+}
+static void eight_adapters_on_two_ranks(void **state)
+{
+    (void)state;
+    with_adapters(2, 12001, n_mixes / 40);
+}
+
 /* One mix on one rank and one on two, of models in turn; EXACT_ALL: all of them. scalar, which is slow, has two ranks
  * once. */
 static void every_type_of_weights_on_every_instruction_set(void **state)
@@ -413,6 +470,8 @@ int main(void)
         cmocka_unit_test(glm4_moe_with_groups_a_bias_and_a_shared_expert_on_two_ranks),
         cmocka_unit_test(qwen2_moe_with_a_gated_shared_expert),
 #ifndef EXACT_OTHER_DEVICE
+        cmocka_unit_test(eight_adapters_and_the_model_alone_in_one_batch),
+        cmocka_unit_test(eight_adapters_on_two_ranks),
         cmocka_unit_test(every_type_of_weights_on_every_instruction_set),
 #endif
     };

@@ -60,7 +60,7 @@ int main(int argc, char **argv)
     log_init(LOG_LEVEL_ERROR, 2, false);
     mock.id = &id;
     if (config_parse(&cfg, 3, args, NULL, err, sizeof err) || boot_text(&boot, &cfg) ||
-        auth_create(&cfg, &auth, err, sizeof err) || server_create(&cfg, auth, routes_served(), &srv) ||
+        auth_create(&cfg, &auth, err, sizeof err) || server_create(&cfg, auth, routes_served(false), &srv) ||
         mock_start(&mock)) {
         fprintf(stderr, "bench_metrics: cannot start: %s%s\n", err, boot.err);
         return EXIT_SOFTWARE;

@@ -237,8 +237,8 @@ static void server_up(struct bench_server *b, const struct opts *o)
     char  port[] = "0", err[400] = "";
     char *argv[] = { "bench_sse", "--port", port, "--max-queue-requests", "16384", "--log-level", "warn", NULL };
     if (config_parse(&b->cfg, 7, argv, NULL, err, sizeof err) || boot_text(&b->boot, &b->cfg) ||
-        auth_create(&b->cfg, &b->auth, err, sizeof err) || server_create(&b->cfg, b->auth, routes_served(), &b->srv) ||
-        server_listen(b->srv, -1, err, sizeof err)) {
+        auth_create(&b->cfg, &b->auth, err, sizeof err) ||
+        server_create(&b->cfg, b->auth, routes_served(false), &b->srv) || server_listen(b->srv, -1, err, sizeof err)) {
         fprintf(stderr, "bench_sse: the server cannot start: %s%s\n", err, b->boot.err);
         exit(70);
     }

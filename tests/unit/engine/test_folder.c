@@ -46,10 +46,10 @@ static void the_error_for_a_folder_without_a_model_lists_its_contents_and_the_ne
     } cases[] = {
         { { "adapter_config.json={\"base_model_name_or_path\": \"org/base-7b\"}", "adapter_model.safetensors" },
           "which holds a PEFT adapter of \"org/base-7b\" (adapter_config.json) and no model",
-          "the folder of the base model with the adapter merged into it" },
+          "the folder of the base model, and beside it --enable-lora" },
         { { "adapter_config.json=not JSON", "tokenizer.json" },
           "holds a PEFT adapter (adapter_config.json) and no model",
-          "merged" },
+          "--lora-modules NAME=DIR" },
         { { "b-q8.gguf", "a-q4.gguf" },
           "holds GGUF files (a-q4.gguf), which are not read",
           "config.json, tokenizer.json and model.safetensors" },

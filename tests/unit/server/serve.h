@@ -35,7 +35,7 @@ static void serve_up(bool ready, const char *option, const char *value)
     assert_int_equal(config_parse(&S.cfg, n_arg, argv, NULL, err, sizeof err), 0);
     assert_int_equal(boot_text(&S.boot, &S.cfg), 0);
     assert_int_equal(auth_create(&S.cfg, &S.auth, err, sizeof err), ST_OK);
-    assert_int_equal(server_create(&S.cfg, S.auth, routes_served(), &S.srv), ST_OK);
+    assert_int_equal(server_create(&S.cfg, S.auth, routes_served(true), &S.srv), ST_OK);
     assert_int_equal(server_listen(S.srv, -1, err, sizeof err), ST_OK);
     for (uint32_t i = 0; i < 64; i++) S.ids[i] = 300 + i;
     S.mock.id = S.ids;

@@ -1,3 +1,4 @@
+/* Over 500 lines: a list of tests. */
 #include "server/config.h"
 #include "server/options.h"
 #include "server/config_alias.h"
@@ -182,7 +183,8 @@ static void options_of_other_servers_are_understood(void **state)
         { "--tool-call-parser", "nonsense", "allowed are auto, none, hermes, llama_json" },
         { "--reasoning-parser", "nonsense", "allowed are auto, none, think, mistral" },
         { "--pipeline-parallel-size", "2", "allowed is 1" },
-        { "--enable-lora", NULL, "merge the adapter" },
+        { "--lora-modules", "a=/x", "needs --enable-lora" },
+        { "--max-lora-rank", "1000", "512" },
         { "--revision", "main", "nothing is downloaded" },
         { "--quantization", "bitsandbytes", "auto|int8" },
         { "--swap-space", NULL, "the value is missing" },
@@ -193,6 +195,21 @@ static void options_of_other_servers_are_understood(void **state)
         assert_non_null(strstr(err, refused[i][0]));
         if (!strstr(err, refused[i][2])) fail_msg("%s", err);
     }
+}
+
+static void adapters_are_named_as_vllm_names_them(void **state)
+{
+    (void)state;
+    assert_int_equal(PARSE("--enable-lora", "--lora-modules", "a=/x", "b=/y", "--max-loras", "2", "--port", "1"), 0);
+    assert_true(C.lora);
+    assert_int_equal(C.lora_modules.n, 2);
+    assert_string_equal(C.lora_modules.s[1], "b=/y");
+    assert_int_equal(C.lora_slots, 2);
+    assert_int_equal(C.lora_rank, 16);
+    assert_int_equal(PARSE("--enable-lora", "--device", "cuda"), 64);
+    assert_non_null(strstr(err, "--enable-lora"));
+    assert_int_equal(PARSE("--enable-lora", "--lora-modules", "a=/x", "b=/y", "--max-cpu-loras", "1"), 64);
+    assert_non_null(strstr(err, "--max-cpu-loras: found 1"));
 }
 
 static void a_model_may_be_a_word_of_its_own(void **state)
@@ -472,6 +489,7 @@ int main(void)
         cmocka_unit_test(a_bad_value_names_option_found_and_allowed),
         cmocka_unit_test(an_unknown_option_is_hinted),
         cmocka_unit_test(options_of_other_servers_are_understood),
+        cmocka_unit_test(adapters_are_named_as_vllm_names_them),
         cmocka_unit_test(a_model_may_be_a_word_of_its_own),
         cmocka_unit_test(sizes_may_have_units),
         cmocka_unit_test(the_environment_is_read_and_checked),

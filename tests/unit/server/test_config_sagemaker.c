@@ -310,8 +310,9 @@ static void names_of_lmi_are_understood(void **state)
     assert_int_equal(WITH("OPTION_DTYPE=int3"), 64);
     assert_non_null(strstr(err, "OPTION_DTYPE: "));
     assert_non_null(strstr(err, "found 'int3'"));
-    assert_int_equal(WITH("OPTION_ENABLE_LORA=true"), 64);
-    assert_non_null(strstr(err, "OPTION_ENABLE_LORA: --enable-lora: adapters are not supported"));
+    assert_int_equal(WITH("OPTION_ENABLE_LORA=true", "OPTION_MAX_LORAS=7"), 0);
+    assert_true(C.lora);
+    assert_int_equal(C.lora_slots, 7);
 }
 
 static void words_of_the_vllm_image_are_understood(void **state)

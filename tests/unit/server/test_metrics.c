@@ -164,7 +164,7 @@ static void names_of_earlier_versions_follow_the_option(void **state)
     struct metrics *served = S.srv->metrics;
     for (size_t i = 0; i < ARRAY_N(row); i++) {
         struct metrics *m;
-        assert_int_equal(metrics_create(routes_served(), row[i].old, &m), ST_OK);
+        assert_int_equal(metrics_create(routes_served(true), row[i].old, &m), ST_OK);
         metrics_model(m, "pebble", 2048);
         metrics_next_token(m, 30000);
         S.srv->metrics = m;

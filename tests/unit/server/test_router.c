@@ -3,7 +3,7 @@
 
 static const struct route *find(const char *path)
 {
-    return route_find(routes_served(), (struct slice){ path, strlen(path) });
+    return route_find(routes_served(true), (struct slice){ path, strlen(path) });
 }
 
 static void exact_paths_and_nothing_near_them(void **state)
@@ -46,11 +46,11 @@ static void exact_paths_and_nothing_near_them(void **state)
 static void J2_every_route_states_its_kind_of_authentication(void **state)
 {
     (void)state;
-    uint32_t            n = routes_served()->n;
-    const struct route *r = routes_served()->row;
+    uint32_t            n = routes_served(true)->n;
+    const struct route *r = routes_served(true)->row;
     for (uint32_t i = 0; i < n; i++) {
         assert_true(r[i].auth != AUTH_UNSET && r[i].methods && r[i].handle);
-        assert_int_equal(route_index(routes_served(), &r[i]), i);
+        assert_int_equal(route_index(routes_served(true), &r[i]), i);
         bool open = r[i].auth == AUTH_OPEN, api = strncmp(r[i].path, "/v1", 3) == 0 || strstr(r[i].path, "tokenize");
         assert_false(open && api);
     }
@@ -65,11 +65,12 @@ static void allow_names_every_method_that_a_row_has(void **state)
     assert_string_equal(route_allow(find("/v1/completions")->methods, out), "POST");
     assert_string_equal(route_allow(M_DELETE | M_PUT | M_PATCH, out), "PUT, PATCH, DELETE");
     assert_string_equal(route_allow(M_OTHER - 1, out), "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
-    uint32_t            n = routes_served()->n;
-    const struct route *r = routes_served()->row;
+    uint32_t            n = routes_served(true)->n;
+    const struct route *r = routes_served(true)->row;
     for (uint32_t i = 0; i < n; i++)
-        assert_true((r[i].methods & route_methods(routes_served())) == r[i].methods && *route_allow(r[i].methods, out));
-    assert_string_equal(route_allow(route_methods(routes_served()) & ~(unsigned)M_HEAD, out), "GET, POST, DELETE");
+        assert_true((r[i].methods & route_methods(routes_served(true))) == r[i].methods &&
+                    *route_allow(r[i].methods, out));
+    assert_string_equal(route_allow(route_methods(routes_served(true)) & ~(unsigned)M_HEAD, out), "GET, POST, DELETE");
 }
 
 /* The path of route i continues that of one that generates. */
@@ -87,7 +88,7 @@ static bool is_below_one_that_generates(const struct routes *t, uint32_t i)
 static void a_route_that_generates_has_a_dialect_and_else_only_routes_below_it(void **state)
 {
     (void)state;
-    const struct routes *t = routes_served();
+    const struct routes *t = routes_served(true);
     for (uint32_t i = 0; i < t->n; i++) {
         bool generates = t->row[i].flags & ROUTE_GEN;
         assert_true(!generates || t->row[i].dialect);
@@ -105,7 +106,7 @@ static void a_route_is_named_by_one_method(void **state)
 
 static void hint_is(const char *path, const char *want)
 {
-    const char *hint = route_hint(routes_served(), (struct slice){ path, strlen(path) });
+    const char *hint = route_hint(routes_served(true), (struct slice){ path, strlen(path) });
     if (!want && hint) fail_msg("%s: %s", path, hint);
     if (want && (!hint || strcmp(hint, want) != 0)) fail_msg("%s: %s", path, hint ? hint : "no hint");
 }
@@ -128,7 +129,7 @@ static void the_404_of_a_misspelt_path_names_the_right_path(void **state)
     hint_is("/", NULL);
     hint_is("////", NULL);
     char list[400];
-    route_list(routes_served(), list, sizeof list);
+    route_list(routes_served(true), list, sizeof list);
     assert_non_null(strstr(list, "POST /v1/chat/completions, POST /v1/completions"));
     assert_non_null(strstr(list, "GET /v1/models"));
     assert_null(strstr(list, "/health")); /* probes are no client's business */

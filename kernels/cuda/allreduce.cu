@@ -39,7 +39,7 @@ __device__ __forceinline__ void comm_push(const struct comm_view &v, uint32_t e,
 {
     for (uint32_t k = 1; k < v.n_rank; k++) {
         uint32_t peer = v.rank + k < v.n_rank ? v.rank + k : v.rank + k - v.n_rank;
-        *(uint4 *)(v.slot[peer] + comm_at(v, e, v.rank) + (size_t)i * 16) = x;
+        st_peer16(v.slot[peer] + comm_at(v, e, v.rank) + (size_t)i * 16, x);
     }
 }
 
@@ -61,6 +61,47 @@ __device__ __forceinline__ bool comm_meet(const struct comm_view &v, uint32_t e)
     }
     return __syncthreads_and(ok) != 0;
 }
+
+/* ---------------------------------------------------------------- proof that what is written arrives */
+
+enum { PROVE_THREADS = 64 };
+
+/* What rank `from` writes in exchange e as vector i of this block's tile: every word another one. */
+__device__ __forceinline__ uint4 comm_pattern(uint32_t from, uint32_t e, uint32_t i)
+{
+    uint32_t x = (((from * 2 + (e & 1)) * COMM_BLOCKS + blockIdx.x) * (COMM_THREADS * COMM_VECS) + i) * 4 + 1;
+    return make_uint4(x * 0x9e3779b1u, (x + 1) * 0x9e3779b1u, (x + 2) * 0x9e3779b1u, (x + 3) * 0x9e3779b1u);
+}
+
+__global__ __launch_bounds__(PROVE_THREADS) void k_comm_prove_write(const __grid_constant__ struct comm_view v,
+                                                                    uint32_t                                 e)
+{
+    pdl_wait();
+    for (uint32_t i = threadIdx.x; i < COMM_THREADS * COMM_VECS; i += PROVE_THREADS)
+        comm_push(v, e, i, comm_pattern(v.rank, e, i));
+    __syncthreads();
+    if (threadIdx.x < v.n_rank && threadIdx.x != v.rank)
+        st_release_sys(v.flag[threadIdx.x] + (size_t)blockIdx.x * COMM_RANKS_MAX + v.rank, e);
+}
+
+__global__ __launch_bounds__(PROVE_THREADS) void k_comm_prove_read(const __grid_constant__ struct comm_view v,
+                                                                   uint32_t e, uint32_t *n_wrong)
+{
+    pdl_wait();
+    uint32_t bad = 0;
+    for (uint32_t r = 0; r < v.n_rank; r++) {
+        if (r == v.rank) continue;
+        if (threadIdx.x == 0) bad += ld_acquire_sys(v.flag[v.rank] + (size_t)blockIdx.x * COMM_RANKS_MAX + r) != e;
+        for (uint32_t i = threadIdx.x; i < COMM_THREADS * COMM_VECS; i += PROVE_THREADS) {
+            uint4 want = comm_pattern(r, e, i), is = ld_volatile16(v.slot[v.rank] + comm_at(v, e, r) + (size_t)i * 16);
+            bad += is.x != want.x || is.y != want.y || is.z != want.z || is.w != want.w;
+        }
+    }
+    if (bad) atomicAdd(n_wrong, bad);
+    if (threadIdx.x == 0) v.count[blockIdx.x] = e;
+}
+
+/* ---------------------------------------------------------------- what ranks exchange */
 
 /* NR: ranks, so that their parts are all asked for before the first is added; 0: as many as v.n_rank says */
 template <class T, int NR>
@@ -241,6 +282,18 @@ template <class T> static void comm_launch(struct cuda_dev *d, const struct comm
     case 8: LAUNCH((k_comm_allreduce<T, 8>), s.grid, s.block, 0, d, *v, x, bytes, wide); break;
     default: LAUNCH((k_comm_allreduce<T, 0>), s.grid, s.block, 0, d, *v, x, bytes, wide); break;
     }
+}
+
+extern "C" void comm_prove_write(struct cuda_dev *d, const struct comm_view *v, uint32_t e)
+{
+    LAUNCH(k_comm_prove_write, COMM_BLOCKS, PROVE_THREADS, 0, d, *v, e);
+    cuda_launched(d, "a proof of peer access");
+}
+
+extern "C" void comm_prove_read(struct cuda_dev *d, const struct comm_view *v, uint32_t e, uint32_t *n_wrong)
+{
+    LAUNCH(k_comm_prove_read, COMM_BLOCKS, PROVE_THREADS, 0, d, *v, e, n_wrong);
+    cuda_launched(d, "a proof of peer access");
 }
 
 extern "C" void comm_allreduce(struct cuda_dev *d, const struct comm_view *v, void *x, size_t n)

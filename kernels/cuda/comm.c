@@ -42,9 +42,11 @@ struct cuda_comm {
 };
 
 /* Up to where one exchange beats NCCL on NVLink: at 4 ranks until 1 to 2 MB (14 against 23 us), at 8 until 256 KB. It
- * grows with the ranks what each must write. Sources: vllm#24532, #42324, #44079. */
-static size_t own_max(uint32_t n_rank)
+ * grows with the ranks what each must write. Sources: vllm#24532, #42324, #44079. Over PCIe there are no such figures:
+ * there it is what two ranks write in the time that NCCL needs to begin. */
+static size_t own_max(uint32_t n_rank, bool nvlink)
 {
+    if (!nvlink) return 128 << 10;
     if (n_rank <= 2) return 2 << 20;
     if (n_rank <= 4) return 1 << 20;
     return n_rank <= 8 ? 256 << 10 : 64 << 10;
@@ -64,7 +66,7 @@ bool cuda_comm_may_nccl(const struct dev_cfg *cfg)
 }
 
 enum {
-    FLAG_BYTES = COMM_BLOCKS * COMM_RANKS_MAX * 4,
+    FLAG_BYTES = COMM_BLOCKS * COMM_RANKS_MAX * 4 + 4, /* and a count of what is wrong */
     COUNT_BYTES = COMM_BLOCKS * 4,
     SLACK = 4 * 256 /* of aligning each */
 };
@@ -130,8 +132,49 @@ static bool reach(struct cuda_dev *d, int peer)
     return e == cudaSuccess || e == cudaErrorPeerAccessAlreadyEnabled;
 }
 
-/* Takes slots and flags and learns where the others have theirs. distinct_out: no two ranks share a GPU. */
-static enum status own_init(struct cuda_dev *d, bool possible, bool *distinct_out)
+/* Whether the link has atomics of its own: NVLink does, PCIe does not. */
+static bool link_is_fast(const struct cuda_dev *d, int peer)
+{
+    int native = 0;
+    if (peer == d->ordinal) return true;
+    cudaError_t e = cudaDeviceGetP2PAttribute(&native, cudaDevP2PAttrNativeAtomicSupported, d->ordinal, peer);
+    (void)cudaGetLastError();
+    return e == cudaSuccess && native;
+}
+
+/* One exchange of known words, all ranks at a time. That a GPU may reach another is what its driver believes; behind an
+ * IOMMU, in some virtual machines and with patched drivers writes vanish or arrive wrong, and nothing says so.
+ * wrong_out: how many pieces of 16 bytes and flags have not arrived here as they were sent. */
+static enum status prove(struct cuda_dev *d, uint32_t e, uint32_t *wrong_out)
+{
+    struct cuda_comm *c = d->comm;
+    uint32_t         *n_wrong = c->view.flag[c->view.rank] + COMM_BLOCKS * COMM_RANKS_MAX;
+    comm_prove_write(d, &c->view, e);
+    if (!cuda_wait(d, NULL, "a proof of peer access") || !group_meet(d->group)) return ST_DEVICE;
+    comm_prove_read(d, &c->view, e, n_wrong);
+    cuda_to_host(&d->impl.dev, wrong_out, n_wrong, sizeof *wrong_out);
+    return d->lost || !group_meet(d->group) ? ST_DEVICE : ST_OK;
+}
+
+/* Both halves of the slots, as exchanges use them in turns. own_out: what is written arrives, at every rank. */
+static enum status prove_all(struct cuda_dev *d, bool *own_out)
+{
+    uint32_t wrong = 0;
+    for (uint32_t e = 1; e <= 2; e++) {
+        enum status st = prove(d, e, &wrong);
+        if (st) return st;
+    }
+    if (wrong)
+        LOG_WARN(
+            "dev: gpu %d: %u of %u pieces that other GPUs wrote into its memory are missing or wrong, though the driver says that "
+            "they reach it (IOMMU, virtual machine?); our own kernels between ranks are off, NCCL carries everything",
+            d->ordinal, wrong, 2 * COMM_BLOCKS * (COMM_THREADS * COMM_VECS + 1) * (d->impl.dev.n_rank - 1));
+    return agree(d, !wrong, own_out);
+}
+
+/* Takes slots and flags and learns where the others have theirs. asked: more than two ranks use them over PCIe too.
+ * distinct_out: no two ranks share a GPU. */
+static enum status own_init(struct cuda_dev *d, bool possible, bool asked, bool *distinct_out)
 {
     struct cuda_comm *c = d->comm;
     struct hello      me = { .ordinal = d->ordinal, .n_sm = d->n_sm };
@@ -153,7 +196,7 @@ static enum status own_init(struct cuda_dev *d, bool possible, bool *distinct_ou
     if (c->n_local == 1) return ST_OK;
     group_publish(d->group, c->index, &me, sizeof me);
     if (!group_meet(d->group)) return ST_DEVICE;
-    bool ok = possible;
+    bool ok = possible, fast = true;
     c->view.blocks = COMM_BLOCKS;
     for (uint32_t r = 0; r < c->n_local; r++) {
         const struct hello *h = group_peek(d->group, r, sizeof me);
@@ -163,6 +206,7 @@ static enum status own_init(struct cuda_dev *d, bool possible, bool *distinct_ou
         if ((uint32_t)h->n_sm < c->view.blocks) c->view.blocks = (uint32_t)h->n_sm;
         if (!ok) continue;
         ok = reach(d, h->ordinal);
+        fast = fast && link_is_fast(d, h->ordinal);
         c->view.slot[r] = h->slot;
         c->view.flag[r] = h->flag;
     }
@@ -170,7 +214,11 @@ static enum status own_init(struct cuda_dev *d, bool possible, bool *distinct_ou
     c->view.count = count;
     c->view.rank = d->impl.dev.rank;
     c->view.n_rank = d->impl.dev.n_rank;
-    return agree(d, ok, &c->own);
+    enum status st_links = agree(d, fast, &fast);
+    if (!st_links) st_links = agree(d, ok && (fast || c->n_local == 2 || asked), &c->own);
+    c->own_max = own_max(d->impl.dev.n_rank, fast);
+    if (st_links || !c->own) return st_links;
+    return prove_all(d, &c->own);
 }
 
 /* ---------------------------------------------------------------- NCCL */
@@ -442,7 +490,7 @@ static enum status comm_start(struct cuda_dev *d, const struct dev_cfg *cfg)
     c->view.abort = p;
     if (d->group) group_at_abort(d->group, c->index, comm_abort, d);
     bool        distinct;
-    enum status st = own_init(d, own_possible(cfg), &distinct);
+    enum status st = own_init(d, own_possible(cfg), cfg->comm == DEV_COMM_OWN || cfg->deterministic, &distinct);
     if (st) return st;
     if (!c->own && !distinct) {
         LOG_ERROR("dev: gpu %d: ranks share it, which NCCL refuses; give every rank a GPU of its own, cannot start",
@@ -462,7 +510,6 @@ enum status cuda_comm_init(struct cuda_dev *d, const struct dev_cfg *cfg)
     pthread_mutex_init(&c->lock, NULL);
     c->index = cfg->rank - cfg->first;
     c->n_local = cfg->n_local ? cfg->n_local : cfg->n_rank;
-    c->own_max = own_max(cfg->n_rank);
     c->vote = c->index == 0 ? cfg->vote : NULL;
     return comm_start(d, cfg);
 }

@@ -33,7 +33,13 @@ struct comm_view {
 /* Could NCCL be asked to add here? Any thread. */
 bool cuda_comm_may_nccl(const struct dev_cfg *cfg);
 
-/* allreduce.cu. x: act [n]; bytes: any address, any size. One launch each, on d->stream. */
+/* allreduce.cu. Whether writes reach the peers is asked with data, not with a capability: rank r fills its slots of
+ * exchange e in the memory of all peers with words that tell r, e and their place, and raises its flags; behind the end
+ * of that everywhere, each rank counts in *n_wrong which of its own slots and flags are not so. Nobody waits on the
+ * device. Behind exchanges 1 and 2 the counts of the view's rank stand at 2. */
+void comm_prove_write(struct cuda_dev *d, const struct comm_view *v, uint32_t e);
+void comm_prove_read(struct cuda_dev *d, const struct comm_view *v, uint32_t e, uint32_t *n_wrong);
+/* x: act [n]; bytes: any address, any size. One launch each, on d->stream. */
 void comm_allreduce(struct cuda_dev *d, const struct comm_view *v, void *x, size_t n);
 void comm_broadcast(struct cuda_dev *d, const struct comm_view *v, void *x, size_t bytes);
 void comm_allgather(struct cuda_dev *d, const struct comm_view *v, float *out, const float *x, uint32_t m,

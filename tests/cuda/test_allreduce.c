@@ -484,6 +484,53 @@ static void our_kernels_and_nccl_share_the_window(void **state)
     emu_reset();
 }
 
+/* How many sums NCCL did of three that our kernels would carry; they are right in any case. */
+static uint64_t sums_of_nccl(uint32_t ranks, const struct dev_cfg *cfg)
+{
+    static const size_t n[] = { 5, 4097, 40000 };
+    struct sums         s = { n, 3, 0, false, 1 };
+    emu_nccl_forget();
+    assert_int_equal(run_team(ranks, cfg, sum_work, &s), ST_OK);
+    struct emu_nccl_counts got = emu_nccl_counts();
+    return got.reduce_in + got.reduce_out;
+}
+
+/* The driver says that GPUs reach each other, and what they write does not arrive, or not as it was sent. */
+static void writes_that_do_not_arrive_are_found_before_anybody_relies_on_them(void **state)
+{
+    (void)state;
+    static const enum emu_peer how[] = { EMU_PEER_LOST, EMU_PEER_ALTERED };
+    for (uint32_t ranks = 2; ranks <= 4; ranks++) {
+        struct dev_cfg cfg = { .symmetric = DEV_SYMMETRIC_OFF }, own = { .comm = DEV_COMM_OWN };
+        emu_set_devices((int)ranks);
+        assert_int_equal(sums_of_nccl(ranks, &cfg), 0);
+        for (size_t i = 0; i < ARRAY_N(how); i++) {
+            emu_set_peer(how[i], true);
+            assert_int_equal(sums_of_nccl(ranks, &cfg), ranks * 3);
+            assert_int_equal(sums_of_nccl(ranks, &own), ranks * 3); /* asked for or not */
+        }
+        emu_reset();
+    }
+}
+
+/* Without NVLink our kernels carry small sums of two ranks, and of more only where that is asked for. */
+static void over_pcie_more_than_two_ranks_use_nccl(void **state)
+{
+    (void)state;
+    static const size_t large[] = { 100000 };
+    struct dev_cfg      cfg = { .symmetric = DEV_SYMMETRIC_OFF }, own = { .comm = DEV_COMM_OWN };
+    struct sums         s = { large, 1, 0, false, 1 };
+    emu_set_devices(3);
+    emu_set_peer(EMU_PEER_RIGHT, false);
+    assert_int_equal(sums_of_nccl(2, &cfg), 0);
+    emu_nccl_forget();
+    assert_int_equal(run_team(2, &cfg, sum_work, &s), ST_OK); /* 200 KB: over NVLink it would be ours */
+    assert_int_equal(emu_nccl_counts().reduce_in + emu_nccl_counts().reduce_out, 2);
+    assert_int_equal(sums_of_nccl(3, &cfg), 9);
+    assert_int_equal(sums_of_nccl(3, &own), 0);
+    emu_reset();
+}
+
 /* Rank 1 is off by a row: the emulated library must find that, or nothing above proves anything. */
 static void lopsided_work(struct one *o)
 {
@@ -587,6 +634,8 @@ int main(void)
         cmocka_unit_test(sums_in_a_window_are_right_eagerly_and_replayed),
         cmocka_unit_test(a_gather_that_may_hang_goes_around_the_window),
         cmocka_unit_test(our_kernels_and_nccl_share_the_window),
+        cmocka_unit_test(writes_that_do_not_arrive_are_found_before_anybody_relies_on_them),
+        cmocka_unit_test(over_pcie_more_than_two_ranks_use_nccl),
         cmocka_unit_test(calls_that_nccl_forbids_are_found),
         cmocka_unit_test(a_window_that_is_gone_is_not_used),
 #endif

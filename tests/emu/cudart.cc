@@ -19,7 +19,7 @@ __thread unsigned     capturing;
 std::atomic<unsigned> capturing_global{ 0 };
 
 static int                        driver = 13000;
-static bool                       coherent;
+static bool                       coherent, native_atomics = true;
 static __thread cudaError_t       last;
 static std::map<uintptr_t, Alloc> allocs;
 struct Fault {
@@ -306,7 +306,12 @@ void emu_set_device(int ordinal, const struct emu_device *d)
     std::lock_guard<std::mutex> g(lock);
     device[ordinal].cfg = *d;
 }
-void   emu_set_coherent(bool on) { coherent = on; }
+void emu_set_coherent(bool on) { coherent = on; }
+void emu_set_peer(enum emu_peer writes, bool native)
+{
+    emu::peer_writes = writes;
+    native_atomics = native;
+}
 void   emu_set_driver(int version) { driver = version; }
 size_t emu_bytes_held(void)
 {
@@ -333,6 +338,7 @@ void emu_reset(void)
     std::lock_guard<std::mutex> g(lock);
     faults.clear();
     n_device = 1, driver = 13000, last = cudaSuccess, current = 0;
+    emu::peer_writes = EMU_PEER_RIGHT, native_atomics = true;
     for (Device &d : device) {
         d.cfg = Device().cfg, d.sticky = cudaSuccess;
         for (bool &p : d.peer) p = false;
@@ -444,6 +450,14 @@ cudaError_t cudaDeviceCanAccessPeer(int *can, int dev, int peer)
     RT_ENTER("cudaDeviceCanAccessPeer");
     if (dev < 0 || dev >= n_device || peer < 0 || peer >= n_device) return fail(cudaErrorInvalidDevice);
     *can = dev != peer;
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceGetP2PAttribute(int *value, enum cudaDeviceP2PAttr attr, int src, int dst)
+{
+    RT_ENTER("cudaDeviceGetP2PAttribute");
+    if (src < 0 || src >= n_device || dst < 0 || dst >= n_device || src == dst) return fail(cudaErrorInvalidDevice);
+    if (attr != cudaDevP2PAttrNativeAtomicSupported) return fail(cudaErrorInvalidValue);
+    *value = native_atomics;
     return cudaSuccess;
 }
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags)

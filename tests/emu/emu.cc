@@ -23,6 +23,7 @@ namespace emu
 __thread Block *B;
 __thread Fiber *F;
 bool            cp_eager;
+enum emu_peer   peer_writes;
 
 emu_schedule schedule = { EMU_IN_ORDER, false, false, 1 };
 

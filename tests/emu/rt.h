@@ -9,6 +9,11 @@
 #include <mutex>
 #include <vector>
 
+namespace emu
+{
+extern enum emu_peer peer_writes; /* emu_set_peer */
+}
+
 namespace rt
 {
 enum { DEVICES_MAX = 16 };

@@ -36,6 +36,10 @@ void emu_set_devices(int n);
 void emu_set_device(int ordinal, const struct emu_device *d);
 /* Devices that read the host's memory through the host's page tables, as GH200 does; EMU_COHERENT=1 at start. */
 void emu_set_coherent(bool on);
+/* What becomes of 16 bytes that a kernel writes into another device's memory; altered: one bit of one in a thousand. And
+ * whether links between devices say that they have atomics of their own, as NVLink does and PCIe does not. */
+enum emu_peer { EMU_PEER_RIGHT, EMU_PEER_LOST, EMU_PEER_ALTERED };
+void emu_set_peer(enum emu_peer writes, bool native_atomics);
 /* what cudaDriverGetVersion says; 0: no driver, every call fails with cudaErrorInsufficientDriver */
 void   emu_set_driver(int version);
 size_t emu_bytes_held(void); /* device and pinned host memory not yet given back, all devices */

@@ -84,6 +84,7 @@ struct Block {
 extern __thread Block *B; /* of the block that runs on this OS thread */
 extern __thread Fiber *F;
 extern bool            cp_eager;
+extern enum emu_peer   peer_writes; /* emu_set_peer */
 
 [[noreturn]] void die(const char *what); /* names block and thread, aborts */
 void              bar_sync(int id, int count);

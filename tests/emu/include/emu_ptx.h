@@ -119,6 +119,12 @@ static inline void st_stream16(void *p, uint4 v)
     if ((uintptr_t)p & 15) emu::die("16-byte store not aligned");
     memcpy(p, &v, sizeof v);
 }
+static inline void st_peer16(void *p, uint4 v)
+{
+    if (emu::peer_writes == EMU_PEER_LOST) return;
+    if (emu::peer_writes == EMU_PEER_ALTERED && ((uintptr_t)p >> 4) % 1000 == 0) v.w ^= 0x100;
+    st_stream16(p, v);
+}
 static inline void     prefetch_l2(const void *) {}
 static inline uint32_t ld_acquire_sys(const uint32_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
 static inline void     st_release_sys(uint32_t *p, uint32_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }

@@ -148,26 +148,35 @@ bool gemm_rows_alone(struct cuda_dev *d, const struct gemm_pin *pin, const struc
 /* Room in the arena's unused end, while loading: nothing is kept there. NULL: too little. */
 struct room {
     char    *x, *out, *alone;
-    uint32_t m; /* rows that fit */
+    uint32_t m, want; /* rows that fit, of those that are wanted */
 };
 static size_t up(size_t n) { return (n + GEMM_ALIGN - 1) / GEMM_ALIGN * GEMM_ALIGN; }
 
-enum { LOGIT_ROWS = 512 };
-#ifdef CUDA_EMU
-enum { CHECK_ROWS = 6, EXACT_ROWS = 24 }; /* a row costs thousands of times as much there */
+enum { LOGIT_ROWS = 512 /* logits are computed of so many rows at a time */ };
+
+/* The most rows that algorithms of [n, k] are tried with. */
+static uint32_t rows_tried(const struct cuda_dev *d, uint32_t n, uint32_t k, enum dtype out)
+{
+    uint32_t most = out == DT_F32 ? LOGIT_ROWS : GEMM_ROWS_MAX;
+    if (d->rows_max && d->rows_max < most) most = d->rows_max;
+#ifdef CUDA_EMU /* a row costs thousands of times as much there */
+    uint32_t few = (1u << 20) / (n * k);
+    if (few < 6) few = 6;
+    if (d->deterministic) few = 24;
+    if (few < most) most = few;
 #else
-enum { CHECK_ROWS = 256, EXACT_ROWS = GEMM_ROWS_MAX };
+    (void)n;
+    (void)k;
 #endif
+    return most;
+}
 
 static struct room check_room(struct cuda_dev *d, uint32_t n, uint32_t k, enum dtype out)
 {
     size_t      used = up(d->used), left = d->size > used ? d->size - used : 0;
     size_t      x_row = (size_t)k * dtype_bytes(d->impl.dev.act), out_row = (size_t)n * dtype_bytes(out);
-    struct room r = { NULL, NULL, NULL, CHECK_ROWS };
-    if (d->deterministic) { /* as many as a step may have: their bits are compared */
-        r.m = d->rows_max && d->rows_max < EXACT_ROWS ? d->rows_max : EXACT_ROWS;
-        if (out == DT_F32 && r.m > LOGIT_ROWS) r.m = LOGIT_ROWS;
-    }
+    uint32_t    most = rows_tried(d, n, k, out);
+    struct room r = { NULL, NULL, NULL, most, most };
     while (r.m && up(r.m * x_row) + up(r.m * out_row) + up(out_row) > left) r.m /= 2;
     if (!r.m) return r;
     r.x = d->arena + used;
@@ -176,79 +185,77 @@ static struct room check_room(struct cuda_dev *d, uint32_t n, uint32_t k, enum d
     return r;
 }
 
-static bool pin_same(const struct gemm_pin *a, const struct gemm_pin *b)
+/* The numbers of a product of m rows are right. */
+static bool pin_right(struct cuda_dev *d, const struct gemm_shape *s, const struct gemm_pin *pin, const struct room *r,
+                      const struct dev_weight *w, uint32_t m)
 {
-    return a->kind == b->kind && !memcmp(&a->algo, &b->algo, sizeof a->algo);
+    struct gemm_product p = { .out = r->out, .out_t = s->out, .x = r->x, .w = w, .m = m };
+    float               err = gemm_error(d, pin, &p);
+    if (err <= gemm_error_max(s->out)) return true;
+    LOG_WARN("gemm: an algorithm for [%u, %u] and %u rows is wrong by %g, not used", s->n, s->k, m, (double)err);
+    return false;
 }
 
-/* Right over its bucket's ends, and, where it must be, the same bits for a row alone. w holds numbers, or is NULL:
- * unchecked. */
+/* Right at both ends of its bucket, as far as there is room for so many rows: which kernel an algorithm is, how it
+ * splits K and what it does with a remainder hang on the rows too. And, where it must be, the same bits for a row alone.
+ * w holds numbers, or is NULL: unchecked. */
 static bool pin_holds(struct cuda_dev *d, const struct gemm_shape *s, const struct gemm_pin *pin,
                       const struct gemm_want *want, const struct room *r, const struct dev_weight *w)
 {
     const struct cuda_gemm_kind *kind = pin->kind;
     if (kind->takes && (!kind->takes(d, pin, s, want->lo) || !kind->takes(d, pin, s, want->hi))) return false;
     if (!w || !r->m) return true;
-    struct gemm_product p = {
-        .out = r->out, .out_t = s->out, .x = r->x, .w = w, .m = want->hi < r->m ? want->hi : r->m
-    };
-    if (p.m > CHECK_ROWS) p.m = CHECK_ROWS;
-    float err = gemm_error(d, pin, &p);
-    if (!(err <= gemm_error_max(s->out))) {
-        LOG_WARN("gemm: an algorithm for [%u, %u] and %u rows is wrong by %g, not used", s->n, s->k, p.m, (double)err);
-        return false;
-    }
-    p.m = r->m;
+    uint32_t lo = want->lo < r->m ? want->lo : r->m, hi = want->hi < r->m ? want->hi : r->m;
+    if (!pin_right(d, s, pin, r, w, hi)) return false;
+    if (lo != hi && !pin_right(d, s, pin, r, w, lo)) return false;
+    struct gemm_product p = { .out = r->out, .out_t = s->out, .x = r->x, .w = w, .m = r->m };
     return !want->exact || gemm_rows_alone(d, pin, &p, r->alone);
 }
 
-/* The first pin that holds: kinds best first, and of each what was tuned before what is guessed. below: of the bucket
- * below, on whose like w's numbers have just been tried; NULL: there is none. */
+/* The first pin that holds: kinds best first, and of each what was tuned before what is guessed. */
 static struct gemm_pin pin_pick(struct cuda_dev *d, const struct gemm_shape *s, const struct gemm_want *want,
-                                const struct room *r, const struct dev_weight *w, const struct gemm_pin *below)
+                                const struct room *r, const struct dev_weight *w)
 {
     struct gemm_pin pin[GEMM_CANDIDATES];
     for (uint32_t i = 0; i < N_KIND; i++) {
         if (kinds[i]->last || !kind_suits(kinds[i], s->code, s->act8, want->hi)) continue;
-        uint32_t n = kinds[i]->offer(d, s, want, true, pin);
-        for (uint32_t c = 0; c < n; c++)
-            if (pin_holds(d, s, &pin[c], want, r, w)) return pin[c];
-        n = kinds[i]->offer(d, s, want, false, pin);
-        for (uint32_t c = 0; c < n; c++)
-            if (pin_holds(d, s, &pin[c], want, r, below && pin_same(&pin[c], below) ? NULL : w)) return pin[c];
+        for (int guessed = 0; guessed < 2; guessed++) {
+            uint32_t n = kinds[i]->offer(d, s, want, !guessed, pin);
+            for (uint32_t c = 0; c < n; c++)
+                if (pin_holds(d, s, &pin[c], want, r, w)) return pin[c];
+        }
     }
     return last_pin(s->code, s->act8);
 }
 
-/* One algorithm for all numbers of rows. */
+/* One algorithm for all numbers of rows. It was compared for so many rows as there was room for: more are multiplied in
+ * slices of that, so that nothing rests on what was not looked at. */
 static void pin_exact(struct cuda_dev *d, struct gemm_shape *s, const struct room *r, const struct dev_weight *w)
 {
     const struct gemm_want want = { .lo = 1, .hi = GEMM_ROWS_MAX, .exact = true };
-    struct gemm_pin        pin = pin_pick(d, s, &want, r, w, NULL);
+    struct gemm_pin        pin = pin_pick(d, s, &want, r, w);
     for (uint32_t i = 0; i < GEMM_BUCKETS; i++) s->pin[i] = pin;
+    if (!pin.kind->last) s->rows_max = r->m;
+    if (!pin.kind->last && r->m < r->want)
+        LOG_WARN("gemm: [%u, %u]: memory for %u rows is left to compare bits with; more rows than that go in slices",
+                 s->n, s->k, r->m);
 }
 
 static void pin_bucket(struct cuda_dev *d, struct gemm_shape *s, uint32_t i, const struct room *r,
                        const struct dev_weight *w)
 {
     const struct gemm_want want = { .lo = i ? buckets[i - 1] + 1 : 1, .hi = buckets[i] };
-    const struct gemm_pin *below = i ? &s->pin[i - 1] : NULL;
-    if (s->out == DT_F32 &&
-        want.hi > LOGIT_ROWS) { /* nobody asks for the logits of so many rows at one time, but it must work */
-        bool takes = kind_suits(below->kind, s->code, s->act8, want.hi) &&
-                     (!below->kind->takes || below->kind->takes(d, below, s, want.hi));
-        s->pin[i] = takes ? *below : last_pin(s->code, s->act8);
-        return;
-    }
-    s->pin[i] = pin_pick(d, s, &want, r, w, below);
+    if (d->rows_max && want.lo > d->rows_max) w = NULL; /* no step has so many rows */
+    s->pin[i] = pin_pick(d, s, &want, r, w);
 }
 
 /* w: its data is overwritten with numbers to try algorithms on, plain weights alone; NULL: nothing is tried. */
 static void shape_pin(struct cuda_dev *d, struct gemm_shape *s, const struct dev_weight *w)
 {
     struct cuda_blas *b = d->blas;
-    struct room       r = { NULL, NULL, NULL, 0 };
+    struct room       r = { NULL, NULL, NULL, 0, 0 };
     for (uint32_t i = 0; i < GEMM_BUCKETS; i++) s->pin[i] = last_pin(s->code, s->act8);
+    s->rows_max = s->out == DT_F32 ? LOGIT_ROWS : GEMM_ROWS_MAX;
     if (!b->h || (d->deterministic && !w)) return; /* what was not compared is not relied on */
     if (w) {
         r = check_room(d, s->n, s->k, s->out);
@@ -259,7 +266,10 @@ static void shape_pin(struct cuda_dev *d, struct gemm_shape *s, const struct dev
     if (d->deterministic)
         pin_exact(d, s, &r, w);
     else
-        for (uint32_t i = 0; i < GEMM_BUCKETS; i++) pin_bucket(d, s, i, &r, w);
+        for (uint32_t i = 0; i < GEMM_BUCKETS && (!i || buckets[i - 1] < s->rows_max); i++) pin_bucket(d, s, i, &r, w);
+    if (!d->deterministic && w && r.m < r.want)
+        LOG_WARN("gemm: [%u, %u]: memory for %u rows is left to try algorithms with; for more rows they were not tried",
+                 s->n, s->k, r.m);
     if (w)
         cuda_ok(d, cudaStreamSynchronize(d->stream),
                 "gemm check"); /* others write to the matrix next, on streams of their own */
@@ -309,8 +319,9 @@ static void multiply(struct cuda_dev *d, void *out, enum dtype out_t, const void
     const struct gemm_shape  *s = shape_of(d, w, out_t, false);
     const struct gemm_product p = { .out = out, .out_t = out_t, .x = x, .w = w, .m = m };
     const struct gemm_pin     last = last_pin(w->q.code, w->q.act8);
-    for (uint32_t m0 = 0; m0 < m; m0 += GEMM_ROWS_MAX) {
-        struct gemm_product part = rows_of(d, &p, m0, m - m0 < GEMM_ROWS_MAX ? m - m0 : GEMM_ROWS_MAX);
+    const uint32_t            most = s ? s->rows_max : GEMM_ROWS_MAX;
+    for (uint32_t m0 = 0; m0 < m; m0 += most) {
+        struct gemm_product part = rows_of(d, &p, m0, m - m0 < most ? m - m0 : most);
         if (!gemm_run(d, s ? &s->pin[gemm_bucket(part.m)] : &last, &part)) gemm_run(d, &last, &part);
     }
 }
@@ -383,6 +394,15 @@ enum status cuda_blas_init(struct cuda_dev *d)
         return ST_OK;
     }
     b->version = b->lt.version();
+    if ((lt_st = gemm_lt_works(b)) != LT_OK) {
+        LOG_WARN(
+            "gemm: cuBLASLt %zu does not understand how this server describes a product (status %d; it was written for 12 and 13); our "
+            "own plain kernel multiplies, several times slower",
+            b->version, lt_st);
+        b->lt.destroy(b->h);
+        b->h = NULL;
+        return ST_OK;
+    }
     file_open(d);
     return ST_OK;
 }

@@ -27,9 +27,10 @@ struct gemm_pin {
 };
 struct gemm_shape {
     uint32_t        n, k;
-    enum dtype      out;  /* act, or F32 */
-    enum dtype      code; /* of the weights, as in dev_quant: F32 are plain ones */
-    bool            act8; /* likewise */
+    enum dtype      out;      /* act, or F32 */
+    enum dtype      code;     /* of the weights, as in dev_quant: F32 are plain ones */
+    bool            act8;     /* likewise */
+    uint32_t        rows_max; /* more rows go in slices of as many */
     struct gemm_pin pin[GEMM_BUCKETS];
 };
 /* One product: out[m, n] = x[m, k] * w[n, k]^T. */
@@ -120,8 +121,10 @@ struct gemm_problem {
     struct lt_desc   op;
     struct lt_layout a, b, d;
 };
-void gemm_problem_init(struct cuda_blas *b, struct gemm_problem *p, uint32_t m, uint32_t n, uint32_t k, enum dtype in,
-                       enum dtype out);
+int gemm_problem_init(struct cuda_blas *b, struct gemm_problem *p, uint32_t m, uint32_t n, uint32_t k, enum dtype in,
+                      enum dtype out); /* LT_OK, or what the library said first */
+/* Whether the library takes our descriptions and offers something for the plainest of products: LT_OK. Asked once. */
+int gemm_lt_works(struct cuda_blas *b);
 /* Candidates for m rows, best guess first. exact: no split of K that is added up in another order. Returns how many.
  * more than eight: a shape, its types, and the question. */
 uint32_t gemm_candidates(struct cuda_blas *b, uint32_t m, uint32_t n, uint32_t k, enum dtype in, enum dtype out,

@@ -19,15 +19,40 @@ static uint32_t row_align(uint32_t n, enum dtype t)
     return low > 16 ? 16 : (uint32_t)low;
 }
 
-void gemm_problem_init(struct cuda_blas *b, struct gemm_problem *p, uint32_t m, uint32_t n, uint32_t k, enum dtype in,
-                       enum dtype out)
+int gemm_problem_init(struct cuda_blas *b, struct gemm_problem *p, uint32_t m, uint32_t n, uint32_t k, enum dtype in,
+                      enum dtype out)
 {
-    int op_t = LT_OP_T;
-    b->lt.desc_init(&p->op, sizeof p->op, LT_COMPUTE_32F, LT_R_32F);
-    b->lt.desc_set(&p->op, LT_DESC_TRANSA, &op_t, sizeof op_t);
-    b->lt.layout_init(&p->a, sizeof p->a, lt_type(in), k, n, k);
-    b->lt.layout_init(&p->b, sizeof p->b, lt_type(in), k, m, k);
-    b->lt.layout_init(&p->d, sizeof p->d, lt_type(out), n, m, n);
+    int op_t = LT_OP_T, st;
+    if ((st = b->lt.desc_init(&p->op, sizeof p->op, LT_COMPUTE_32F, LT_R_32F)) != LT_OK) return st;
+    if ((st = b->lt.desc_set(&p->op, LT_DESC_TRANSA, &op_t, sizeof op_t)) != LT_OK) return st;
+    if ((st = b->lt.layout_init(&p->a, sizeof p->a, lt_type(in), k, n, k)) != LT_OK) return st;
+    if ((st = b->lt.layout_init(&p->b, sizeof p->b, lt_type(in), k, m, k)) != LT_OK) return st;
+    return b->lt.layout_init(&p->d, sizeof p->d, lt_type(out), n, m, n);
+}
+
+/* How candidates are asked for; LT_OK, or what the library said first. */
+static int pref_init(struct cuda_blas *b, struct lt_pref *pref, const uint32_t align[4], bool exact)
+{
+    uint64_t workspace = GEMM_WORKSPACE;
+    uint32_t none = LT_REDUCTION_NONE;
+    int      st = b->lt.pref_init(pref, sizeof *pref);
+    if (st == LT_OK) st = b->lt.pref_set(pref, LT_PREF_WORKSPACE_BYTES, &workspace, sizeof workspace);
+    if (st == LT_OK && exact) st = b->lt.pref_set(pref, LT_PREF_REDUCTION_MASK, &none, sizeof none);
+    for (int i = 0; i < 4 && st == LT_OK; i++)
+        st = b->lt.pref_set(pref, LT_PREF_ALIGN_A + i, &align[i], sizeof align[i]);
+    return st;
+}
+
+int gemm_lt_works(struct cuda_blas *b)
+{
+    const uint32_t      align[4] = { 16, 16, 16, 16 };
+    struct gemm_problem p;
+    struct lt_pref      pref;
+    struct lt_result    r;
+    int                 n = 0, st = gemm_problem_init(b, &p, 16, 64, 64, DT_BF16, DT_BF16);
+    if (st == LT_OK) st = pref_init(b, &pref, align, true);
+    if (st == LT_OK) st = b->lt.heuristic(b->h, &p.op, &p.a, &p.b, &p.d, &p.d, &pref, 1, &r, &n);
+    return st == LT_OK && n == 0 ? LT_NOT_SUPPORTED : st;
 }
 
 uint32_t gemm_candidates(struct cuda_blas *b, uint32_t m, uint32_t n, uint32_t k, enum dtype in, enum dtype out,
@@ -36,17 +61,11 @@ uint32_t gemm_candidates(struct cuda_blas *b, uint32_t m, uint32_t n, uint32_t k
     struct gemm_problem p;
     struct lt_pref      pref;
     struct lt_result    r[GEMM_CANDIDATES];
-    uint64_t            workspace = GEMM_WORKSPACE;
-    uint32_t            none = LT_REDUCTION_NONE,
-             align[4] = { row_align(k, in), row_align(k, in), row_align(n, out), row_align(n, out) };
-    int      n_r = 0;
-    uint32_t n_out = 0;
+    uint32_t            align[4] = { row_align(k, in), row_align(k, in), row_align(n, out), row_align(n, out) };
+    int                 n_r = 0;
+    uint32_t            n_out = 0;
     if (want > GEMM_CANDIDATES) want = GEMM_CANDIDATES;
-    gemm_problem_init(b, &p, m, n, k, in, out);
-    b->lt.pref_init(&pref, sizeof pref);
-    b->lt.pref_set(&pref, LT_PREF_WORKSPACE_BYTES, &workspace, sizeof workspace);
-    if (exact) b->lt.pref_set(&pref, LT_PREF_REDUCTION_MASK, &none, sizeof none);
-    for (int i = 0; i < 4; i++) b->lt.pref_set(&pref, LT_PREF_ALIGN_A + i, &align[i], sizeof align[i]);
+    if (gemm_problem_init(b, &p, m, n, k, in, out) != LT_OK || pref_init(b, &pref, align, exact) != LT_OK) return 0;
     if (b->lt.heuristic(b->h, &p.op, &p.a, &p.b, &p.d, &p.d, &pref, (int)want, r, &n_r) != LT_OK) return 0;
     for (int i = 0; i < n_r; i++)
         if (r[i].state == LT_OK && r[i].workspace_bytes <= GEMM_WORKSPACE && (!exact || gemm_is_exact(b, &r[i].algo)))
@@ -59,7 +78,7 @@ bool gemm_takes(struct cuda_blas *b, const struct lt_algo *a, uint32_t m, uint32
 {
     struct gemm_problem p;
     struct lt_result    r;
-    gemm_problem_init(b, &p, m, n, k, in, out);
+    if (gemm_problem_init(b, &p, m, n, k, in, out) != LT_OK) return false;
     return b->lt.check(b->h, &p.op, &p.a, &p.b, &p.d, &p.d, a, &r) == LT_OK && r.workspace_bytes <= GEMM_WORKSPACE;
 }
 
@@ -109,13 +128,13 @@ static bool lt_mul(struct cuda_dev *d, const struct gemm_pin *pin, const struct 
     struct gemm_problem p;
     uint32_t            m = o->m, n = o->w->n, k = o->w->k;
     uint32_t            align = row_align(k, d->impl.dev.act), align_out = row_align(n, o->out_t);
-    if (((uintptr_t)o->x & (align - 1)) || ((uintptr_t)o->out & (align_out - 1)))
-        return false; /* it was asked for aligned rows */
-    gemm_problem_init(b, &p, m, n, k, d->impl.dev.act, o->out_t);
-    int         st;
-    cudaError_t e;
-    bool        again = cuda_may_relaunch(d);
-    for (;; again = false) { /* as LAUNCH does, whatever the library says of a launch of its own that was refused */
+    bool                aligned = !((uintptr_t)o->x & (align - 1)) && !((uintptr_t)o->out & (align_out - 1));
+    if (!aligned && !(d->deterministic && d->step)) return false; /* it was asked for aligned rows */
+    int         st = aligned ? gemm_problem_init(b, &p, m, n, k, d->impl.dev.act, o->out_t) : LT_INVALID_VALUE;
+    cudaError_t e = cudaSuccess;
+    bool        described = st == LT_OK, again = cuda_may_relaunch(d);
+    /* as LAUNCH does, whatever the library says of a launch of its own that was refused */
+    for (; described; again = false) {
         st = b->lt.matmul(b->h, &p.op, &one, o->w->data, &p.a, o->x, &p.b, &zero, o->out, &p.d, o->out, &p.d,
                           &pin->algo, b->workspace, GEMM_WORKSPACE, d->stream);
         e = cudaPeekAtLastError();

@@ -220,6 +220,56 @@ static void an_algorithm_whose_bits_change_with_the_rows_is_not_pinned(void **st
     emu_lt.drift = 0;
 }
 
+/* Right for the few rows of one bucket and wrong for those of another, or at one end of a bucket alone: the pin of each is
+ * tried at both of its ends. */
+static void an_algorithm_that_is_wrong_for_many_rows_is_not_pinned_for_them(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t from, m;
+    } c[] = { { 9, 15 }, { 16, 16 }, { 300, 384 }, { 3000, 4096 }, { 5000, 5000 }, { 8192, 8192 } };
+    emu_lt.wrong = true;
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+        emu_lt.wrong_from = c[i].from;
+        struct device *d = open_with(DT_BF16, false, NULL, NULL);
+        agrees(d, (struct size){ c[i].m, 16, 8 }, false);
+        uint32_t multiplied = emu_lt.n_matmul;
+        agrees(d, (struct size){ 4, 16, 8 }, false); /* and where it is right it is used */
+        assert_true(emu_lt.n_matmul > multiplied);
+        dev_close(d);
+    }
+    emu_lt.wrong = false;
+    emu_lt.wrong_from = 0;
+}
+
+/* Bits are relied on for as many rows as they were compared for: here for 24, and the algorithm changes them from 30 on. */
+static void more_rows_than_were_compared_go_in_slices(void **state)
+{
+    (void)state;
+    emu_lt.drift = 30;
+    struct device *d = open_with(DT_BF16, true, NULL, NULL);
+    uint32_t       multiplied = emu_lt.n_matmul;
+    check_alone(d, 48, 128);
+    assert_true(emu_lt.n_matmul > multiplied);
+    dev_close(d);
+    emu_lt.drift = 0;
+}
+
+static void a_library_that_does_not_understand_us_is_found_at_the_start(void **state)
+{
+    (void)state;
+    emu_lt.strange = true;
+    for (int det = 0; det < 2; det++) {
+        struct device *d = open_with(DT_BF16, det, NULL, NULL);
+        uint32_t       asked = emu_lt.n_heuristic, multiplied = emu_lt.n_matmul;
+        agrees(d, (struct size){ 40, 20, 64 }, false);
+        assert_int_equal(emu_lt.n_heuristic, asked); /* not once for each matrix and bucket */
+        assert_int_equal(emu_lt.n_matmul, multiplied);
+        dev_close(d);
+    }
+    emu_lt.strange = false;
+}
+
 static void without_a_look_at_it_nothing_is_relied_on_for_exactness(void **state)
 {
     (void)state;
@@ -606,6 +656,9 @@ int main(void)
         cmocka_unit_test(an_algorithm_with_wrong_numbers_is_not_pinned),
 #ifdef CUDA_EMU
         cmocka_unit_test(an_algorithm_whose_bits_change_with_the_rows_is_not_pinned),
+        cmocka_unit_test(an_algorithm_that_is_wrong_for_many_rows_is_not_pinned_for_them),
+        cmocka_unit_test(more_rows_than_were_compared_go_in_slices),
+        cmocka_unit_test(a_library_that_does_not_understand_us_is_found_at_the_start),
         cmocka_unit_test(without_a_look_at_it_nothing_is_relied_on_for_exactness),
 #endif
         cmocka_unit_test(the_plain_kernel_computes_a_product_that_the_library_refuses),

@@ -113,6 +113,7 @@ int destroy(lt_handle *h)
 int layout_init(lt_layout *l, size_t size, int type, uint64_t rows, uint64_t cols, int64_t ld)
 {
     if (size != sizeof *l) return misuse("size of a layout");
+    if (emu_lt.strange) return LT_INVALID_VALUE;
     memset(l, 0, sizeof *l);
     *reinterpret_cast<Layout *>(l) = { LAYOUT, type, rows, cols, ld };
     return LT_OK;
@@ -265,7 +266,7 @@ void multiply(const Problem &p, uint32_t id, const void *w, const void *x, void 
             for (uint32_t j = 0; j < cols; j++) {
                 size_t at = (size_t)m * p.n + n0 + j;
                 if (id == EMU_LT_SPLIT) workspace[at] = b[j]; /* really through there: one too small is found */
-                if (id == EMU_LT_WRONG && n0 + j + 1 == p.n) continue;
+                if (id == EMU_LT_WRONG && p.m >= emu_lt.wrong_from && n0 + j + 1 == p.n) continue;
                 store(out, p.out, at, id == EMU_LT_SPLIT ? a[j] + workspace[at] : a[j] + b[j]);
             }
         }

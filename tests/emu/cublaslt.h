@@ -13,6 +13,8 @@ enum emu_lt_algo { EMU_LT_PLAIN, EMU_LT_SPLIT, EMU_LT_WIDE, EMU_LT_WRONG, EMU_LT
 
 struct emu_lt_state {
     bool     wrong;       /* offer WRONG                                                          */
+    uint32_t wrong_from;  /* it is wrong from so many rows on, and right below                     */
+    bool     strange;     /* it takes no description of a matrix, as one with larger structs would */
     uint32_t drift;       /* offer DRIFT, from so many rows on; 0: do not                          */
     bool     refuse;      /* matmul says no, as a library does whose algorithm does not fit       */
     uint32_t n_heuristic; /* how often it was asked: not between load and close                   */

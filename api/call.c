@@ -18,6 +18,7 @@ enum {
     INLINE_BYTES = 32 << 10,   /* arrays up to this lie in the arena */
     TEXT_MAX = 1 << 30,
     SCRATCH_KEEP = 64 << 10, /* of the joined parts of a message, which may be the whole body */
+    ARENA_PROMPT = 1 << 10,  /* of each text to embed, beside the text */
     ENTRIES_MAX = 1 << 26,   /* n * max_tokens * top_logprobs over all choices: 512 MiB, touched as they fill */
 };
 
@@ -35,11 +36,12 @@ enum status call_body_wrong(const struct json_error *je, struct api_error *e)
     return api_keep_private(e);
 }
 
-enum status call_pick(const struct dialect **d, const char *body, size_t n_body, enum lmi_form form,
-                      struct api_error *e)
+enum status call_pick(const struct dialect **d, const struct call_shape *s, struct api_error *e)
 {
+    enum status st = ST_OK;
     *e = (struct api_error){ .http = 0 };
-    return (*d)->pick ? (*d)->pick(body, n_body, form, d, e) : ST_OK;
+    while (!st && (*d)->pick) st = (*d)->pick(s, d, e);
+    return st;
 }
 
 enum status call_weigh(const struct dialect *d, const char *body, size_t n_body, uint64_t *bytes_out,
@@ -86,6 +88,20 @@ static enum status check_product(const struct call *c, uint64_t tokens, struct a
                     "the number of choices times max_tokens times logprobs is too large");
 }
 
+/* A model has one task. */
+static enum status check_task(const struct dialect *d, const struct api_model *m, struct api_error *e)
+{
+    char        show[200];
+    const char *name = m->n_name ? m->served_name[0] : "";
+    if (d->task == m->task) return ST_OK;
+    api_excerpt(show, sizeof show, name, strlen(name));
+    if (m->task == TASK_EMBED)
+        return api_fail(e, 400, "model", "The model `%s` makes embeddings and does not generate; ask /v1/embeddings.",
+                        show);
+    return api_fail(e, 400, "model",
+                    "The model `%s` generates and makes no embeddings; a server started with --task embed does.", show);
+}
+
 enum status call_parse(struct call *c, const struct dialect *d, const struct api_model *m, const char *body,
                        size_t n_body, const struct call_from *from, struct api_error *e)
 {
@@ -100,11 +116,15 @@ enum status call_parse(struct call *c, const struct dialect *d, const struct api
     c->tenant = from->tenant;
     c->past = from->past;
     size_t n_text = n_body + (c->past ? c->past->n : 0);
-    arena_init(&c->arena, ARENA_BODY_FACTOR * n_text + (size_t)ARENA_CONTEXT_FACTOR * m->context + ARENA_SLACK);
+    size_t bytes = ARENA_BODY_FACTOR * n_text + (size_t)ARENA_CONTEXT_FACTOR * m->context + ARENA_SLACK;
+    /* a text that is cut is tokenized twice */
+    if (d->task == TASK_EMBED) bytes += ARENA_BODY_FACTOR * n_text + (size_t)EMBED_INPUTS_MAX * ARENA_PROMPT;
+    arena_init(&c->arena, bytes);
     buf_init(&c->scratch, TEXT_MAX);
     buf_init(&c->token, TEXT_MAX);
     buf_init(&c->rendered, tmpl_limits_default.output_bytes_max);
     snprintf(c->served, sizeof c->served, "%s", m->n_name ? m->served_name[0] : "");
+    if ((st = check_task(d, m, e))) return st;
     if (!json_fields_scan(body, n_body, &call_bounds, params_want, c, &f, &je) ||
         !(c->body = json_fields_build(body, &f, &je)))
         return call_body_wrong(&je, e);
@@ -128,6 +148,7 @@ static void truncate_prompt(struct call *c, struct call_prompt *p)
     if (keep == -2) return;
     if (keep == -1) { /* what the model takes beside the output asked for */
         int64_t out = c->max_tokens > 0 ? c->max_tokens : 1;
+        if (c->model->state_dim) out = 0;
         keep = (int64_t)c->model->context - out;
     }
     if (keep < 0) keep = 0;
@@ -141,7 +162,7 @@ static void truncate_prompt(struct call *c, struct call_prompt *p)
 static enum status check_context(struct call *c, const struct call_prompt *p, uint32_t *room_out, struct api_error *e)
 {
     uint32_t context = c->model->context;
-    int64_t  left = (int64_t)context - p->n_id, room = left;
+    int64_t  left = (int64_t)context - p->n_id + (c->model->state_dim ? 1 : 0), room = left; /* a vector takes none */
     if (!p->n_id)
         return api_fail(e, 400, c->dialect->prompt_param,
                         "the prompt is empty, and this model has no token to begin with");
@@ -236,6 +257,7 @@ static void place(struct call *c, struct carve *k)
     }
     for (uint32_t i = 0; i < c->n_choice; i++) {
         struct eng_choice *g = &c->choice[i].eng;
+        if (c->model->state_dim) c->choice[i].state = carve(k, c->model->state_dim, sizeof *c->choice[i].state);
         g->id = carve(k, c->s.max_tokens, sizeof *g->id);
         if (!c->s.logprobs) continue;
         g->logprob = carve(k, c->s.max_tokens, sizeof *g->logprob);
@@ -262,6 +284,7 @@ static enum status make_choices(struct call *c)
     place(c, &k);
     if (k.n <= INLINE_BYTES) {
         k.at = arena_alloc(&c->arena, k.n + 64);
+        if (k.at) memset(k.at, 0, k.n + 64); /* as pages are */
         if (k.at) k.at += 64 - (uintptr_t)k.at % 64;
     } else {
         void *map = mmap(NULL, k.n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -16,6 +16,7 @@
 #include "api/guard.h"
 #include "api/jinja/template.h"
 #include "api/token/tokenizer.h"
+#include "api/task.h"
 #include "api/transfer.h"
 #include "base/arena.h"
 #include "base/buf.h"
@@ -55,15 +56,22 @@ struct api_model {
     bool                      clamp_max_tokens;         /* --clamp-max-tokens: cut max_tokens instead of a 400 */
     bool                      priority;                 /* --enable-priority: a priority other than 0 is allowed */
     const struct api_peering *peering;                  /* NULL: there are no peers */
+    /* TASK_EMBED: */
+    enum api_task     task;
+    uint32_t          state_dim;            /* numbers of a vector; 0: the model generates */
+    enum eng_state_of state_of;             /* SUM: a vector is the mean over the prompt */
+    bool              normalizes, shortens; /* to length 1; a vector's beginning is a vector too */
 };
 
 /* The dialects for the route table. The struct is private to api/ (dialect.h). */
 struct dialect;
 extern const struct dialect dialect_chat, dialect_completion, dialect_lmi, dialect_lmi_events, dialect_tgi,
-    dialect_invocation, dialect_messages, dialect_messages_count, dialect_responses, dialect_responses_count;
+    dialect_invocation, dialect_messages, dialect_messages_count, dialect_responses, dialect_responses_count,
+    dialect_embedding;
 
-struct call_choice {       /* index = prompt * n + i */
-    struct eng_choice eng; /* its arrays lie in the call's arena, or in `map` if large; made by call_prepare */
+struct call_choice {         /* index = prompt * n + i */
+    struct eng_choice eng;   /* its arrays lie in the call's arena, or in `map` if large; made by call_prepare */
+    double           *state; /* [model.state_dim] as eng_request.state; NULL: a token is drawn */
     struct detok      detok;
     struct buf        text;   /* not streaming: the text so far */
     uint32_t          n_fed;  /* tokens of eng that answer_feed has taken */
@@ -107,9 +115,10 @@ struct call_ask {
     const json_t *response_format, *structured, *guided_json, *guided_regex, *guided_choice, *guided_grammar,
         *guided_space;
     const json_t *system; /* beside the messages */
+    const json_t *encoding_format;
     const json_t *salt, *cache_key, *request_id, *stream_options, *truncation_side;
     int64_t       max_tokens, max_completion_tokens, min_tokens, seed, top_k, truncate, logprobs_n, top_logprobs,
-        prompt_logprobs, priority, kv_priority, n, thinking_budget;
+        prompt_logprobs, priority, kv_priority, n, thinking_budget, dimensions;
     double temperature, top_p, min_p, presence, frequency, repetition;
     bool   logprobs, add_generation, add_generation_set, continue_final, include_stop, skip_special, spaces_between,
         parallel;
@@ -173,6 +182,8 @@ struct call {
     struct buf                rendered;      /* chat: the prompt as text, kept for return_prompt_text */
     size_t                    prompt_bytes;  /* bytes of text to tokenise; large ones go to a text worker */
     struct call_transfer      transfer;
+    uint32_t                  dimensions;                /* of a vector; 0: all */
+    bool                      as_base64, use_activation; /* embeddings: their form; whether they are made of length 1 */
 };
 
 /* What a request goes on from: lines of the store (api/responses/store.h). */
@@ -188,13 +199,22 @@ struct call_from {
     const struct buf *past;       /* lines of call_past, not used after call_parse; NULL or empty: none */
 };
 
+/* Texts of one request for embeddings, and their tokens. */
+enum { EMBED_INPUTS_MAX = 2048, EMBED_TOKENS_MAX = 300000 };
 /* Bounds of a body: members of its objects, and memory of its tree. */
 enum { CALL_MEMBERS_MAX = 256 << 10, CALL_TREE_BYTES_MAX = 256 << 20 };
 extern const struct json_bounds call_bounds;
 
+/* What decides which dialect a request is in, where its route has several. */
+struct call_shape {
+    const struct api_model *model;
+    const char             *body; /* [n_body] */
+    size_t                  n_body;
+    enum lmi_form           form;
+};
+
 /* Replaces *d by the dialect of the body, if *d is a row that only chooses (dialect.pick). ST_INVALID with *e. */
-enum status call_pick(const struct dialect **d, const char *body, size_t n_body, enum lmi_form form,
-                      struct api_error *e);
+enum status call_pick(const struct dialect **d, const struct call_shape *s, struct api_error *e);
 /* Bytes that call_parse will use for the tree of this body, until call_prepare has finished. Fields that are not read
  * do not count. On error *e, as from call_parse. */
 enum status call_weigh(const struct dialect *d, const char *body, size_t n_body, uint64_t *bytes_out,

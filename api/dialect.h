@@ -25,10 +25,11 @@ struct writer {
 
 /* A row either describes a dialect or, with pick, chooses another row by the form of a body. */
 struct dialect {
-    const char *id_prefix;             /* prefix of an answer's id: "chatcmpl-" */
-    bool        draws_id;              /* ids are random, whatever the request's own id is: they open what is stored */
-    bool        recalls;               /* a body may go on from a stored response (api/responses/recall.c) */
-    const char *id_header;             /* header that tells the request's id beside x-request-id; NULL: none */
+    enum api_task task;                /* of the models that it is for */
+    const char   *id_prefix;           /* prefix of an answer's id: "chatcmpl-" */
+    bool          draws_id;            /* ids are random, whatever the request's own id is: they open what is stored */
+    bool          recalls;             /* a body may go on from a stored response (api/responses/recall.c) */
+    const char   *id_header;           /* header that tells the request's id beside x-request-id; NULL: none */
     const struct param_fields *fields; /* the fields that a body may have */
     unsigned                   fields_on; /* bit in `on` of struct param that selects this dialect's rows */
     const char                *nest;      /* a field whose members are fields too, selected by nest_on; NULL: none */
@@ -53,9 +54,8 @@ struct dialect {
     /* Writes the last event of a failing stream. */
     void (*error_stream)(struct call *c, struct buf *out, const struct api_error *e);
     /* NULL: the row is a dialect. Else the row has no other column but error, and this function finds the row for a
-     * body. ST_INVALID with *e. */
-    enum status (*pick)(const char *body, size_t n_body, enum lmi_form form, const struct dialect **d_out,
-                        struct api_error *e);
+     * body, which may be one that picks in turn. ST_INVALID with *e. */
+    enum status (*pick)(const struct call_shape *s, const struct dialect **d_out, struct api_error *e);
 };
 
 /* The writer for this call: that of streams, or that of whole bodies. */

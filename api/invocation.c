@@ -1,20 +1,21 @@
 /* invocation: which dialect a body of POST /invocations is in. The fields that it has decide, in the order of the
- * table. */
+ * table, and what the model does with prompts. */
 #include "api/dialect.h"
 #include <string.h>
 
 static const struct form {
     const char           *field;
     const struct dialect *d[LMI_FORMS]; /* by enum lmi_form; NULL: refused */
+    const struct dialect *embeds;       /* of a model that makes embeddings; NULL: as the others */
     const char           *refused;
 } forms[] = {
-    { "messages", { &dialect_chat, &dialect_chat, &dialect_chat }, NULL },
-    { "prompt", { &dialect_completion, &dialect_completion, &dialect_completion }, NULL },
-    { "inputs", { &dialect_lmi, &dialect_lmi_events, &dialect_tgi }, NULL },
-    { "input", { NULL }, "'input' is a field of embeddings and responses, which are not served here" },
-    { "query", { NULL }, "'query' is a field of rerank and score requests, which are not served here" },
-    { "text_1", { NULL }, "'text_1' is a field of score requests, which are not served here" },
-    { "requestType", { NULL }, "'requestType' must be the only field of its body" },
+    { "messages", { &dialect_chat, &dialect_chat, &dialect_chat }, &dialect_embedding, NULL },
+    { "prompt", { &dialect_completion, &dialect_completion, &dialect_completion }, NULL, NULL },
+    { "inputs", { &dialect_lmi, &dialect_lmi_events, &dialect_tgi }, NULL, NULL },
+    { "input", { &dialect_responses, &dialect_responses, &dialect_responses }, &dialect_embedding, NULL },
+    { "query", { NULL }, NULL, "'query' is a field of rerank and score requests, which are not served here" },
+    { "text_1", { NULL }, NULL, "'text_1' is a field of score requests, which are not served here" },
+    { "requestType", { NULL }, NULL, "'requestType' must be the only field of its body" },
 };
 enum { FORMS = sizeof forms / sizeof *forms };
 
@@ -26,21 +27,23 @@ static enum json_want want_form(void *ctx, const char *name, size_t n_name)
     return JSON_SKIP;
 }
 
-static enum status pick(const char *body, size_t n_body, enum lmi_form form, const struct dialect **d_out,
-                        struct api_error *e)
+static enum status pick(const struct call_shape *s, const struct dialect **d_out, struct api_error *e)
 {
     struct json_fields f;
     struct json_error  je;
     bool               seen[FORMS] = { 0 };
-    if (!json_fields_scan(body, n_body, &call_bounds, want_form, seen, &f, &je)) return call_body_wrong(&je, e);
+    if (!json_fields_scan(s->body, s->n_body, &call_bounds, want_form, seen, &f, &je)) return call_body_wrong(&je, e);
     for (size_t i = 0; i < FORMS; i++) {
+        const struct dialect *d = forms[i].d[s->form];
         if (!seen[i]) continue;
-        if (!forms[i].d[form])
-            return api_fail(e, 400, forms[i].field, "%s; send 'messages', 'prompt' or 'inputs'", forms[i].refused);
-        *d_out = forms[i].d[form];
+        if (s->model->task == TASK_EMBED && forms[i].embeds) d = forms[i].embeds;
+        if (!d)
+            return api_fail(e, 400, forms[i].field, "%s; send 'messages', 'prompt', 'input' or 'inputs'",
+                            forms[i].refused);
+        *d_out = d;
         return ST_OK;
     }
-    return api_fail(e, 400, "", "the body has none of 'messages', 'prompt' and 'inputs'");
+    return api_fail(e, 400, "", "the body has none of 'messages', 'prompt', 'input' and 'inputs'");
 }
 
 static void error_event(struct call *c, struct buf *out, const struct api_error *e)

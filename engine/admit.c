@@ -54,7 +54,7 @@ static const uint32_t *tokens_of(struct sched *s, const struct seq *q)
 
 static uint32_t peek(struct sched *s, struct seq *q)
 {
-    if (q->r->s.prompt_logprobs && q->lead) return 0;
+    if (eng_wants_rows(q->r) && q->lead) return 0;
     return kv_peek_more(s->kv, q->r->salt, tokens_of(s, q), q->n_token, &q->cursor);
 }
 
@@ -62,7 +62,7 @@ static uint32_t peek(struct sched *s, struct seq *q)
  * row computed, so it never waits. */
 static bool has_come(struct sched *s, struct seq *q)
 {
-    if (!s->tiers || (q->r->s.prompt_logprobs && q->lead)) return true;
+    if (!s->tiers || (eng_wants_rows(q->r) && q->lead)) return true;
     for (bool again = false;; again = true) {
         if (kv_tiers_ask(s->tiers, &q->want, q->r->salt, tokens_of(s, q), q->n_token, &q->cursor, s->us_per_token))
             return true;
@@ -96,7 +96,7 @@ static struct seq *pick(struct sched *s)
             struct seq *q = LIST_ENTRY(it, struct seq, link);
             if (n++ == WINDOW || q->r->priority != head->r->priority) break;
             uint32_t hit = peek(s, q);
-            if (!(q->r->s.prompt_logprobs && q->lead) && q->n_deferred < DEFERRED_MAX && computed_now(s, q)) {
+            if (!(eng_wants_rows(q->r) && q->lead) && q->n_deferred < DEFERRED_MAX && computed_now(s, q)) {
                 q->n_deferred++;
                 continue;
             }
@@ -144,10 +144,10 @@ static bool admit(struct sched *s, struct seq *q)
     if (!blocks_allow(s, q)) return false;
     if (kv_seq_open(s->kv, r->salt, &q->kv)) return false;
     seq_load(q, s->ids + (size_t)q->kv.slot * s->cfg.context_max);
-    /* Prompt logprobs need each row computed once. After a preemption, rows whose logprobs were already given may come
-     * from the cache. */
+    /* Prompt logprobs and states of other rows than the last need each row computed once. After a preemption, rows whose
+     * results were already given may come from the cache. */
     uint32_t n_match = q->n_token;
-    if (r->s.prompt_logprobs && q->lead) n_match = q->q->n_lp + 1 < n_match ? q->q->n_lp + 1 : n_match;
+    if (eng_wants_rows(r) && q->lead) n_match = q->q->n_lp + 1 < n_match ? q->q->n_lp + 1 : n_match;
     uint32_t hit = kv_seq_match(s->kv, &q->kv, q->id, n_match);
     q->n_copy = 0;
     q->reserved = protected(s, q);

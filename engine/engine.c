@@ -13,9 +13,8 @@
 #include <string.h>
 
 enum {
-    SAMPLE_IDS_MAX = 4 << 20, /* entries of the sampling arrays, unless one request needs more */
-    WAIT_US = 1000,           /* when there are requests and nothing can be done for them: an outbox is full */
-    STOP_WAIT_US = 5000000,   /* eng_stop: for readers that do not empty their outbox */
+    WAIT_US = 1000,         /* when there are requests and nothing can be done for them: an outbox is full */
+    STOP_WAIT_US = 5000000, /* eng_stop: for readers that do not empty their outbox */
     ALIVE_US = 5000000,
     ALIVE_STEPS = 10,
     STEP_US_HINT = 1000000,
@@ -24,27 +23,6 @@ enum {
 };
 
 /* ---- create, free */
-
-static uint32_t bound(uint64_t one, uint64_t n)
-{
-    uint64_t all = one * n < SAMPLE_IDS_MAX ? one * n : SAMPLE_IDS_MAX;
-    return (uint32_t)(all > one ? all : one);
-}
-
-struct batch_cfg eng_batch_cfg(const struct eng_cfg *c)
-{
-    uint32_t blocks = (uint32_t)(((uint64_t)c->context_max + c->block_tokens - 1) / c->block_tokens);
-    return (struct batch_cfg){
-        .rows_max = c->batch_tokens_max,
-        .seqs_max = c->seqs_max,
-        .pages_max = c->seqs_max * blocks,
-        .hist_max = bound(c->context_max, c->seqs_max),
-        .ban_max = bound(4096, c->seqs_max),
-        .allow_max = bound(c->vocab, c->seqs_max),
-        .bias_max = bound(c->vocab, c->seqs_max),
-        .mask_max = bound((c->vocab + 31) / 32, c->seqs_max),
-    };
-}
 
 static void wake(void *inbox) { ring_wake(inbox); }
 
@@ -142,6 +120,7 @@ enum status eng_create(const struct eng_cfg *cfg, const struct eng_runner *run, 
         !cfg->block_tokens || !cfg->n_block)
         return ST_CONFIG;
     uint64_t blocks = ((uint64_t)cfg->context_max + cfg->block_tokens - 1) / cfg->block_tokens;
+    if (eng_states_max(cfg) > UINT32_MAX / sizeof(float)) return ST_CONFIG;
     if (blocks * cfg->seqs_max > UINT32_MAX || (uint64_t)cfg->queue_requests_max + cfg->seqs_max > UINT32_MAX / 2)
         return ST_CONFIG;
     if (run->depth > ENG_DEPTH_MAX || cfg->n_slot > LORA_SLOTS_MAX) return ST_CONFIG;
@@ -209,6 +188,9 @@ static enum status validate(const struct engine *e, const struct eng_request *r)
         return ST_INVALID;
     if (p->n_top > ENG_TOP_MAX || p->n_prompt_top > ENG_TOP_MAX) return ST_INVALID;
     if (p->prompt_logprobs && !r->prompt_logprob) return ST_INVALID;
+    if (c->state_dim && (p->max_tokens != 1 || r->n_choice != 1 || p->prompt_logprobs)) return ST_INVALID;
+    if (!c->state_dim && r->state) return ST_INVALID;
+    if (p->state_of != ENG_STATE_LAST && p->state_of != c->state_of) return ST_INVALID;
     if (!ids_ok(r->prompt, r->n_prompt, c->vocab) || !ids_ok(p->allowed_id, p->n_allowed, c->vocab)) return ST_INVALID;
     for (uint32_t i = 0; i < p->n_bias; i++)
         if (p->bias[i].id >= c->vocab || isnan(p->bias[i].bias)) return ST_INVALID;
@@ -268,6 +250,8 @@ enum status eng_submit(struct engine *e, struct eng_request *r)
     atomic_fetch_sub(&e->n_submitting, 1);
     return st;
 }
+
+uint32_t eng_state_dim(const struct engine *e) { return e->cfg.state_dim; }
 
 void eng_refuse(struct engine *e, const struct eng_request *r)
 {

@@ -52,6 +52,8 @@ struct eng_cfg {
     uint32_t                   preempt_max; /* preemptions of one choice before it is protected; 0: 3    */
     const uint32_t            *eos_id;
     uint32_t                   n_eos;
+    uint32_t                   state_dim;      /* 0: requests generate; else they end with their prompt's state */
+    enum eng_state_of          state_of;       /* which rows make it */
     uint32_t                   kv_hash_bits;   /* tests: kv_cfg.hash_bits                                 */
     uint32_t                   kv_borrow_min;  /* kv_cfg.borrow_min                                       */
     uint32_t                   kv_pin_percent; /* kv_cfg.pin_percent                                      */
@@ -91,7 +93,8 @@ struct eng_stats {
     bool     broken; /* dead by ST_BROKEN */
 };
 
-struct batch_cfg eng_batch_cfg(const struct eng_cfg *cfg); /* the bounds of the batches of such an engine */
+struct batch_cfg eng_batch_cfg(const struct eng_cfg *cfg); /* the bounds of the batches of such an engine (sizes.c) */
+uint64_t eng_states_max(const struct eng_cfg *cfg); /* numbers of states that a step of it may have; 0: it generates */
 /* Makes the engine with all the memory that it will need. cfg and run are copied; what they point to is borrowed.
  * ST_CONFIG: bounds that cannot be; ST_NOMEM. */
 enum status eng_create(const struct eng_cfg *cfg, const struct eng_runner *run, struct engine **e_out);
@@ -99,6 +102,7 @@ enum status eng_start(struct engine *e); /* starts the thread */
 /* Any thread. On ST_OK the engine uses r until the final message. ST_AGAIN: the queue is full, or the engine drains;
  * ST_TOO_LARGE: the request cannot fit into the KV pool; ST_INVALID: a wrong field; ST_DEVICE: the engine is dead. */
 enum status eng_submit(struct engine *e, struct eng_request *r);
+uint32_t    eng_state_dim(const struct engine *e);               /* any thread: eng_cfg.state_dim */
 void        eng_cancel(struct engine *e, struct eng_request *r); /* any thread; the final message still comes */
 /* Any thread, of a request that the engine does not have: refused by eng_submit, or before that. If it names the parcel
  * of another server (claim), that server is told that nobody will come for it. Reads claim, salt, prompt and n_prompt,

@@ -4,6 +4,7 @@
 #include "engine/req.h"
 #include "engine/step.h"
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 
 enum status flight_init(struct flight *f, const struct batch_cfg *cfg)
@@ -81,6 +82,19 @@ static void add_seq(struct engine *e, struct flight *f, struct seq *s)
     if (samples && s->lead) add_siblings(e, f, s, row + n - 1);
 }
 
+/* Rows of the prompt whose result is wanted beside the last one's: none but for prompt_logprobs and for states that are
+ * not the last row's. */
+static void add_rows(struct batch *b, struct flight_seq *x, uint32_t row)
+{
+    const struct eng_request *r = x->s->r;
+    if (!eng_wants_rows(r)) return;
+    x->lp_pos = x->first > x->s->q->n_lp ? x->first : x->s->q->n_lp;
+    uint32_t end = r->n_prompt;
+    if (r->s.state_of == ENG_STATE_FIRST && end > 2) end = 2;
+    for (uint32_t p = x->lp_pos; p < x->first + x->n && p + 1 < end; p++, x->n_lp++)
+        batch_add_lp(b, row + p - x->first, r->prompt[p + 1], r->s.n_prompt_top);
+}
+
 void flight_fill(struct engine *e, struct flight *f)
 {
     struct batch *b = &f->batch;
@@ -89,17 +103,23 @@ void flight_fill(struct engine *e, struct flight *f)
     slots_fill(&sc->slots, b);
     f->n_seq = f->n_sample = 0;
     for (uint32_t i = 0; i < sc->n_plan; i++) add_seq(e, f, sc->plan[i]);
-    for (uint32_t i = 0; i < f->n_seq; i++) {
-        struct flight_seq        *x = &f->seq[i];
-        const struct eng_request *r = x->s->r;
-        if (!r->s.prompt_logprobs) continue;
-        x->lp_pos = x->first > x->s->q->n_lp ? x->first : x->s->q->n_lp;
-        for (uint32_t p = x->lp_pos; p < x->first + x->n && p + 1 < r->n_prompt; p++, x->n_lp++)
-            batch_add_lp(b, b->row_start[i] + p - x->first, r->prompt[p + 1], r->s.n_prompt_top);
-    }
+    for (uint32_t i = 0; i < f->n_seq; i++) add_rows(b, &f->seq[i], b->row_start[i]);
+    b->n_state = b->n_logit * e->cfg.state_dim;
 }
 
 /* ---- the results */
+
+static void add_state(double *sum, const float *state, uint32_t dim)
+{
+    for (uint32_t j = 0; j < dim; j++) sum[j] += (double)state[j];
+}
+
+static bool is_sound(const float *state, size_t n)
+{
+    bool sound = true;
+    for (size_t j = 0; j < n; j++) sound = sound && isfinite(state[j]);
+    return sound;
+}
 
 static bool seq_stays(const struct engine *e, const struct flight_seq *x)
 {
@@ -127,6 +147,40 @@ static void store_prompt_logprobs(const struct batch *b, const struct flight_seq
     x->s->q->n_lp = x->lp_pos + x->n_lp;
 }
 
+/* Adds up rows of the prompt in their order, so that the sum does not depend on where the prompt was cut. k: the first of
+ * their states in the batch. */
+static void add_states(const struct engine *e, const struct batch *b, const struct flight_seq *x, uint32_t k)
+{
+    double  *sum = x->s->r->state;
+    uint32_t dim = e->cfg.state_dim;
+    for (uint32_t i = 0; sum && i < x->n_lp; i++) add_state(sum, b->out.state + (size_t)(k + i) * dim, dim);
+    x->s->q->n_lp = x->lp_pos + x->n_lp;
+    if (x->s->r->s.state_of == ENG_STATE_FIRST) x->s->q->n_lp = x->s->r->n_prompt; /* others may come from the cache */
+}
+
+/* The rows of one sequence in this step, and what was added up before. */
+static bool states_are_sound(const struct engine *e, const struct batch *b, const struct flight_seq *x, uint32_t k)
+{
+    uint32_t      dim = e->cfg.state_dim;
+    const double *sum = x->s->r->state;
+    bool          sound = is_sound(b->out.state + (size_t)k * dim, (size_t)x->n_lp * dim);
+    for (uint32_t j = 0; sum && j < dim; j++) sound = sound && isfinite(sum[j]);
+    for (uint32_t i = x->sample; i < x->sample + x->n_sample; i++)
+        sound = sound && is_sound(b->out.state + (size_t)i * dim, dim);
+    return sound;
+}
+
+/* A state that is no number is told at the prompt's end, as a sample that met NaN is. */
+static void judge_states(const struct engine *e, struct flight *f)
+{
+    struct batch *b = &f->batch;
+    for (uint32_t i = 0, lp = f->n_sample; i < f->n_seq; lp += f->seq[i++].n_lp) {
+        const struct flight_seq *x = &f->seq[i];
+        bool                     sound = seq_stays(e, x) && states_are_sound(e, b, x, lp);
+        for (uint32_t k = x->sample; k < x->sample + x->n_sample; k++) b->out.id[k] = sound ? 0 : UINT32_MAX;
+    }
+}
+
 /* Its prompt is computed. Before the first token is published: who sees that sees n_pinned. */
 static void pin_prompt(struct engine *e, const struct seq *s)
 {
@@ -135,6 +189,18 @@ static void pin_prompt(struct engine *e, const struct seq *s)
     s->q->pin_asked = true;
     r->n_pinned =
         kv_pin(e->kv, &s->kv, r->n_prompt, r->tenant, e->now_us + r->keep.pin_s * (uint64_t)1000000, &s->q->mark);
+}
+
+/* The prompt's last row has come, and with it the end: no token is drawn. */
+static void end_with_state(struct engine *e, const struct batch *b, struct seq *s, uint32_t i, uint64_t now_us)
+{
+    struct eng_request *r = s->r;
+    uint32_t            dim = e->cfg.state_dim;
+    r->t_first_us = r->t_last_us = now_us;
+    s->fly_token--;
+    bool counts = r->s.state_of != ENG_STATE_FIRST || r->n_prompt == 1;
+    if (r->state && counts) add_state(r->state, b->out.state + (size_t)i * dim, dim);
+    req_finish_seq(e, s, ENG_STOP);
 }
 
 static void append(struct engine *e, const struct batch *b, struct seq *s, uint32_t i, uint64_t now_us)
@@ -181,7 +247,8 @@ static void apply_rows(struct engine *e, struct flight *f)
     for (uint32_t i = 0, lp = 0; i < f->n_seq; lp += f->seq[i++].n_lp) {
         const struct flight_seq *x = &f->seq[i];
         if (!seq_stays(e, x)) continue;
-        if (x->n_lp) store_prompt_logprobs(b, x, lp);
+        if (x->n_lp && e->cfg.state_dim) add_states(e, b, x, f->n_sample + lp);
+        if (x->n_lp && !e->cfg.state_dim) store_prompt_logprobs(b, x, lp);
         if (samples_are_sound(b, x)) sched_commit(&e->sched, x->s, x->n);
     }
 }
@@ -209,10 +276,16 @@ void flight_fail(struct engine *e, struct flight *f)
 void flight_apply(struct engine *e, struct flight *f, uint64_t now_us)
 {
     const struct batch *b = &f->batch;
+    if (e->cfg.state_dim) judge_states(e, f);
     apply_rows(e, f);
     apply_forks(e, f);
-    for (uint32_t k = 0; k < f->n_sample; k++)
-        if (b->out.id[k] != UINT32_MAX && sample_stays(e, &f->sample[k])) append(e, b, f->sample[k].s, k, now_us);
+    for (uint32_t k = 0; k < f->n_sample; k++) {
+        if (b->out.id[k] == UINT32_MAX || !sample_stays(e, &f->sample[k])) continue;
+        if (e->cfg.state_dim)
+            end_with_state(e, b, f->sample[k].s, k, now_us);
+        else
+            append(e, b, f->sample[k].s, k, now_us);
+    }
     for (uint32_t k = 0; k < f->n_sample; k++) {
         if (b->out.id[k] != UINT32_MAX || !sample_stays(e, &f->sample[k])) continue;
         struct req *q = f->sample[k].s->q;

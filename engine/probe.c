@@ -45,7 +45,7 @@ static bool ask(struct probe *p, uint32_t n_token)
         .id = UINT64_MAX,
         .prompt = p->prompt,
         .n_prompt = p->n_prompt,
-        .s = { .top_p = 1, .repetition = 1, .max_tokens = n_token, .ignore_eos = true },
+        .s = { .top_p = 1, .repetition = 1, .max_tokens = eng_state_dim(p->e) ? 1 : n_token, .ignore_eos = true },
         .n_choice = 1,
         .choice = &p->choice,
         .priority = INT32_MIN,

@@ -131,7 +131,7 @@ static void claim(struct engine *e, struct seq *lead)
     struct eng_request *r = lead->r;
     lead->want.claim = r->claim;
     kv_tiers_claim(e->tiers, r->claim, r->salt, r->prompt, r->n_prompt);
-    if (r->s.prompt_logprobs) sched_unclaim(&e->sched, lead, 0, KV_CLAIM_UNUSED);
+    if (eng_wants_rows(r)) sched_unclaim(&e->sched, lead, 0, KV_CLAIM_UNUSED);
 }
 
 void req_refuse(struct engine *e, struct refusal *x)

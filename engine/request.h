@@ -37,6 +37,9 @@ struct eng_top {
 };
 enum { ENG_TOP_MAX = 20 };
 
+/* Which rows of a prompt make its state, where the engine pools. */
+enum eng_state_of { ENG_STATE_LAST, ENG_STATE_FIRST, ENG_STATE_SUM };
+
 struct eng_sampling {
     float temperature;  /* 0: greedy                             */
     float top_p, min_p; /* 1 and 0: off                          */
@@ -50,6 +53,7 @@ struct eng_sampling {
     bool                   logprobs;        /* fill eng_choice.logprob (and top)     */
     uint32_t               n_top;           /* <= ENG_TOP_MAX                        */
     bool                   prompt_logprobs; /* fill prompt_logprob (no prefix match then) */
+    enum eng_state_of      state_of;        /* not LAST: as eng_cfg.state_of (no prefix match then) */
     uint32_t               n_prompt_top;
     const uint32_t        *stop_id; /* besides the model's EOS ids     */
     const struct eng_bias *bias;
@@ -100,6 +104,9 @@ struct eng_request {
     float          *prompt_logprob;
     uint32_t       *prompt_rank;
     struct eng_top *prompt_top; /* [n_prompt * n_prompt_top] */
+    /* of an engine that pools (eng_cfg.state_dim): [state_dim] zeros, which become the state of the prompt's last row, of
+     * its first row, or the sum of all its rows' states in their order (s.state_of); NULL: nobody wants it */
+    double *state;
 
     /* engine, readable by the submitter after ENG_FINAL (n_cached, t_first_us: once n_out > 0) */
     uint32_t n_cached;                /* prompt tokens that were not computed, from the prefix cache */
@@ -116,6 +123,12 @@ struct eng_request {
 
     void *priv; /* engine */
 };
+
+/* Every row of its prompt must be computed here, once: a cached prefix has no results. */
+static inline bool eng_wants_rows(const struct eng_request *r)
+{
+    return r->s.prompt_logprobs || r->s.state_of != ENG_STATE_LAST;
+}
 
 /* Where cached prompt tokens were found. */
 enum eng_source { ENG_FROM_DEVICE, ENG_FROM_TIER, ENG_SOURCES = ENG_FROM_TIER + KV_TIERS }; /* ENG_FROM_TIER + tier */

@@ -22,7 +22,8 @@
     X(ban_max,   1 << 14) \
     X(allow_max, 1 << 14) \
     X(bias_max,  1 << 14) \
-    X(mask_max,  1 << 14)
+    X(mask_max,  1 << 14) \
+    X(states_max, 1)      /* numbers of the rows' states: 1 where the model has logits */
 
 /* Sizes of a step.   X(name, most, padded) most: its bound, an expression of the bounds m. padded: a decode step that a
  * GPU runs as a graph has as many as its bucket. */
@@ -42,6 +43,7 @@
     X(n_mask,       m->mask_max,               false)                                                      \
     X(n_lp,         m->rows_max,               false) /* rows whose logprob of a given id is wanted     */ \
     X(lp_top,       OP_SAMPLE_TOP_MAX,         false) /* how many tops those want: the most of them     */ \
+    X(n_state,      m->states_max,             false) /* numbers of the wanted rows' states: n_logit * hidden */ \
     X(n_patch_id,   m->seqs_max,               true)  /* entries of id that the step before draws       */ \
     X(n_patch_hist, m->seqs_max,               true)  /* the same in hist                               */
 #define DEV_SIZES(X) DEV_BATCH_SIZES(X) DEV_HOST_SIZES(X) DEV_STEP_SIZES(X)
@@ -85,6 +87,7 @@
     X(logprob,     float,    n_sample, 1,                 DEV_WANTED_ALWAYS) \
     X(lp,          float,    n_lp,     1,                 DEV_WANTED_ALWAYS) \
     X(lp_rank,     uint32_t, n_lp,     1,                 DEV_WANTED_ALWAYS) \
+    X(state,       float,    n_state,  1,                 DEV_WANTED_ALWAYS) \
     X(top_id,      uint32_t, n_sample, OP_SAMPLE_TOP_MAX, DEV_WANTED_TOP)    \
     X(top_logprob, float,    n_sample, OP_SAMPLE_TOP_MAX, DEV_WANTED_TOP)    \
     X(lp_top_id,   uint32_t, n_lp,     OP_SAMPLE_TOP_MAX, DEV_WANTED_LP_TOP) \

@@ -333,6 +333,8 @@ struct dev_ops {
                    uint32_t m);
     void (*logits)(struct device *d, float *out, const void *x, const struct dev_weight *w,
                    uint32_t m); /* linear with F32 out, no bias */
+    /* out F32 [n] = x, act [n]: a result of the step, which the host reads after step_wait (models that pool) */
+    void (*state)(struct device *d, float *out, const void *x, size_t n);
     /* out F32 [n, 2]: the sum of the squares of a row's q heads, and of its k heads; qkv as in op_qkv */
     void (*squares)(struct device *d, float *out, const struct op_qkv *o, uint32_t n);
     void (*qkv)(struct device *d, const struct op_qkv *o, const struct dev_batch *b, const struct dev_kv *kv);

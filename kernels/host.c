@@ -136,6 +136,12 @@ void host_gather(struct device *d, void *out, const void *x, const uint32_t *row
     }
 }
 
+void host_state(struct device *d, float *out, const void *x, size_t n)
+{
+    (void)d;
+    memcpy(out, x, n * sizeof *out);
+}
+
 void host_columns(struct device *d, void *out, const void *x, const uint32_t *column, uint32_t n, uint32_t k)
 {
     (void)d;

@@ -44,6 +44,7 @@ enum dev_graph host_step_begin(struct device *d, const struct dev_step *s, struc
 bool           host_step_end(struct device *d, const struct dev_step *s, const struct dev_step *on);
 enum status    host_step_wait(struct device *d, const struct dev_step *s);
 void           host_gather(struct device *d, void *out, const void *x, const uint32_t *row, uint32_t n, uint32_t dim);
+void           host_state(struct device *d, float *out, const void *x, size_t n);
 void           host_columns(struct device *d, void *out, const void *x, const uint32_t *column, uint32_t n, uint32_t k);
 void host_block_copy(struct device *d, const struct dev_kv *kv, const uint32_t *src, const uint32_t *dst, uint32_t n);
 void host_allreduce(struct device *d, void *x, size_t n);

@@ -149,7 +149,7 @@ int boot_engine(struct boot *b, boot_progress *progress, void *ctx)
     if (b->src_object) source_object_loaded(b->src_object);
     p.eng.n_block = b->n_block;
     if ((code = boot_fit_context(b, b->n_block))) return code;
-    p.eng.context_max = b->model.context;
+    p.eng.context_max = boot_engine_context(b);
     if ((code = boot_tiers_open(b, &p.eng.tiers))) return code;
     p.eng.tiers_flush_us = (uint64_t)(b->cfg->flush_s ? b->cfg->flush_s : b->cfg->drain_s) * 1000000u;
     struct eng_runner run = rank_team_runner(b->team);

@@ -377,7 +377,8 @@ int boot_spec(struct boot *b, const struct config *cfg)
             cfg->codes_named);
         return EXIT_CONFIG;
     }
-    return fit_context(b);
+    st = boot_task(b);
+    return st ? boot_exit_of(st) : fit_context(b);
 }
 
 int boot_text(struct boot *b, const struct config *cfg)

@@ -4,6 +4,7 @@
  * then the environment, then flags. */
 #pragma once
 #include "api/form.h"
+#include "api/task.h"
 #include "base/arena.h"
 #include "base/log.h"
 #include "engine/model/model.h"
@@ -59,9 +60,12 @@ struct config {
     enum dev_comm      collectives;
     enum dev_symmetric nccl_symmetric;
     /* nodes: cluster.h interprets them */
-    uint32_t    nnodes, node_rank;
-    const char *master_addr, *cluster_key, *cluster_key_file;
-    bool        cluster_insecure;
+    uint32_t        nnodes, node_rank;
+    const char     *master_addr, *cluster_key, *cluster_key_file;
+    bool            cluster_insecure;
+    enum api_task   task;
+    enum model_pool pooling; /* POOL_NONE: auto */
+    bool            matryoshka;
     /* engine */
     uint32_t        max_model_len, prefill_chunk, block_size;
     uint32_t        max_num_seqs, max_batch_tokens; /* 0: auto, see config_sizes */

@@ -52,8 +52,8 @@ static const struct alias aliases[] = {
     { "--swap-space", ALIAS_VALUE, no_swap },
     { "--cpu-offload-gb", ALIAS_REFUSED,
       "weights lie on the device alone; --quantization makes them smaller, --kv-host-gib is for KV" },
-    { "--task", ALIAS_VALUE, "the model generates" },
-    { "--runner", ALIAS_VALUE, "the model generates" },
+    { "--runner", ALIAS_OF, "task" },
+    { "--is-embedding", ALIAS_REFUSED, "use --task embed" },
     { "--model-impl", ALIAS_VALUE, "there is one implementation" },
     { "--config-format", ALIAS_VALUE, "config.json is what is read" },
     { "--tokenizer-mode", ALIAS_VALUE, "tokenizer.json is what is read" },
@@ -94,6 +94,8 @@ const char *config_alias_value(const char *option, const char *v)
     static const struct {
         const char *option, *from, *to;
     } words[] = {
+        { "task", "pooling", "embed" },
+        { "task", "embedding", "embed" },
         { "dtype", "fp16", "float16" },
         { "dtype", "half", "float16" },
         { "dtype", "f16", "float16" },

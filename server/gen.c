@@ -16,6 +16,7 @@ enum {
     KEEP_ALIVE_US =
         9000000, /* a stream that says nothing for so long gets a comment; looked at every 3 s, so 15 s is never passed */
     FRAMES_KEEP = 1 << 20, /* scratch above this is given back */
+    POOLED_LIVE_MAX = 256, /* a step takes at most so many sequences, if nothing else was asked for */
 };
 
 struct gen {
@@ -42,7 +43,7 @@ struct gen {
     enum status          st;                                  /* of parse and prepare */
     struct api_error     err;
     char                 id[129];
-    uint64_t             tenant;
+    uint64_t             tenant, seed;
     uint64_t             t_start_us, t_first_us, t_put_us;
 };
 
@@ -79,6 +80,13 @@ static enum gen_how how_ended(const struct server *s, int status, enum eng_finis
     return GEN_FAILED;
 }
 
+/* As the GenAI convention of OpenTelemetry has it. */
+static const char *operation(const struct gen *g)
+{
+    if (g->io->srv->model->state_dim) return "embeddings";
+    return strstr(g->route, "chat") ? "chat" : "text_completion";
+}
+
 /* What a trace tells of it, handed over. */
 static void trace_request(struct gen *g, int status, enum eng_finish finish, const struct metrics_gen *m, uint64_t now)
 {
@@ -97,7 +105,7 @@ static void trace_request(struct gen *g, int status, enum eng_finish finish, con
     t->n = m->n;
     t->max_tokens = m->max_tokens;
     t->status = status;
-    snprintf(t->op, sizeof t->op, "%s", strstr(g->route, "chat") ? "chat" : "text_completion");
+    snprintf(t->op, sizeof t->op, "%s", operation(g));
     snprintf(t->id, sizeof t->id, "%s", g->id);
     snprintf(t->model, sizeof t->model, "%s", s->model->served_name[0]);
     snprintf(t->finish, sizeof t->finish, "%s", finish_name(finish));
@@ -328,6 +336,18 @@ static void note_tokens(struct gen *g, struct call_choice *ch, struct eng_reques
     ch->t_last_us = now;
 }
 
+/* A vector has come: there are no tokens to be noted. */
+static void note_state(struct gen *g, const struct eng_request *r, uint32_t p, uint64_t now)
+{
+    struct call_prompt *cp = &g->call.prompt[p];
+    if (!g->t_first_us) {
+        g->t_first_us = now;
+        metrics_first_token(g->io->srv->metrics, now - g->t_start_us);
+    }
+    cp->n_cached = r->n_cached;
+    memcpy(cp->n_cached_from, r->n_cached_from, sizeof cp->n_cached_from);
+}
+
 /* Brings the choices of one request up to what the engine wrote. False: g is gone. */
 static bool gen_feed(struct gen *g, uint32_t p, uint64_t now)
 {
@@ -358,6 +378,7 @@ static bool gen_feed(struct gen *g, uint32_t p, uint64_t now)
         }
         if (ch->ended || finish == ENG_NONE) continue;
         if (finish == ENG_STOP || finish == ENG_LENGTH || finish == ENG_UNCACHED) {
+            if (ch->state) note_state(g, r, p, now);
             ch->eng.stop_id = e->stop_id;
             ch->eng.stop_is_eos = e->stop_is_eos;
             answer_choice_end(c, i, finish, f);
@@ -386,6 +407,8 @@ static bool gen_feed(struct gen *g, uint32_t p, uint64_t now)
     return false;
 }
 
+static bool submit_more(struct gen *g);
+
 void gen_message(struct io *io, void *msg)
 {
     struct eng_request *r = eng_msg_request(msg);
@@ -402,6 +425,7 @@ void gen_message(struct io *io, void *msg)
         return;
     }
     if (g->paused) return;
+    if (g->n_req < g->call.n_prompt && !submit_more(g)) return;
     buf_clear(&io->frames);
     gen_feed(g, (uint32_t)(r - g->req), clock_us());
 }
@@ -471,6 +495,11 @@ static void fill_request(struct gen *g, uint32_t p, uint64_t seed)
     r->n_prompt = c->prompt[p].n_id;
     r->s = c->s;
     if (r->s.max_tokens > room) r->s.max_tokens = room;
+    if (s->model->state_dim) { /* a prompt may fill the whole context */
+        r->s.max_tokens = 1;
+        r->s.state_of = s->model->state_of;
+        r->state = c->choice[p].state;
+    }
     if (!c->has_seed) r->s.seed = seed + p;
     r->n_choice = c->n;
     r->choice = &g->choice[p * c->n];
@@ -510,32 +539,44 @@ static void submit_failed(struct gen *g, enum status st)
     gen_fail(g, &e, st == ST_AGAIN ? ENG_CANCELED : ENG_ERROR);
 }
 
-static void gen_submit(struct gen *g)
+/* Of a call for vectors, which has up to EMBED_INPUTS_MAX prompts, few enough are with the engine at a time that its queue
+ * has room for other clients. */
+static bool has_enough_live(const struct gen *g) { return g->call.model->state_dim && g->n_live >= POOLED_LIVE_MAX; }
+
+/* Gives the engine prompts that it does not have yet. False: g is gone. */
+static bool submit_more(struct gen *g)
 {
     struct io               *io = g->io;
     const struct gen_engine *e = &io->srv->eng;
     struct call             *c = &g->call;
-    uint64_t                 seed = 0;
+    while (g->n_req < c->n_prompt && !has_enough_live(g)) {
+        uint32_t p = g->n_req;
+        fill_request(g, p, g->seed);
+        enum status st = io->n_request < io->n_request_max ? e->submit(e->ctx, &g->req[p]) : ST_AGAIN;
+        if (st == ST_AGAIN && c->model->state_dim && g->n_live) return true; /* again when one of its own has ended */
+        if (st) {
+            if (p == 0) refuse_claim(g);
+            submit_failed(g, st); /* the earlier prompts of this call are canceled */
+            return false;
+        }
+        g->n_req++;
+        g->n_live++;
+        io->n_request++;
+    }
+    return true;
+}
+
+static void gen_submit(struct gen *g)
+{
+    struct call *c = &g->call;
     g->req = calloc(c->n_prompt, sizeof *g->req);
     g->choice = calloc(c->n_choice, sizeof *g->choice);
     if (!g->req || !g->choice) {
         submit_failed(g, ST_NOMEM);
         return;
     }
-    if (!c->has_seed) seed = hash_seed();
-    for (uint32_t p = 0; p < c->n_prompt; p++) {
-        fill_request(g, p, seed);
-        enum status st = io->n_request < io->n_request_max ? e->submit(e->ctx, &g->req[p]) : ST_AGAIN;
-        if (st) {
-            if (p == 0) refuse_claim(g);
-            submit_failed(g, st); /* the earlier prompts of this call are canceled */
-            return;
-        }
-        g->n_req++;
-        g->n_live++;
-        io->n_request++;
-    }
-    g->t_put_us = clock_us();
+    if (!c->has_seed) g->seed = hash_seed();
+    if (submit_more(g)) g->t_put_us = clock_us();
 }
 
 /* ---- text: body -> call ---- */
@@ -566,7 +607,8 @@ static void text_run(struct text_job *j)
     const struct api_model *model = g->io->srv->model;
     g->st = ST_CANCELED;
     if (!atomic_load_explicit(&g->unheard, memory_order_relaxed)) {
-        g->st = call_pick(&g->dialect, g->body.data, g->body.n, g->form, &g->err);
+        const struct call_shape shape = { model, g->body.data, g->body.n, g->form };
+        g->st = call_pick(&g->dialect, &shape, &g->err);
         if (g->st == ST_OK)
             g->st = call_recall(g->dialect, model, g->tenant, g->body.data, g->body.n, &g->past, &g->err);
         if (g->st == ST_OK && (j->bytes >= TEXT_INLINE_MAX || g->past.lines.n)) g->st = take_tree(g, &tree);

@@ -207,7 +207,8 @@ static void put_card_of(const struct api_model *m, const char *name, const char 
         buf_puts(out, "null");
     buf_puts(out, ",\"max_model_len\":");
     json_put_int(out, m->context);
-    buf_puts(out, ",\"permission\":[]}");
+    buf_puts(out, ",\"permission\":[],\"task\":");
+    buf_puts(out, m->task == TASK_EMBED ? "\"embed\"}" : "\"generate\"}");
 }
 
 static void put_card(const struct api_model *m, const char *name, struct buf *out)

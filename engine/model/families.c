@@ -386,10 +386,21 @@ static const struct model_family families[] = {
 };
 enum { N_FAMILY = sizeof families / sizeof *families };
 
+/* "Qwen3Model" is Qwen3ForCausalLM without its head: what an embedder's folder may say. */
+static bool is_headless(const char *arch, const char *headless)
+{
+    static const char head[] = "ForCausalLM", none[] = "Model";
+    size_t            n = strlen(arch), k = strlen(headless);
+    if (n < sizeof head || k < sizeof none) return false;
+    n -= sizeof head - 1;
+    k -= sizeof none - 1;
+    return n == k && !memcmp(arch, headless, n) && !strcmp(arch + n, head) && !strcmp(headless + k, none);
+}
+
 const struct model_family *model_family_find(const char *arch, const char *model_type)
 {
     for (uint32_t i = 0; arch && i < N_FAMILY; i++)
-        if (!strcmp(families[i].arch, arch)) return &families[i];
+        if (!strcmp(families[i].arch, arch) || is_headless(families[i].arch, arch)) return &families[i];
     for (uint32_t i = 0; model_type && i < N_FAMILY; i++)
         if (!strcmp(families[i].model_type, model_type)) return &families[i];
     return NULL;

@@ -76,9 +76,9 @@ static void model_between(struct model *m, const struct layer *y, void *x, uint3
         model_add_norm(m, x, m->delta, y->ffn_norm, y->ffn_bias, n);
 }
 
-/* Computes the logits of rows [at, at + n) of the wanted rows. x and delta hold only the wanted rows, or all rows of
- * the step. */
-static void model_head(struct model *m, const struct dev_step *s, uint32_t at, uint32_t n, bool kept)
+/* Computes the last hidden states, m->h [n, hidden], of rows [at, at + n) of the wanted rows. x and delta hold only the
+ * wanted rows, or all rows of the step. */
+static void model_top(struct model *m, const struct dev_step *s, uint32_t at, uint32_t n, bool kept)
 {
     const struct dev_ops *op = m->dev->ops;
     if (!kept) {
@@ -86,6 +86,12 @@ static void model_head(struct model *m, const struct dev_step *s, uint32_t at, u
         op->gather(m->dev, m->top_delta, m->delta, s->logit_row + at, n, m->hidden);
     }
     model_add_norm(m, m->top_x, kept ? m->delta : m->top_delta, m->norm, m->norm_bias, n);
+}
+
+/* The logits of n rows, from m->h. */
+static void model_head(struct model *m, uint32_t n)
+{
+    const struct dev_ops *op = m->dev->ops;
     if (m->head_split) {
         op->logits(m->dev, m->logits_part, m->h, &m->head, n);
         op->allgather(m->dev, m->logits, m->logits_part, n, m->head.n);
@@ -178,11 +184,16 @@ static void model_ops(struct model *m, const struct dev_step *s)
     if (m->dev->rank == 0 || m->head_split) {
         for (uint32_t at = 0; at < s->n_logit; at += m->logit_rows_max) {
             uint32_t k = min_u32(m->logit_rows_max, s->n_logit - at);
-            model_head(m, s, at, k, kept);
+            model_top(m, s, at, k, kept);
+            if (m->pools) {
+                op->state(m->dev, s->out.state + (size_t)at * m->hidden, m->h, (size_t)k * m->hidden);
+                continue;
+            }
+            model_head(m, k);
             if (m->dev->rank == 0) model_outputs(m, s, at, k);
         }
     }
-    if (m->dev->n_rank > 1 && s->n_sample)
+    if (m->dev->n_rank > 1 && s->n_sample && !m->pools)
         op->broadcast(m->dev, s->out.id, s->n_sample * sizeof *s->out.id); /* for the next step's patches */
 }
 

@@ -9,6 +9,8 @@
 enum model_norm { NORM_RMS, NORM_LAYER, NORM_LAYER_BIAS };
 enum model_mix { MIX_GQA };
 enum model_ffn { FFN_GLU, FFN_MOE, FFN_MLP /* without a gate */ };
+/* What becomes of the last hidden states: logits, or one vector of the whole prompt (docs/OPERATIONS.md). */
+enum model_pool { POOL_NONE, POOL_LAST, POOL_MEAN, POOL_CLS /* the first token */ };
 enum model_rope_scaling {
     ROPE_SCALE_DEFAULT,
     ROPE_SCALE_LINEAR,
@@ -169,6 +171,7 @@ struct model_spec {
         logit_scale; /* factors of the embedding, of what a part adds, of the logits; else 1 */
     float                     attn_cap, logit_cap; /* soft caps of scores and of logits; 0: none */
     float                     attn_scale;          /* factor of the scores of attention */
+    enum model_pool           pool;                /* other than NONE: no head, no logits (model_pooling) */
     struct model_quant        quant;
     struct model_layer_codes *layer_codes; /* [n_layer]; NULL: quant holds for all linear matrices */
     enum dtype                dtype;       /* of the checkpoint (torch_dtype or dtype; else the type of the tensors) */
@@ -188,7 +191,8 @@ void        model_spec_free(struct model_spec *spec);
  * the whole context of the model. */
 void model_spec_serve(struct model_spec *spec, uint32_t context);
 
-/* families.c: the row of an architecture, else of a model_type. Either may be NULL. NULL: not supported. */
+/* families.c: the row of an architecture ("Qwen3ForCausalLM", or without a head "Qwen3Model"), else of a model_type. Either
+ * may be NULL. NULL: not supported. */
 const struct model_family *model_family_find(const char *arch, const char *model_type);
 /* Row i of the table; NULL: there are no more. */
 const struct model_family *model_family_at(uint32_t i);

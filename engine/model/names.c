@@ -146,6 +146,9 @@ const struct model_names names_glm4 = { ROWS(rows_glm4), .base = &names_glm };
 const struct model_names names_granite_moe = { ROWS(rows_granite_moe), .base = &names_llama };
 const struct model_names names_phi3 = { ROWS(rows_phi3) };
 
+/* What embedders leave out, which were saved without a head. */
+static const char before_model[] = "model.";
+
 /* A number as checkpoints write it: no sign, no leading zero, at most 6 digits. NULL: not one. */
 static const char *name_number(const char *s, uint32_t *out)
 {
@@ -169,13 +172,21 @@ static bool name_row_match(const char *p, const char *s, uint32_t *layer, uint32
     return s && !*p && !*s;
 }
 
+static bool has_prefix(const char *s, const char *p) { return !strncmp(s, p, strlen(p)); }
+
 const struct name_row *names_row(const struct model_names *names, const char *tensor, uint32_t *layer_out,
                                  uint32_t *expert_out)
 {
     for (; names; names = names->base)
         for (uint32_t i = 0; i < names->n_row; i++) {
-            uint32_t l = 0, e = 0;
-            if (!name_row_match(names->row[i].pattern, tensor, &l, &e)) continue;
+            uint32_t    l = 0, e = 0;
+            const char *pattern = names->row[i].pattern;
+            bool        matches = name_row_match(pattern, tensor, &l, &e);
+            if (!matches && has_prefix(pattern, before_model)) {
+                l = e = 0;
+                matches = name_row_match(pattern + strlen(before_model), tensor, &l, &e);
+            }
+            if (!matches) continue;
             *layer_out = l;
             *expert_out = e;
             return &names->row[i];
@@ -237,7 +248,6 @@ const char *names_of(const struct model_names *names, enum slot slot, uint32_t l
     return NULL;
 }
 
-static bool has_prefix(const char *s, const char *p) { return !strncmp(s, p, strlen(p)); }
 static bool has_suffix(const char *s, const char *p)
 {
     size_t n = strlen(s), k = strlen(p);

@@ -90,7 +90,8 @@ extern const struct model_names names_llama, names_mixtral, names_qwen_moe, name
     names_gemma, names_glm, names_glm4, names_starcoder2, names_qwen2_moe, names_glm_moe, names_ernie_moe,
     names_minimax, names_granite_moe, names_gpt_oss, names_qwen_vl_moe;
 
-/* The row of a tensor, its layer and its expert (0 if the slot has none). NULL: no pattern matches. */
+/* The row of a tensor, its layer and its expert (0 if the slot has none). A pattern's "model." may be missing in the
+ * tensor's name. NULL: no pattern matches. */
 const struct name_row *names_row(const struct model_names *names, const char *tensor, uint32_t *layer_out,
                                  uint32_t *expert_out);
 /* The same of its slot alone: the first of those that the tensor holds. */

@@ -38,7 +38,7 @@ static bool matrix_quant(const struct place *p, enum slot slot, uint32_t layer, 
     if (p->spec->quant.method) return bind_is_codes(p->spec, slot, layer) && !spec_floats(p->spec, slot, layer);
     if (bind_linear_slots() >> slot & 1) return true;
     if (!p->quant_head) *q_out = int8;
-    return slot == SLOT_HEAD || (p->spec->tied && !p->m->head_split);
+    return slot == SLOT_HEAD || (p->spec->tied && !p->m->head_split && !p->m->pools);
 }
 
 void place_matrix(struct place *p, struct dev_weight *w_out, uint32_t n, uint32_t k, enum slot slot, uint32_t layer)

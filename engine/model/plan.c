@@ -50,7 +50,8 @@ static void model_sizes(struct model *m, const struct model_spec *s, const struc
                          .attn_scale = s->attn_scale,
                          .residual_scale = s->residual_scale,
                          .logit_scale = s->logit_scale,
-                         .head_split = dev->n_rank > 1 && s->vocab % dev->n_rank == 0,
+                         .pools = s->pool != POOL_NONE,
+                         .head_split = s->pool == POOL_NONE && dev->n_rank > 1 && s->vocab % dev->n_rank == 0,
                          .rows_max = cfg->batch_rows_max,
                          .logit_rows_max = cfg->logit_rows_max };
 }
@@ -127,7 +128,7 @@ void plan_weights(struct place *p)
     const struct model_spec *s = p->spec;
     place_matrix(p, &m->embed, s->vocab, s->hidden, SLOT_EMBED, 0);
     place_rows(p, &m->embed, 0, SLOT_EMBED, 0, 0, 0, s->vocab, 0);
-    if (m->head_split || (!s->tied && p->rank == 0)) {
+    if (m->head_split || (!m->pools && !s->tied && p->rank == 0)) {
         uint32_t n = m->head_split ? s->vocab / p->n_rank : s->vocab;
         place_matrix(p, &m->head, n, s->hidden, SLOT_HEAD, 0);
         place_rows(p, &m->head, 0, s->tied ? SLOT_EMBED : SLOT_HEAD, 0, 0, m->head_split ? p->rank * n : 0, n, 0);
@@ -212,7 +213,7 @@ void plan_work(struct place *p)
     if (m->dev->n_rank > 1 && p->spec->family->qk_norm_whole)
         place_bytes(p, &square, rows * m->dev->n_rank * 2 * sizeof(float));
     m->square_all = square;
-    place_bytes(p, &logits, top * m->vocab * sizeof(float));
+    if (!m->pools) place_bytes(p, &logits, top * m->vocab * sizeof(float));
     m->logits = logits;
 }
 

@@ -10,11 +10,20 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+static bool is_plain(const char *name, size_t n)
+{
+    bool dots = (n == 1 && name[0] == '.') || (n == 2 && name[0] == '.' && name[1] == '.');
+    return n > 0 && !dots && !memchr(name, '/', n);
+}
+
 static bool source_name_ok(const char *name)
 {
-    size_t n = strlen(name);
-    return n > 0 && n < sizeof((struct source_file *)0)->name && !strchr(name, '/') && strcmp(name, ".") &&
-           strcmp(name, "..");
+    const char *file = name;
+    const char *slash = strchr(name, '/');
+    if (strlen(name) >= sizeof((struct source_file *)0)->name) return false;
+    if (slash && !is_plain(name, (size_t)(slash - name))) return false;
+    if (slash) file = slash + 1;
+    return is_plain(file, strlen(file));
 }
 
 /* What a person must mend is ST_CONFIG, what the machine must is ST_IO. */

@@ -219,11 +219,17 @@ void source_object_loaded(struct source_object *o)
 
 /* ---- the list */
 
-/* Files of the prefix itself; what lies below it has a '/' in its name and is none of the model's. */
+/* What lies below the prefix has a '/' in its name. Of that only a module's config.json is the model's. */
+static bool is_of_model(const char *name)
+{
+    const char *slash = strchr(name, '/');
+    return *name && (!slash || (slash != name && !strcmp(slash, "/config.json")));
+}
+
 static void each_file(void *ctx, const char *name, uint64_t bytes, const char *etag)
 {
     struct source_object *o = ctx;
-    if (!*name || strchr(name, '/') || strlen(name) >= sizeof((struct source_file *)0)->name) return;
+    if (!is_of_model(name) || strlen(name) >= sizeof((struct source_file *)0)->name) return;
     if (o->n_file == FILES_MAX) {
         o->too_many = true;
         return;

@@ -75,6 +75,7 @@ static const struct dev_ops cpu_ops = {
     .add_gated = cpu_add_gated,
     .linear = cpu_linear,
     .logits = cpu_logits,
+    .state = host_state,
     .squares = cpu_squares,
     .qkv = cpu_qkv,
     .attention = cpu_attention,

@@ -174,6 +174,7 @@ void cuda_ungated(struct device *d, void *x, size_t n, enum op_act act);
 void cuda_glu(struct device *d, void *out, const void *gate_up, uint32_t n, uint32_t inter, enum op_act act);
 void cuda_scale(struct device *d, void *x, size_t n, float by);
 void cuda_add_gated(struct device *d, void *x, const void *y, const void *gate, uint32_t n, uint32_t dim);
+void cuda_state(struct device *d, float *out, const void *x, size_t n);
 void cuda_cap(struct device *d, float *x, size_t n, float by, float cap);
 void cuda_gather(struct device *d, void *out, const void *x, const uint32_t *row, uint32_t n, uint32_t dim);
 void cuda_add_bias(struct cuda_dev *d, void *x, const float *bias, uint32_t m, uint32_t n); /* act [m, n] += bias[n] */

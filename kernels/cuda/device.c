@@ -360,6 +360,7 @@ static const struct dev_ops cuda_ops = {
     .add_gated = cuda_add_gated,
     .linear = cuda_linear,
     .logits = cuda_logits,
+    .state = cuda_state,
     .squares = cuda_squares,
     .qkv = cuda_qkv,
     .attention = cuda_attention,

@@ -164,6 +164,29 @@ extern "C" void cuda_cap(struct device *dev, float *x, size_t n, float by, float
     cuda_launched(d, "cap");
 }
 
+/* ---------------------------------------------------------------- states as results */
+
+template <class T> __global__ void __launch_bounds__(MLP_THREADS) k_state(float *out, const T *x, size_t n)
+{
+    size_t i = (size_t)blockIdx.x * MLP_THREADS + threadIdx.x;
+    pdl_wait();
+    if (i >= n) return;
+    float f = act_load(x[i]);
+    pdl_launch();
+    out[i] = f;
+}
+
+extern "C" void cuda_state(struct device *dev, float *out, const void *x, size_t n)
+{
+    struct cuda_dev *d = cuda_of(dev);
+    if (!n) return;
+    if (dev->act == DT_F16)
+        LAUNCH((k_state<__half>), scale_blocks(n), MLP_THREADS, 0, d, out, (const __half *)x, n);
+    else
+        LAUNCH((k_state<__nv_bfloat16>), scale_blocks(n), MLP_THREADS, 0, d, out, (const __nv_bfloat16 *)x, n);
+    cuda_launched(d, "state");
+}
+
 /* ---------------------------------------------------------------- gates */
 
 /* All but SiLU, told apart as they run: no model of today's catalogue uses them much. */

@@ -51,6 +51,7 @@ static const struct dev_ops ref_ops = {
     .add_gated = ref_add_gated,
     .linear = ref_linear,
     .logits = ref_logits,
+    .state = host_state,
     .squares = ref_squares,
     .qkv = ref_qkv,
     .attention = ref_attention,

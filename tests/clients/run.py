@@ -22,12 +22,19 @@ ANSWER = "It is sunny in the city, 24 degrees."
 SCRIPTS = {"@weather": "<think>\nThe user asks for Rome.</think>\n\n" + CALL % "Rome", "@sunny": ANSWER, "@hello": "Hello to you too.",
            "@form": '{"town": "Oslo", "n": 3}'}
 QUESTION = "How is it in Rome? @weather"
-CLIENTS, LISTS = {}, {}
+TEXTS = ["the sea", "a town by the river", "the sea"]
+CLIENTS, LISTS, EMBEDS = {}, {}, set()
 
 
 def client(fn):
     CLIENTS[fn.__name__] = fn
     LISTS[fn.__name__] = "requirements"
+    return fn
+
+
+def embeds(fn):
+    """For a server of a model that makes embeddings."""
+    EMBEDS.add(fn.__name__)
     return fn
 
 
@@ -57,6 +64,31 @@ def openai(url):
         for t in m.tool_calls:
             messages.append({"role": "tool", "tool_call_id": t.id, "content": weather(**json.loads(t.function.arguments))})
     raise AssertionError(messages)
+
+
+@client
+@embeds
+def openai_embeddings(url):
+    """Base64, which the library asks for and decodes, and floats; a cut vector; token ids."""
+    import openai as lib
+
+    c = lib.OpenAI(base_url=url, api_key="none", max_retries=0)
+    a = c.embeddings.create(model="m", input=TEXTS)
+    b = c.embeddings.create(model="m", input=TEXTS, encoding_format="float")
+    assert [d.index for d in a.data] == [0, 1, 2] and a.data[0].embedding == a.data[2].embedding != a.data[1].embedding
+    assert all(abs(x - y) < 1e-7 for p, q in zip(a.data, b.data) for x, y in zip(p.embedding, q.embedding))
+    assert len(c.embeddings.create(model="m", input=TEXTS, dimensions=64).data[1].embedding) == 64
+    assert c.embeddings.create(model="m", input=[[300, 301], [302]]).usage.prompt_tokens == 3
+
+
+@client
+@embeds
+def langchain_embeddings(url):
+    from langchain_openai import OpenAIEmbeddings
+
+    e = OpenAIEmbeddings(base_url=url, api_key="none", model="m", max_retries=0, check_embedding_ctx_length=False)
+    many = e.embed_documents(TEXTS)
+    assert len(many) == 3 and many[0] == many[2] == e.embed_query(TEXTS[0]) != many[1]
 
 
 @client
@@ -343,15 +375,20 @@ def main():
     s = Server("--model", scripted.make(os.path.join(tempfile.mkdtemp(prefix="spillway-clients-"), "m"), SCRIPTS),
                "--served-model-name", "m", "--device", "cpu", "--response-store-mib", "4")
     n_passed = n_failed = 0
+    names = args.names or [n for n in CLIENTS if args.list in (None, LISTS[n])]
+    e = Server("--task", "embed", "--matryoshka", "--served-model-name", "m", "--device", "cpu") if EMBEDS & set(names) else None
     try:
-        for name in args.names or [n for n in CLIENTS if args.list in (None, LISTS[n])]:
-            r = subprocess.run([sys.executable, os.path.abspath(__file__), "--url", "http://127.0.0.1:%d/v1" % s.port, name],
+        for name in names:
+            port = (e if name in EMBEDS else s).port
+            r = subprocess.run([sys.executable, os.path.abspath(__file__), "--url", "http://127.0.0.1:%d/v1" % port, name],
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
             n_passed += r.returncode == 0
             n_failed += r.returncode != 0
             print("ok     %s" % name if r.returncode == 0 else "FAILED %s\n%s" % (name, r.stdout))
     finally:
         s.stop()
+        if e:
+            e.stop()
     print("%d passed, %d failed, 0 skipped" % (n_passed, n_failed))
     return 1 if n_failed else 0
 

@@ -225,7 +225,9 @@ def every_form_of_body_is_answered_in_its_own(w):
     assert "".join(t["text"] for t in d["tokens"]) == want and all(t["log_prob"] <= 0 for t in d["tokens"]), d
     r = c.invoke({"inputs": [CAPITAL, "One, two,"], "parameters": {"max_new_tokens": 4, "return_full_text": True}})
     assert r.status == 200 and r.json[0]["generated_text"] == CAPITAL + want and r.json[1]["generated_text"].startswith("One, two,"), r
-    for body, word in (({"input": "a"}, "embeddings"), ({"query": "a", "documents": ["b"]}, "rerank"), ({}, "'inputs'"), ({"inputs": 7}, "inputs")):
+    r = c.invoke({"input": "What is the capital of France?", "temperature": 0})
+    assert r.status == 200 and r.json["object"] == "response" and "Paris" in r.json["output"][0]["content"][0]["text"], r
+    for body, word in (({"query": "a", "documents": ["b"]}, "rerank"), ({}, "'inputs'"), ({"inputs": 7}, "inputs")):
         r = c.invoke(body)
         assert r.status == 400 and word in r.json["error"]["message"], (body, r)
 

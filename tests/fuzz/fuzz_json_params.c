@@ -7,6 +7,8 @@
 /* A request body for one of the endpoints, picked by the first byte; what is accepted is answered with tokens made of
  * the body. */
 
+static struct api_model embedder;
+
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
@@ -23,6 +25,11 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     int                             failed = world_open(NULL);
     if (responses_store_create(1 << 20, 1, UINT64_MAX / 2, &world.m.responses)) abort();
     world.m.peering = &peering;
+    embedder = world.m;
+    embedder.task = TASK_EMBED;
+    embedder.state_dim = 5;
+    embedder.state_of = ENG_STATE_SUM;
+    embedder.normalizes = embedder.shortens = true;
     return failed;
 }
 
@@ -106,6 +113,22 @@ static void answer(struct call *c, const uint8_t *data, size_t n)
     buf_free(&out);
 }
 
+static void answer_vectors(struct call *c, const uint8_t *data, size_t n)
+{
+    struct buf        out;
+    struct json_error je;
+    buf_init(&out, 64 << 20);
+    for (uint32_t i = 0; i < c->n_choice; i++) {
+        for (uint32_t j = 0; j < embedder.state_dim; j++) c->choice[i].state[j] = (double)data[(i + j) % n] - 100;
+        answer_choice_end(c, i, ENG_STOP, &out);
+    }
+    answer_end(c, &out);
+    json_t *v = out.failed ? NULL : json_parse(out.data, out.n, 0, &je);
+    if (!out.failed && json_array_size(json_object_get(v, "data")) != c->n_choice) abort();
+    json_decref(v);
+    buf_free(&out);
+}
+
 static void must_be_json(const struct buf *out)
 {
     struct json_error je;
@@ -146,19 +169,22 @@ static void go_on_from(const char *id, const uint8_t *data)
     buf_free(&out);
 }
 
-static void generate(const struct dialect *d, enum lmi_form form, const uint8_t *data, size_t n)
+static void generate(const struct api_model *m, const struct dialect *d, enum lmi_form form, const uint8_t *data,
+                     size_t n)
 {
     struct api_error e = { 0 };
     struct call      c;
     const char      *body = (const char *)data + 1;
-    if (call_pick(&d, body, n - 1, form, &e)) {
+    if (call_pick(&d, &(struct call_shape){ m, body, n - 1, form }, &e)) {
         must_be_error(&e);
         return;
     }
-    enum status st = call_parse(&c, d, &world.m, body, n - 1, NULL, &e);
+    enum status st = call_parse(&c, d, m, body, n - 1, NULL, &e);
     if (!st) st = call_prepare(&c, &e);
     if (st)
         must_be_error(&e);
+    else if (m->state_dim)
+        answer_vectors(&c, data, n);
     else
         answer(&c, data, n);
     char id[sizeof c.id];
@@ -177,11 +203,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     if (data[0] % 4 < 2) {
         static const struct dialect *const chats[] = { &dialect_chat, &dialect_messages, &dialect_responses };
         const struct dialect              *chat = chats[data[0] / 4 % 4 % 3];
-        generate(data[0] % 2 ? chat : &dialect_completion, LMI_LINES, data, n);
+        generate(&world.m, data[0] % 2 ? chat : &dialect_completion, LMI_LINES, data, n);
         return 0;
     }
-    if (data[0] % 8 > 5) {
-        generate(&dialect_invocation, (enum lmi_form)(data[0] / 8 % LMI_FORMS), data, n);
+    if (data[0] % 8 == 7) {
+        generate(&embedder, data[0] / 8 % 2 ? &dialect_embedding : &dialect_invocation, LMI_LINES, data, n);
+        return 0;
+    }
+    if (data[0] % 8 == 6) {
+        generate(&world.m, &dialect_invocation, (enum lmi_form)(data[0] / 8 % LMI_FORMS), data, n);
         return 0;
     }
     buf_init(&out, 64 << 20);

@@ -15,7 +15,9 @@
 
 static enum status ask(struct call *c, const struct dialect *d, const char *body, struct api_error *e)
 {
-    enum status st = call_parse(c, d, &world.m, body, strlen(body), &(struct call_from){ .request_id = "x1" }, e);
+    enum status st = call_pick(&d, &(struct call_shape){ &world.m, body, strlen(body), LMI_LINES }, e);
+    *c = (struct call){ .model = &world.m };
+    if (!st) st = call_parse(c, d, &world.m, body, strlen(body), &(struct call_from){ .request_id = "x1" }, e);
     return st ? st : call_prepare(c, e);
 }
 

@@ -288,7 +288,7 @@ static const struct dialect *picked(const char *body, enum lmi_form form)
 {
     const struct dialect *d = &dialect_invocation;
     struct api_error      e;
-    if (call_pick(&d, body, strlen(body), form, &e) == ST_OK) return d;
+    if (call_pick(&d, &(struct call_shape){ &world.m, body, strlen(body), form }, &e) == ST_OK) return d;
     assert_int_equal(e.http, 400);
     return NULL;
 }
@@ -302,7 +302,7 @@ static void the_fields_of_a_body_decide_its_dialect(void **state)
     assert_ptr_equal(picked("{\"inputs\":\"a\"}", LMI_LINES), &dialect_lmi);
     assert_ptr_equal(picked("{\"inputs\":\"a\"}", LMI_EVENTS), &dialect_lmi_events);
     assert_ptr_equal(picked("{\"inputs\":\"a\"}", LMI_TGI), &dialect_tgi);
-    assert_null(picked("{\"input\":\"a\"}", LMI_LINES));
+    assert_ptr_equal(picked("{\"input\":\"a\"}", LMI_LINES), &dialect_responses);
     assert_null(picked("{\"query\":\"a\",\"documents\":[]}", LMI_LINES));
     assert_null(picked("{\"model\":\"a\"}", LMI_LINES));
     assert_null(picked("{\"x\":{\"messages\":[]}}", LMI_LINES));
@@ -310,7 +310,7 @@ static void the_fields_of_a_body_decide_its_dialect(void **state)
     assert_null(picked("{\"messages\"", LMI_LINES));
     const struct dialect *d = &dialect_chat;
     struct api_error      e;
-    assert_int_equal(call_pick(&d, "{\"prompt\":1}", 12, LMI_LINES, &e), ST_OK);
+    assert_int_equal(call_pick(&d, &(struct call_shape){ &world.m, "{\"prompt\":1}", 12, LMI_LINES }, &e), ST_OK);
     assert_ptr_equal(d, &dialect_chat);
 }
 

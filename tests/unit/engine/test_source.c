@@ -73,12 +73,32 @@ static void a_name_that_leaves_the_folder_is_refused(void **state)
     (void)state;
     struct source            s = { .dir = dir };
     struct source_file       f;
-    static const char *const names[] = { "", ".", "..", "../a.json", "/etc/passwd", "sub/x" };
+    static const char *const names[] = { "",    ".",    "..",     "../a.json", "/etc/passwd", "/x",    "sub/",
+                                         "./x", "../x", "sub/..", "sub/.",     "a/b/x",       "sub//x" };
     for (size_t i = 0; i < ARRAY_N(names); i++) assert_int_equal(source_open(&s, names[i], &f), ST_CONFIG);
     char longer[300];
     memset(longer, 'x', sizeof longer);
     longer[sizeof longer - 1] = 0;
     assert_int_equal(source_open(&s, longer, &f), ST_CONFIG);
+}
+
+static void a_file_in_a_folder_of_the_folder_is_read(void **state)
+{
+    (void)state;
+    struct source s = { .dir = dir };
+    char          path[256], *text;
+    size_t        n;
+    snprintf(path, sizeof path, "%s/sub", dir);
+    assert_int_equal(mkdir(path, 0700), 0);
+    put("sub/x", "{}");
+    assert_int_equal(source_text(&s, "sub/x", 100, &text, &n), ST_OK);
+    assert_string_equal(text, "{}");
+    free(text);
+    snprintf(path, sizeof path, "%s/sub/x", dir);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(source_text(&s, "sub/x", 100, &text, &n), ST_NOT_FOUND);
+    snprintf(path, sizeof path, "%s/sub", dir);
+    assert_int_equal(rmdir(path), 0);
 }
 
 static void an_unreadable_file_is_reported(void **state)
@@ -187,7 +207,7 @@ static void a_reader_serves_files_of_elsewhere(void **state)
     size_t                     n;
     assert_string_equal(source_where(&src), "far://away");
     assert_int_equal(source_open(&src, "y", &f), ST_NOT_FOUND);
-    assert_int_equal(source_open(&src, "a/x", &f), ST_CONFIG); /* the name does not reach it */
+    assert_int_equal(source_open(&src, "../x", &f), ST_CONFIG); /* the name does not reach it */
     assert_int_equal(source_text(&src, "x", 5, &text, &n), ST_OK);
     assert_string_equal(text, "hello");
     free(text);
@@ -206,6 +226,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_is_read_whole_and_in_parts),
         cmocka_unit_test(a_name_that_leaves_the_folder_is_refused),
+        cmocka_unit_test(a_file_in_a_folder_of_the_folder_is_read),
         cmocka_unit_test(an_unreadable_file_is_reported),
         cmocka_unit_test(links_are_followed_as_the_hub_cache_needs),
         cmocka_unit_test(a_file_cut_short_while_open_is_an_error),

@@ -124,7 +124,8 @@ static void the_404_of_a_misspelt_path_names_the_right_path(void **state)
     hint_is("//health", "/health");
     hint_is("/v1/tokenize", "/tokenize");
     hint_is("/v1", NULL);
-    hint_is("/v1/embeddings", NULL);
+    hint_is("/embeddings", "/v1/embeddings");
+    hint_is("/v1/audio/speech", NULL);
     hint_is("", NULL);
     hint_is("/", NULL);
     hint_is("////", NULL);

@@ -38,10 +38,12 @@ static void the_form_of_the_body_decides_the_answer(void **state)
     says("\"object\":\"chat.completion\"");
     assert_int_equal(status_of(invoke("", "{\"inputs\":\"Hi\",\"parameters\":{\"max_new_tokens\":2}}")), 200);
     says("{\"generated_text\":\"");
-    assert_int_equal(status_of(invoke("", "{\"input\":\"Hi\"}")), 400);
-    says("embeddings");
+    assert_int_equal(status_of(invoke("", "{\"input\":\"Hi\"}")), 200);
+    says("\"object\":\"response\"");
+    assert_int_equal(status_of(invoke("", "{\"query\":\"Hi\"}")), 400);
+    says("rerank");
     assert_int_equal(status_of(invoke("", "{}")), 400);
-    says("'messages', 'prompt' and 'inputs'");
+    says("'messages', 'prompt', 'input' and 'inputs'");
 }
 
 static void a_stream_of_inputs_is_lines_or_events(void **state)

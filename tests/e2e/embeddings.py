@@ -1,0 +1,259 @@
+#!/usr/bin/env python3
+"""POST /v1/embeddings of real servers: a folder with sentence-transformers' files against the vectors of transformers, and the embedded
+model with --task embed, where one text alone, texts of one request and texts of many requests have the same bits.
+
+    embeddings.py [--preset check] [name ...]
+
+One line each, then `N passed, N failed, N skipped`."""
+
+import base64
+import json
+import math
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path.insert(0, HERE)
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
+
+import scratch
+import scripted
+from tiers import BASE, arguments, metric, run_named, settle  # noqa: E402
+
+GOLDEN = os.path.join(ROOT, "tests", "data", "golden", "qwen3")
+POOLED = ["lasttoken", "mean_tokens", "cls_token"]  # in the order of pooled.f32
+TEXTS = ["%s number %d" % (("The sea", "A town", "Once upon a time, in a house by the river, there was a cat")[i % 3], i) for i in range(96)]
+TESTS = []
+
+
+def test(fn):
+    TESTS.append(fn)
+    return fn
+
+
+class World:
+    def __init__(self):
+        self.folder = tempfile.mkdtemp(prefix="spillway-embed-")
+        self.running = []
+
+    def server(self, *args, wait=True):
+        from harness import Server
+
+        self.running.append(Server(*BASE, *args, wait=wait))
+        return self.running[-1]
+
+    def pebble(self, *args):
+        return self.server("--task", "embed", "--matryoshka", *args)
+
+    def embedder(self, pooling, normalize=True, **config):
+        """The golden checkpoint with a tokenizer of bytes, as sentence-transformers would have saved it."""
+        folder = os.path.join(tempfile.mkdtemp(dir=self.folder), "model")
+        shutil.copytree(GOLDEN, folder)
+        _, tok = scripted.tokenizer(["<a>"], ["<|end|>"])
+        write(folder, "tokenizer.json", tok)
+        write(folder, "tokenizer_config.json", {"eos_token": "<|end|>"})
+        with open(os.path.join(folder, "config.json")) as f:
+            write(folder, "config.json", {**json.load(f), **config})
+        kinds = [("", "Transformer"), ("1_Pooling", "Pooling")] + [("2_Normalize", "Normalize")] * normalize
+        write(folder, "modules.json", [{"idx": i, "name": str(i), "path": path, "type": "sentence_transformers.models." + kind}
+                                       for i, (path, kind) in enumerate(kinds)])
+        os.mkdir(os.path.join(folder, "1_Pooling"))
+        write(folder, "1_Pooling/config.json", {"word_embedding_dimension": 48, **{"pooling_mode_" + p: p == pooling for p in POOLED}})
+        return folder
+
+    def close(self):
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def write(folder, name, value):
+    with open(os.path.join(folder, name), "w") as f:
+        json.dump(value, f)
+
+
+def embed(s, texts, **more):
+    """The vectors, as bytes of their floats."""
+    r = s.post("/v1/embeddings", {"input": texts, "encoding_format": "base64", **more})
+    assert r.status == 200, r
+    data = r.json["data"]
+    assert [d["index"] for d in data] == list(range(len(data))) and all(d["object"] == "embedding" for d in data), data
+    return [base64.b64decode(d["embedding"]) for d in data]
+
+
+def floats(b):
+    return struct.unpack("<%df" % (len(b) // 4), b)
+
+
+def cosine(a, b):
+    return sum(x * y for x, y in zip(a, b)) / math.sqrt(sum(x * x for x in a) * sum(y * y for y in b))
+
+
+def refused(r, status, word, param=None):
+    assert r.status == status and word in r.json["error"]["message"], (r, word)
+    assert param is None or r.json["error"]["param"] == param, r
+
+
+@test
+def a_folder_of_sentence_transformers_gives_the_vectors_of_transformers(w):
+    with open(os.path.join(GOLDEN, "golden.json")) as f:
+        prompts = json.load(f)["prompts"]
+    with open(os.path.join(GOLDEN, "pooled.f32"), "rb") as f:
+        want = floats(f.read())
+    for kind, pooling in enumerate(POOLED):
+        s = w.server("--model", w.embedder(pooling), "--dtype", "float32", "--max-model-len", "256")
+        for p, got in enumerate(embed(s, prompts)):
+            at = (len(POOLED) * p + kind) * 48
+            c = cosine(floats(got), want[at:at + 48])
+            assert c >= 0.9999, (pooling, p, c)
+            assert abs(sum(x * x for x in floats(got)) - 1) < 1e-5, (pooling, p)
+        s.stop()
+    s = w.server("--model", w.embedder("mean_tokens", normalize=False), "--dtype", "float32", "--max-model-len", "256")
+    got = floats(embed(s, prompts[1])[0])
+    assert abs(sum(x * x for x in got) - 1) > 0.01, "there is no Normalize module"
+    refused(s.post("/v1/embeddings", {"input": "a", "dimensions": 8}), 400, "is_matryoshka", "dimensions")
+    assert s.get("/v1/models").json["data"][0]["task"] == "embed"
+
+
+@test
+def what_a_folder_asks_for_and_is_not_served_ends_the_start(w):
+    cases = [(w.embedder("lasttoken", is_causal=False), "both ways")]
+    dense = w.embedder("mean_tokens")
+    with open(os.path.join(dense, "modules.json")) as f:
+        modules = json.load(f)
+    write(dense, "modules.json", modules + [{"type": "sentence_transformers.models.Dense", "path": "3_Dense"}])
+    cases += [(dense, "models.Dense"), (w.embedder("lasttoken"), "--enable-lora", "--enable-lora")]
+    for folder, word, *more in cases:
+        s = w.server("--model", folder, *more, wait=False)
+        assert s.proc.wait(180) == 78 and word in s.tail(), (s.proc.returncode, s.tail())
+    s = w.server("--model", dense, "--task", "generate", "--max-model-len", "256")  # what it is made for does not bind
+    assert s.complete("ab", max_tokens=2).status == 200
+    refused(s.post("/v1/embeddings", {"input": "a"}), 400, "--task embed")
+
+
+@test
+def a_text_has_the_same_bits_in_any_company(w):
+    s = w.pebble("--kv-cache-bytes", "5MiB")
+    one = {t: embed(s, t)[0] for t in TEXTS[:12]}
+    assert len(set(one.values())) == 12 and all(len(v) % 4 == 0 for v in one.values())
+    many = embed(s, TEXTS)
+    assert [many[i] for i in range(12)] == list(one.values()), "alone and among 96"
+    chunked = w.pebble("--prefill-chunk", "16", "--pooling", "last", "--enable-prefix-caching=false")
+    assert embed(chunked, TEXTS[:12]) == many[:12], "in chunks of 16"
+    long_text = "word " * 300
+    want, got, errors = embed(s, long_text)[0], [], []
+
+    def work(i):
+        try:
+            got.append(embed(s, [TEXTS[i], long_text, TEXTS[i + 30]]) == [many[i], want, many[i + 30]])
+        except Exception as e:
+            errors.append(repr(e))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(24)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not errors and got == [True] * 24, (errors, got)
+    r = s.post("/v1/embeddings", {"input": long_text})
+    d = r.json["usage"]["prompt_tokens_details"]
+    assert d["cached_tokens"] > 200, "a cached prefix gives the same last row: %r" % d
+    settle(s, "blocks that nobody uses", lambda: metric(s, "vllm:kv_cache_usage_perc") == 0 and metric(s, "vllm:num_requests_running") == 0)
+
+
+@test
+def two_thousand_inputs_fit_into_one_request(w):
+    s = w.pebble("--pooling", "mean")
+    few = TEXTS[:32]
+    want = embed(s, few)
+    r = s.post("/v1/embeddings", {"input": few * 64, "encoding_format": "base64", "dimensions": 32}, timeout=600)
+    assert r.status == 200, r
+    cut = [base64.b64decode(d["embedding"]) for d in r.json["data"]]
+    assert len(cut) == 2048 and cut == cut[:32] * 64, "the same text has other bits"
+    assert all(cosine(floats(cut[i]), floats(want[i])[:32]) > 0.99999 for i in range(32))
+    assert r.json["usage"]["prompt_tokens"] == r.json["usage"]["total_tokens"] > 2048 * 3
+    refused(s.post("/v1/embeddings", {"input": ["a"] * 2049}), 400, "2048", "input")
+    # a client that leaves in the middle of many leaves nothing behind
+    c = s.conn()
+    body = json.dumps({"input": [[300 + i] * 110 for i in range(2048)]}).encode()
+    c.send(b"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    settle(s, "a request that runs", lambda: metric(s, "vllm:num_requests_running") > 0)
+    c.close()
+    settle(s, "the end of what nobody waits for", lambda: metric(s, "vllm:num_requests_running") == 0 and metric(s, "vllm:num_requests_waiting") == 0)
+    assert embed(s, few) == want
+
+
+@test
+def a_text_may_fill_the_context(w):
+    s = w.server("--task", "embed", "--max-model-len", "64")
+    assert len(embed(s, [[300] * 64])) == 1
+    refused(s.post("/v1/embeddings", {"input": [300] * 65}), 400, "64 tokens")
+    refused(s.post("/v1/embeddings", {"input": "word " * 100}), 400, "truncate_prompt_tokens", "input")
+    r = s.post("/v1/embeddings", {"input": "word " * 100, "truncate_prompt_tokens": -1})
+    assert r.status == 200 and r.json["usage"]["prompt_tokens"] == 64, r
+    refused(s.post("/v1/embeddings", {"input": "a", "dimensions": 8}), 400, "is_matryoshka", "dimensions")
+
+
+@test
+def a_model_that_embeds_says_so_on_every_route(w):
+    s = w.pebble()
+    for path, body in (("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]}), ("/v1/completions", {"prompt": "Hi"}),
+                       ("/v1/responses", {"input": "Hi"}), ("/v1/messages", {"max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}]}),
+                       ("/invocations", {"prompt": "Hi"}), ("/invocations", {"inputs": "Hi"})):
+        r = s.post(path, body)
+        assert r.status == 400 and "/v1/embeddings" in json.dumps(r.json), (path, r)
+    want = embed(s, "Hi")
+    r = s.post("/invocations", {"input": "Hi", "encoding_format": "base64"})
+    assert r.status == 200 and base64.b64decode(r.json["data"][0]["embedding"]) == want[0], r
+    r = s.post("/v1/embeddings", {"messages": [{"role": "user", "content": "Hi"}]})
+    assert r.status == 200 and r.json["usage"]["prompt_tokens"] > 3, r
+    assert s.get("/health").status == 200 and s.get("/v1/models").json["data"][0]["task"] == "embed"
+    assert metric(s, "vllm:request_success_total") > 0
+
+
+@test
+def the_official_client_reads_vectors(w):
+    import openai
+
+    s = w.pebble()
+    c = openai.OpenAI(base_url="http://127.0.0.1:%d/v1" % s.port, api_key="none", max_retries=0, timeout=300)
+    r = c.embeddings.create(model="pebble", input=TEXTS[:3])  # base64, which the library decodes
+    want = [list(floats(b)) for b in embed(s, TEXTS[:3])]
+    assert [d.embedding for d in r.data] == want and r.usage.prompt_tokens > 9
+    r = c.embeddings.create(model="pebble", input=TEXTS[:3], encoding_format="float")
+    assert all(abs(x - y) <= 1e-7 for d, v in zip(r.data, want) for x, y in zip(d.embedding, v))
+    assert len(c.embeddings.create(model="pebble", input="a", dimensions=16).data[0].embedding) == 16
+    assert c.embeddings.create(model="pebble", input=[300, 301]).usage.prompt_tokens == 2
+    for wrong in (dict(input=[]), dict(input=""), dict(input="a", dimensions=100000)):
+        try:
+            c.embeddings.create(model="pebble", **wrong)
+            raise AssertionError("accepted: %r" % wrong)
+        except openai.BadRequestError as e:
+            assert e.body["param"] in wrong, e.body
+
+
+@test
+def a_batch_of_lines_embeds(w):
+    lines, out = os.path.join(w.folder, "in.jsonl"), os.path.join(w.folder, "out.jsonl")
+    with open(lines, "w") as f:
+        for i, t in enumerate(TEXTS[:20]):
+            f.write(json.dumps({"custom_id": "t%d" % i, "method": "POST", "url": "/v1/embeddings", "body": {"input": t, "encoding_format": "base64"}}) + "\n")
+    subprocess.run([os.environ["SPILLWAY"], "batch", "--input", lines, "--output", out, *BASE, "--task", "embed"], check=True, timeout=600,
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with open(out) as f:
+        got = {d["custom_id"]: d["response"]["body"]["data"][0]["embedding"] for d in map(json.loads, f)}
+    want = embed(w.pebble(), TEXTS[:20])
+    assert [base64.b64decode(got["t%d" % i]) for i in range(20)] == want
+
+
+def main():
+    a = arguments(__doc__)
+    return run_named(TESTS, World(), a.names)
+
+
+if __name__ == "__main__":
+    scratch.run(main)

@@ -13,8 +13,8 @@
 #include <string.h>
 
 enum {
-    KEEP_ALIVE_US =
-        9000000, /* a stream that says nothing for so long gets a comment; looked at every 3 s, so 15 s is never passed */
+    /* A stream that says nothing for so long gets a comment. It is looked at every 3 s, so 15 s is never passed. */
+    KEEP_ALIVE_US = 9000000,
     FRAMES_KEEP = 1 << 20, /* scratch above this is given back */
     POOLED_LIVE_MAX = 256, /* a step takes at most so many sequences, if nothing else was asked for */
 };

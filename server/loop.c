@@ -91,7 +91,8 @@ static void on_accept_again(evutil_socket_t fd, short what, void *arg)
     if (!io->stopping) event_add(io->ev_listen, NULL);
 }
 
-/* No descriptor is left: the reserve takes the newcomer, so that it hears a 503 instead of silence; over TLS, an end. */
+/* No descriptor is left: the reserve takes the newcomer, so that it hears a 503 instead of silence; over TLS, an
+ * end. */
 static void accept_over_limit(struct server *s)
 {
     static const char busy[] =

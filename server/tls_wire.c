@@ -94,7 +94,8 @@ static bool is_wait(const struct tls_wire *w, int got, bool *for_write_out)
 
 /* ---- handshake ---- */
 
-/* A request that is not encrypted begins with the letters of its method, a handshake with 22 (RFC 8446, section 5.1). */
+/* A request that is not encrypted begins with the letters of its method, a handshake with 22 (RFC 8446, section
+ * 5.1). */
 static bool is_plain(int fd)
 {
     char c = 0;

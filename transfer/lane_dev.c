@@ -111,8 +111,8 @@ static enum status dev_seg_add(struct xfer_lane *lane, const struct xfer_seg *se
     if (is_async(r)) {
         CHECK(!lane->started);
         if (l->n_digest == CREW_AUTO) l->n_digest = thread_cpu_count() / CREW_CORES;
-        l->ops.depth =
-            LANE_BATCH_MAX; /* small blocks need so many to keep a link busy; large ones are held back by WINDOW_BYTES */
+        /* Small blocks need so many to keep a link busy; large ones are held back by WINDOW_BYTES. */
+        l->ops.depth = LANE_BATCH_MAX;
     }
     return ST_OK;
 }

@@ -7,8 +7,8 @@ enum { AT_BYTES = 64 };
 
 static const char between[] = "__"; /* a namespace and the name of its tool */
 
-/* Tools stand flat here, and in an object named by their type in chats. Kinds that OpenAI's own servers run
- * (web search, file search) and unknown ones are left out: nobody runs them here. Coding agents always send the grammar of
+/* Tools stand flat here, and in an object named by their type in chats. Kinds that OpenAI's own servers run (web
+ * search, file search) and unknown ones are left out: nobody runs them here. Coding agents always send the grammar of
  * their custom tool. Where calls cannot be bound to it, it is left out: its text is free then, and its client reads it
  * with care. */
 

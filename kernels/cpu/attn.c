@@ -18,9 +18,9 @@ enum {
 struct attn_part {
     uint32_t seq, first;     /* queries [first, first + queries) of the sequence: row * group + head */
     uint32_t chunk, n_chunk; /* its share of the keys */
-    uint32_t
-           n_whole; /* chunks of all parts of these queries, where `chunk` is their first; 0: it is not, or this is the only part */
-    size_t sums; /* where in job.sums those of `chunk` and head 0 go; SIZE_MAX: the only part, they go nowhere */
+    /* chunks of all parts of these queries, where `chunk` is their first; 0: it is not, or this is the only part */
+    uint32_t n_whole;
+    size_t   sums; /* where in job.sums those of `chunk` and head 0 go; SIZE_MAX: the only part, they go nowhere */
 };
 struct attn_job {
     const struct simd      *v;

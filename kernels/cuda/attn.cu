@@ -91,8 +91,8 @@ template <int HD> struct attn_sums {
     float4 o[attn_merge_dim<HD>::SIDE][attn_merge_dim<HD>::VECS];
 };
 /* Parts i .. i + DEPTH - 1 of n are taken up. They come past L1, for another SM wrote them, and all loads stand before
- * all arithmetic, without a branch between: one way to L2 and back for all. ALL: they are all there; else what is not is
- * read from the last and counts as nothing, not even for an infinity. */
+ * all arithmetic, without a branch between: one way to L2 and back for all. ALL: they are all there; else what is not
+ * is read from the last and counts as nothing, not even for an infinity. */
 template <int HD, bool ALL>
 static __device__ __forceinline__ void attn_take_parts(const struct attn_args &a, struct attn_sums<HD> &s,
                                                        const float *const *from, const uint32_t *at, size_t step,

@@ -117,8 +117,8 @@ static uint32_t class_of(uint32_t len, uint32_t chunk, uint32_t c, uint32_t long
     return (uint32_t)((uint64_t)(longest - n) * CLASSES / longest);
 }
 
-/* All chunks of the decode rows, the longest first: warps take them in turns, and none begins a long one when the others
- * are done. Returns how many. */
+/* All chunks of the decode rows, the longest first: warps take them in turns, and none begins a long one when the
+ * others are done. Returns how many. */
 static uint32_t list_items(const uint32_t *len, struct cuda_attn_lists *l)
 {
     uint32_t longest = 1, n = 0, begin[CLASSES + 1] = { 0 };

@@ -7,9 +7,8 @@
 
 enum {
     GRANULE = 2 << 20, /* of the driver's mapping: what NCCL's MemAlloc rounds up to */
-    EXCESS_MAX =
-        512
-        << 20 /* that it may round up further (the granule of a multicast is the driver's): what device.c keeps free for it */
+    /* that it may round up further (the granule of a multicast is the driver's): what device.c keeps free for it */
+    EXCESS_MAX = 512 << 20
 };
 
 uint64_t cuda_window_bytes(const struct dev_cfg *cfg)

@@ -163,8 +163,8 @@ struct sum {
 };
 struct left { /* what is left of others */
     uint64_t bytes;
-    char     name
-        [MODELS_NAME]; /* of the sub-folder that was used longest ago and holds something removable; ".": the folder itself */
+    /* of the sub-folder that was used longest ago and holds something removable; ".": the folder itself */
+    char     name[MODELS_NAME];
     uint64_t used;
     bool     any;
 };

@@ -8,8 +8,8 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-/* The answer to `ask` over an open socket, plain or over TLS, with a NUL behind it. The certificate is not looked at: the
- * question is whether this machine's server lives. Returns what the last read returned, and errno of it. */
+/* The answer to `ask` over an open socket, plain or over TLS, with a NUL behind it. The certificate is not looked at:
+ * the question is whether this machine's server lives. Returns what the last read returned, and errno of it. */
 static ssize_t ask_socket(int fd, bool tls, const char *ask, char *reply, size_t bytes)
 {
     SSL_CTX *ctx = tls ? SSL_CTX_new(TLS_client_method()) : NULL;

@@ -4,8 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A grammar as text, and behind a zero byte a text for it. The first byte says which language, and whether its texts stand
- * in a JSON string. An error has a place, and a text that is accepted byte by byte is in the mask at every place. */
+/* A grammar as text, and behind a zero byte a text for it. The first byte says which language, and whether its texts
+ * stand in a JSON string. An error has a place, and a text that is accepted byte by byte is in the mask at every
+ * place. */
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);

@@ -138,8 +138,8 @@ static uint64_t libm_here(void)
 
 static uint32_t n_bad, n_same;
 static bool     adding; /* ARITH_ADD: what the file lacks is printed */
-static bool
-    elsewhere; /* another C library: the file's digests are not of here, but one text still stands for one kind of bits */
+/* another C library: the file's digests are not of here, but one text still stands for one kind of bits */
+static bool elsewhere;
 
 static void look_at(const char *isa, const struct format *f, enum dtype kv)
 {

@@ -85,9 +85,8 @@ static void a_mark_in_a_users_text_is_no_way_around(void **state)
     ask_ok(&c, &dialect_chat, "{\"messages\":[{\"role\":\"user\",\"content\":\"<\\ufdd0|im_end|><s>\"}]}");
     assert_string_equal(prompt_text(&c, 0), "[258]user\n<|im_end|><s>[259]\n[258]assistant\n");
     call_free(&c);
-    ask_ok(
-        &c, &dialect_chat,
-        "{\"messages\":[{\"role\":\"user\",\"content\":\"\\ufdd0\"}]}"); /* without control tokens it is text as any other */
+    /* without control tokens it is text as any other */
+    ask_ok(&c, &dialect_chat, "{\"messages\":[{\"role\":\"user\",\"content\":\"\\ufdd0\"}]}");
     assert_string_equal(prompt_text(&c, 0), "[258]user\n\xef\xb7\x90[259]\n[258]assistant\n");
     call_free(&c);
 }

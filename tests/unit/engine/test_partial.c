@@ -57,7 +57,10 @@ static int setup(void **state)
     want = malloc(BYTES);
     got = malloc(BYTES);
     if (!want || !got || !mkdtemp(dir)) return -1;
-    for (size_t i = 0; i < BYTES; i++) want[i] = (unsigned char)hash_u64(i);
+    for (size_t i = 0; i < BYTES; i += 8) {
+        uint64_t word = hash_u64(i);
+        memcpy(want + i, &word, BYTES - i < 8 ? BYTES - i : 8);
+    }
     of = (struct partial_of){ .where = "s3://b/p", .name = "model.safetensors", .version = "\"v1\"", .bytes = BYTES };
     torn = n_write = 0;
     fail_from = UINT64_MAX;
@@ -86,7 +89,8 @@ static enum status fetch(void *ctx, uint64_t offset, void *dst, size_t n, partia
         errno = EIO;
         if (offset + at + part > fail_from) return ST_IO;
         n_fetched += part;
-        for (size_t i = at; i < at + part; i++) ((unsigned char *)dst)[i] = want[offset + i] ^ flip;
+        memcpy((unsigned char *)dst + at, want + offset + at, part);
+        for (size_t i = at; flip && i < at + part; i++) ((unsigned char *)dst)[i] ^= flip;
         come_fn(told, offset + at, part);
     }
     return ST_OK;
@@ -94,6 +98,7 @@ static enum status fetch(void *ctx, uint64_t offset, void *dst, size_t n, partia
 
 static void compare(uint64_t from, size_t n)
 {
+    if (!flip && !memcmp(got, want + from, n)) return;
     for (size_t i = 0; i < n; i++)
         if (got[i] != (want[from + i] ^ flip)) fail_msg("byte %zu differs", (size_t)from + i);
 }

@@ -1,5 +1,5 @@
-/* The bytes of one connection over TLS, between a socket pair: a client of OpenSSL at one end, the wire at the other, and
- * the loop turned by hand. Nothing here waits for a clock. */
+/* The bytes of one connection over TLS, between a socket pair: a client of OpenSSL at one end, the wire at the other,
+ * and the loop turned by hand. Nothing here waits for a clock. */
 #include "test.h"
 
 #include "base/log.h"

@@ -156,7 +156,7 @@ static bool ends_with(const char *s, const char *tail)
     return n >= n_tail && !strcmp(s + n - n_tail, tail);
 }
 
-/* Items of kinds that are not known, and references to what is not stored, are left out: clients send them to every
+/* Items of kinds that are not known, and references to what was not found, are left out: clients send them to every
  * server. */
 static enum status read_item(struct reader *r, const json_t *item)
 {
@@ -169,13 +169,6 @@ static enum status read_item(struct reader *r, const json_t *item)
     if (json_str_is(type, "custom_tool_call")) return read_call(r, item, true);
     if (ends_with(json_string_value(type), "_output")) return read_output(r, item);
     return ST_OK;
-}
-
-/* A call that was cut off has no arguments that could be shown. */
-static bool was_cut(const json_t *item)
-{
-    return json_str_is(json_object_get(item, "type"), "function_call") &&
-           json_str_is(json_object_get(item, "status"), "incomplete");
 }
 
 /* The lines of what the request goes on from. Each was checked when it came. */
@@ -192,7 +185,7 @@ static enum status read_past(struct reader *r, const struct buf *past)
                           r->c->model->messages_max);
         else if (!item)
             st = ST_NOMEM;
-        else if (!was_cut(item))
+        else if (!responses_was_cut(item))
             st = read_item(r, item);
         json_decref(item);
         p = next + 1;
@@ -215,8 +208,11 @@ enum status responses_input(struct call *c, struct api_error *e)
         st = turns_text(&r.turns, "user", input);
     else if (!st && !json_is_array(input) && !(absent(input) && json_array_size(r.turns.list)))
         st = api_fail(e, 400, "input", "'input' must be a string or an array of items");
-    for (r.i = 0; !st && r.i < json_array_size(input); r.i++) st = read_item(&r, json_array_get(input, r.i));
-    if (!st) st = responses_keep_input(c, input);
+    json_t *items = NULL;
+    if (!st && json_is_array(input)) st = responses_refer(c, input, &items, e);
+    for (r.i = 0; !st && r.i < json_array_size(items); r.i++) st = read_item(&r, json_array_get(items, r.i));
+    if (!st) st = responses_keep_input(c, items ? items : input);
+    json_decref(items);
     if (!st && !json_array_size(r.turns.list)) st = api_fail(e, 400, "input", "'input' has nothing to answer");
     return turns_finish(&r.turns, c, st);
 }

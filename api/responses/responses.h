@@ -2,6 +2,7 @@
  *
  *   fields.c     the fields of a request
  *   input.c      input items become messages of a chat
+ *   reference.c  items that name stored ones become those
  *   truncate.c   the oldest messages of what is too long are left out
  *   tools.c      flat tools and tool_choice become those of a chat
  *   skeleton.c   the response object around its output: what a client sees of its own request
@@ -60,6 +61,15 @@ json_t *responses_full_name(const json_t *space, const json_t *name);
 enum status responses_open(struct call *c);
 /* Makes c->ask.messages of the body's "instructions" and "input". ST_INVALID with *e, ST_NOMEM. */
 enum status responses_input(struct call *c, struct api_error *e);
+/* *list_out: the items of input, with stored ones in the places of references to them; the caller drops it with json_decref.
+ * ST_INVALID with *e, ST_NOMEM. */
+enum status responses_refer(struct call *c, json_t *input, json_t **list_out, struct api_error *e);
+/* Whether the item is a call that was cut off, and has no arguments that could be shown. */
+static inline bool responses_was_cut(const json_t *item)
+{
+    return json_str_is(json_object_get(item, "type"), "function_call") &&
+           json_str_is(json_object_get(item, "status"), "incomplete");
+}
 /* Makes c->ask.tools and c->ask.tool_choice. ST_INVALID with *e, ST_NOMEM. */
 enum status responses_tools(struct call *c, struct api_error *e);
 /* Makes the prompt; with "truncation": "auto" without the oldest messages, as far as it has to be. ST_INVALID with *e,

@@ -361,6 +361,40 @@ enum status responses_store_past(struct responses_store *s, uint64_t key, const 
     return out->failed ? ST_NOMEM : ST_OK;
 }
 
+/* Adds those of these lines that are wanted. False: no more are. */
+static bool add_wanted(const struct buf *lines, responses_want *want, void *ctx, struct buf *out)
+{
+    const char *p = lines->data, *end = p + lines->n;
+    bool        last = false;
+    while (p < end && !last) {
+        const char *blank = memchr(p, ' ', (size_t)(end - p)), *next = memchr(p, '\n', (size_t)(end - p));
+        if (want(ctx, p, (size_t)(blank - p), &last)) buf_put(out, p, (size_t)(next + 1 - p));
+        p = next + 1;
+    }
+    return !last;
+}
+
+enum status responses_store_items(struct responses_store *s, uint64_t key, responses_want *want, void *ctx,
+                                  uint64_t now_us, struct buf *out)
+{
+    struct share *h = share_lock(s, key, false, now_us);
+    struct buf    lines;
+    bool          more = true;
+    if (!h) return ST_OK;
+    buf_init(&lines, (size_t)s->n_block * sizeof(struct block));
+    for (uint32_t i = h->newest; i != NONE && more && !lines.failed; i = node_of(h, i)->older) {
+        const struct node *n = node_of(h, i);
+        struct place       p = text_begin(i);
+        buf_clear(&lines);
+        move(h, &p, (size_t)n->n[STORED_INPUT] + n->n[STORED_OUTPUT], NULL, &lines);
+        if (!lines.failed) more = add_wanted(&lines, want, ctx, out);
+    }
+    pthread_mutex_unlock(&h->lock);
+    bool failed = lines.failed || out->failed;
+    buf_free(&lines);
+    return failed ? ST_NOMEM : ST_OK;
+}
+
 uint64_t responses_store_past_bytes(struct responses_store *s, uint64_t key, const char *id, size_t n_id,
                                     uint64_t now_us)
 {

@@ -186,6 +186,59 @@ static void too_large_a_response_is_answered_and_not_stored(void **state)
     buf_free(&b);
 }
 
+/* Clients that rely on the store send the id of an item instead of the item. */
+static void an_item_is_found_by_its_id(void **state)
+{
+    (void)state;
+    struct buf       text;
+    struct call      c;
+    struct api_error e;
+    struct buf       b;
+    const char *first = answered("\"tools\":[" W "],\"input\":[{\"id\":\"mine\",\"role\":\"user\",\"content\":\"q\"}]",
+                                 "I look." CALL, ENG_STOP, true);
+    buf_init(&b, 1 << 20);
+    assert_int_equal(api_response_get(&world.m, KEY, first, &b, &e), ST_OK);
+    json_t *v = body_of(&b);
+    buf_init(&text, 1 << 20);
+    buf_printf(
+        &text,
+        "\"tools\":[" W
+        "],\"input\":[{\"type\":\"item_reference\",\"id\":\"mine\"},{\"type\":\"item_reference\",\"id\":\"%s\"},"
+        "{\"type\":\"item_reference\",\"id\":\"%s\"},{\"type\":\"item_reference\",\"id\":\"nobody\"},"
+        "{\"type\":\"item_reference\",\"id\":\"mine\"},{\"type\":\"function_call_output\",\"call_id\":\"%s\",\"output\":\"warm\"}]",
+        str_at(v, "output.0.id"), str_at(v, "output.1.id"), str_at(v, "output.1.call_id"));
+    json_decref(v);
+    buf_free(&b);
+    const char *fields = buf_cstr(&text);
+    static char want[1 << 16];
+    if (ask_for(&c, KEY, fields, &e)) fail_msg("%s", e.message);
+    snprintf(want, sizeof want, "%s", prompt_text(&c, 0));
+    call_free(&c);
+    assert_non_null(strstr(want, "[258]user\nq[259]\n[258]assistant\nI look.<tool_call>"));
+    assert_non_null(strstr(want, "warm"));
+    assert_null(strstr(strstr(want, "user\nq") + 1, "user\nq")); /* once */
+
+    /* what is stored of it has the items themselves: it stays whole when the first one is gone */
+    const char *second = answered(fields, "fine", ENG_STOP, true);
+    buf_init(&b, 1 << 20);
+    assert_int_equal(api_response_delete(&world.m, KEY, first, &b, &e), ST_OK);
+    buf_free(&b);
+    if (ask_for(&c, KEY, fields, &e)) fail_msg("%s", e.message);
+    assert_string_equal(prompt_text(&c, 0), want); /* found in the second one */
+    call_free(&c);
+    buf_init(&b, 1 << 20);
+    assert_int_equal(api_response_delete(&world.m, KEY, second, &b, &e), ST_OK);
+    buf_free(&b);
+
+    /* not by another key, and not when nothing is stored any more */
+    for (uint64_t key = KEY; key <= KEY + 1; key++) {
+        if (ask_for(&c, key, fields, &e)) fail_msg("%s", e.message);
+        assert_null(strstr(prompt_text(&c, 0), "user\nq"));
+        call_free(&c);
+    }
+    buf_free(&text);
+}
+
 static void pages_of_the_input_have_every_item_once(void **state)
 {
     (void)state;
@@ -273,7 +326,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         STORED(a_request_goes_on_from_a_stored_response),        STORED(what_is_not_stored_cannot_be_found),
         STORED(too_large_a_response_is_answered_and_not_stored), STORED(pages_of_the_input_have_every_item_once),
-        STORED(tokens_are_counted_with_what_was_before),
+        STORED(tokens_are_counted_with_what_was_before),         STORED(an_item_is_found_by_its_id),
     };
     return cmocka_run_group_tests(tests, open_with_tools, world_close);
 }

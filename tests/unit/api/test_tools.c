@@ -414,6 +414,23 @@ static void tokens_behind_the_only_call_do_not_count(void **state)
     call_free(&c);
 }
 
+/* Grammars are cached by what a request says: templates are not shown whether a tool is strict. */
+static void a_strict_tool_and_a_lenient_one_have_grammars_of_their_own(void **state)
+{
+    (void)state;
+    static const char text[] = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": 1}}\n</tool_call>";
+    for (int strict = 0; strict < 2; strict++) {
+        struct call c;
+        begin(
+            &c,
+            strict
+                ? "\"tool_choice\":\"required\",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"strict\":true}}]"
+                : "\"tool_choice\":\"required\",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]");
+        assert_int_equal(verdict(c.grammar, text), strict ? 'n' : 'y');
+        call_free(&c);
+    }
+}
+
 /* Where a call is demanded, and where the model makes one. */
 static void the_text_of_a_custom_tool_follows_its_grammar(void **state)
 {
@@ -596,6 +613,7 @@ int main(void)
         cmocka_unit_test(a_call_that_is_cut_keeps_what_there_was),
         cmocka_unit_test(without_parallel_calls_the_answer_ends_behind_the_first),
         cmocka_unit_test(tokens_behind_the_only_call_do_not_count),
+        cmocka_unit_test(a_strict_tool_and_a_lenient_one_have_grammars_of_their_own),
         cmocka_unit_test(the_text_of_a_custom_tool_follows_its_grammar),
         cmocka_unit_test(a_custom_tool_gets_its_text),
         cmocka_unit_test(stop_strings_are_looked_for_in_text_alone),

@@ -1,0 +1,103 @@
+"""docs/cuda/kernels.md: what the build shows of each kernel, and what a model of the GPU predicts.   Used by tests/cuda/sass.
+
+The predictions are for an H100 SXM and layers of Qwen3-8B's sizes. They are written down before a run, so that a run can say where the
+model is wrong: change the model then, not the page."""
+
+import os
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+SHOWN = ("HMMA", "LDSM", "LDGSTS", "LDG.128", "LDG.!128", "MUFU")
+ANCHORS = ("HMMA", "LDG.128.STRONG", "LDG.NA", "LDG.128", "LDG")  # of the loop that is shown
+SM_REGISTERS, SM_THREADS, SM_BLOCKS = 65536, 2048, 32
+HEADS, KV_HEADS, DIM, HIDDEN, INTER, LAYERS = 32, 8, 128, 4096, 12288, 36
+READ_GBS = 2750  # what a good kernel reads of the 3350 GB/s
+SLOTS = 132 * 4  # warps of decode attention that run at a time: four rings of 51 KB an SM
+
+
+def registers():
+    found = {}
+    with open(os.path.join(ROOT, "tests/cuda/registers.txt"), encoding="utf-8") as f:
+        for line in f:
+            if not line.startswith("#"):
+                file, kernel, *cells = line.split()
+                found[(file, kernel)] = dict(c.split("=") for c in cells).get("sm_90a")
+    return found
+
+
+def blocks_of_sm(threads, n):
+    """By registers, which a warp takes in units of 8 a thread, and by threads."""
+    warps = max(1, -(-threads // 32))
+    return min(SM_BLOCKS, SM_THREADS // max(threads, 1), SM_REGISTERS // (-(-n // 8) * 8 * 32 * warps))
+
+
+def chunk_of(batch, ctx):
+    """As cuda_attn_chunk, for sequences of one length."""
+    tiles, budget = -(-ctx // 64), max(SLOTS // KV_HEADS, batch + batch // 4)
+    chunk = 4
+    while chunk * chunk * 100 < tiles * 22:
+        chunk += 1
+    while batch * -(-tiles // chunk) > budget and chunk < tiles:
+        chunk += 1
+    return chunk
+
+
+def decode(batch, ctx):
+    """Bytes, flops, us: 2 to begin and for Q, then what memory or a warp's own tiles take (0.9 each), then 0.1 for each part."""
+    chunk = chunk_of(batch, ctx)
+    parts, turns = -(-ctx // (64 * chunk)), -(-batch * KV_HEADS * -(-ctx // (64 * chunk)) // SLOTS)
+    read = 4 * batch * ctx * KV_HEADS * DIM + 4 * batch * HEADS * DIM
+    us = 2 + max(read / READ_GBS / 1e3, 0.9 * chunk * turns) + (0.1 * parts if parts > 1 else 0)
+    return read, 4 * batch * ctx * HEADS * DIM, us
+
+
+def prefill(rows):
+    """The tensor cores and the shared memory are both full at about 300 TFLOP/s."""
+    flops = 4 * (rows * (rows + 1) // 2) * HEADS * DIM
+    return 2 * rows * (2 * HEADS + 2 * KV_HEADS) * DIM, flops, 3 + flops / 300e6
+
+
+def moved(n):
+    return n, 0, 2.3 + n / 2600e3
+
+
+def cases():
+    """Kernel, case, (bytes, flops, us), goal in us."""
+    width = (HEADS + 2 * KV_HEADS) * DIM
+    yield "k_attn_decode<128>", "batch 1, 1k", decode(1, 1024), "8"
+    yield "k_attn_decode<128>", "batch 1, 8k", decode(1, 8192), "18"
+    yield "k_attn_decode<128>", "batch 8, 8k", decode(8, 8192), "105"
+    yield "k_attn_decode<128>", "batch 32, 1k", decode(32, 1024), "52"
+    yield "k_attn_decode<128>", "batch 32, 8k", decode(32, 8192), "395"
+    yield "k_attn_tile<128,2,4>", "prompt of 4k", prefill(4096), "393"
+    for rows in (1, 32, 4096):
+        yield "k_qkv<bf16,16>", "%d rows" % rows, moved(4 * rows * width), "-"
+        yield "k_norm<bf16,true>", "%d rows" % rows, moved(8 * rows * HIDDEN), "-"
+        yield "k_glu<bf16,gate_silu,true>", "%d rows" % rows, moved(6 * rows * INTER), "-"
+
+
+def page(functions, version):
+    known, out = registers(), []
+    out.append("# Kernels: what they take, and what is predicted of them\n")
+    out.append("Written by `tests/cuda/sass --update` from the machine code that nvcc %s makes for sm_90a; `./check sass` holds the rules" % version)
+    out.append("(`tests/cuda/sass.txt`). No GPU has confirmed a figure of the second table yet.\n")
+    out.append("## What the build shows\n")
+    out.append("Blocks of an SM are bounded by registers and threads here; shared memory that is asked for at the launch may allow fewer (decode attention of")
+    out.append("128 numbers a head: 4). The counts are those of the innermost loop that matters, `-`: the kernel has none.\n")
+    out.append("| kernel | threads | registers | blocks of an SM | code, bytes | loop | %s |" % " | ".join(SHOWN))
+    out.append("|---|" + "---|" * (5 + len(SHOWN)))
+    for (file, kernel), f in sorted(functions.items()):
+        n = known.get((file, kernel))
+        if n is None or "f16" in kernel.replace("bf16", "") or kernel.startswith("k_gemm_check"):
+            continue  # f16 is as bf16
+        loop = next((x for x in (f.hot_loop(a) for a in ANCHORS) if x), None)
+        cells = ["-"] * (1 + len(SHOWN))
+        if loop:
+            cells = [str(loop[1] - loop[0])] + [str(f.count(op, *loop)) for op in SHOWN]
+        out.append("| `%s` | %d | %s | %d | %d | %s |" % (kernel, f.threads, n, blocks_of_sm(f.threads, int(n)), f.bytes(), " | ".join(cells)))
+    out.append("\n## What is predicted: one layer of Qwen3-8B, bf16, on an H100\n")
+    out.append("The model is `tests/cuda/sass_figures.py`; `bench_ops` (section `ops_speed` of `tests/gpu/all`) measures the same cases.\n")
+    out.append("| kernel | case | bytes | flops | predicted, us | goal, us | measured |")
+    out.append("|---|---|---|---|---|---|---|")
+    for kernel, case, (read, flops, us), goal in cases():
+        out.append("| `%s` | %s | %.3g M | %s | %.1f | %s | |" % (kernel, case, read / 1e6, "%.3g G" % (flops / 1e9) if flops else "-", us, goal))
+    return "\n".join(out) + "\n"

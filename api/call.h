@@ -67,7 +67,7 @@ struct api_model {
 struct dialect;
 extern const struct dialect dialect_chat, dialect_completion, dialect_lmi, dialect_lmi_events, dialect_tgi,
     dialect_invocation, dialect_messages, dialect_messages_count, dialect_responses, dialect_responses_count,
-    dialect_embedding;
+    dialect_embedding, dialect_score, dialect_rerank;
 
 struct call_choice {         /* index = prompt * n + i */
     struct eng_choice eng;   /* its arrays lie in the call's arena, or in `map` if large; made by call_prepare */
@@ -92,7 +92,7 @@ struct call_prompt {
     const char     *text;
     size_t          n_text; /* completions: as given; NULL: ids were given, or chat */
     const char     *echo;
-    size_t          n_echo; /* completions with echo: the text to return */
+    size_t          n_echo; /* completions with echo, documents of rerank: the text to return */
     uint32_t       *id;
     uint32_t        n_id;
     float          *lp;
@@ -116,9 +116,10 @@ struct call_ask {
         *guided_space;
     const json_t *system; /* beside the messages */
     const json_t *encoding_format;
+    const json_t *query, *side[7]; /* of rerank; of score, in the order of its fields */
     const json_t *salt, *cache_key, *request_id, *stream_options, *truncation_side;
     int64_t       max_tokens, max_completion_tokens, min_tokens, seed, top_k, truncate, logprobs_n, top_logprobs,
-        prompt_logprobs, priority, kv_priority, n, thinking_budget, dimensions;
+        prompt_logprobs, priority, kv_priority, n, thinking_budget, dimensions, top_n, doc_tokens;
     double temperature, top_p, min_p, presence, frequency, repetition;
     bool   logprobs, add_generation, add_generation_set, continue_final, include_stop, skip_special, spaces_between,
         parallel;
@@ -184,6 +185,9 @@ struct call {
     struct call_transfer      transfer;
     uint32_t                  dimensions;                /* of a vector; 0: all */
     bool                      as_base64, use_activation; /* embeddings: their form; whether they are made of length 1 */
+    uint32_t                  n_left; /* score, rerank: the first prompts are one side, the others the other */
+    uint32_t                  top_n;  /* rerank: how many results; 0: all */
+    bool                      returns_documents;
 };
 
 /* What a request goes on from: lines of the store (api/responses/store.h). */

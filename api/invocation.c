@@ -13,8 +13,10 @@ static const struct form {
     { "prompt", { &dialect_completion, &dialect_completion, &dialect_completion }, NULL, NULL },
     { "inputs", { &dialect_lmi, &dialect_lmi_events, &dialect_tgi }, NULL, NULL },
     { "input", { &dialect_responses, &dialect_responses, &dialect_responses }, &dialect_embedding, NULL },
-    { "query", { NULL }, NULL, "'query' is a field of rerank and score requests, which are not served here" },
-    { "text_1", { NULL }, NULL, "'text_1' is a field of score requests, which are not served here" },
+    { "query", { &dialect_rerank, &dialect_rerank, &dialect_rerank }, NULL, NULL },
+    { "queries", { &dialect_score, &dialect_score, &dialect_score }, NULL, NULL },
+    { "data_1", { &dialect_score, &dialect_score, &dialect_score }, NULL, NULL },
+    { "text_1", { &dialect_score, &dialect_score, &dialect_score }, NULL, NULL },
     { "requestType", { NULL }, NULL, "'requestType' must be the only field of its body" },
 };
 enum { FORMS = sizeof forms / sizeof *forms };

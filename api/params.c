@@ -29,7 +29,7 @@ static void defaults(struct call *c)
         .kv_priority = -KV_PRIORITY_MIN,
         .parallel = true,
     };
-    c->ask_reasoning = c->use_activation = true;
+    c->ask_reasoning = c->use_activation = c->returns_documents = true;
     c->add_special = c->dialect->add_special;
 }
 

@@ -19,6 +19,11 @@
     X("/v1/responses/input_tokens", "/v1/responses/input_tokens", M_POST, AUTH_KEY, ROUTE_JSON | ROUTE_MODEL,         ROUTE_BODY_TEXT,  endpoint_input_tokens, &dialect_responses_count) \
     X("/v1/responses/",       "/v1/responses/{id}",   M_GET | M_DELETE | M_POST, AUTH_KEY, ROUTE_MODEL | ROUTE_PREFIX, ROUTE_BODY_SMALL, stored_handle, NULL) \
     X("/v1/embeddings",       "/v1/embeddings",       M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL | ROUTE_GEN, 0,                gen_handle, &dialect_embedding) \
+    X("/rerank",              "/rerank",              M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL | ROUTE_GEN, 0,                gen_handle, &dialect_rerank) \
+    X("/v1/rerank",           "/v1/rerank",           M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL | ROUTE_GEN, 0,                gen_handle, &dialect_rerank) \
+    X("/v2/rerank",           "/v2/rerank",           M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL | ROUTE_GEN, 0,                gen_handle, &dialect_rerank) \
+    X("/score",               "/score",               M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL | ROUTE_GEN, 0,                gen_handle, &dialect_score) \
+    X("/v1/score",            "/v1/score",            M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL | ROUTE_GEN, 0,                gen_handle, &dialect_score) \
     X("/tokenize",            "/tokenize",            M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL,             ROUTE_BODY_TEXT,  endpoint_tokenize, NULL) \
     X("/detokenize",          "/detokenize",          M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL,             ROUTE_BODY_TEXT,  endpoint_detokenize, NULL) \
     X("/tokenizer_info",      "/tokenizer_info",      M_GET,          AUTH_KEY,     ROUTE_MODEL,                          ROUTE_BODY_SMALL, endpoint_tokenizer_info, NULL) \

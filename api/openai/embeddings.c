@@ -1,6 +1,7 @@
 #include "api/chat_prompt.h"
 #include "api/encode.h"
 #include "api/openai/openai.h"
+#include "api/openai/embeddings.h"
 #include "api/openai/prompts.h"
 #include "api/param_rows.h"
 #include <math.h>
@@ -85,7 +86,7 @@ static const struct param rows[] = {
 };
 static const struct param_fields embedding_fields = { rows, sizeof rows / sizeof *rows };
 
-static enum status too_long(const struct call *c, uint64_t n, struct api_error *e)
+enum status embedding_too_long(const struct call *c, uint64_t n, struct api_error *e)
 {
     return api_fail_code(e, 400, c->dialect->prompt_param, "context_length_exceeded",
                          "This model's maximum context length is %u tokens. However, a text of '%s' has at least %llu "
@@ -163,21 +164,33 @@ static enum status chat_prepare(struct call *c, struct api_error *e)
     return st ? st : prepared(c);
 }
 
-static enum status embedding_prepare(struct call *c, struct api_error *e)
+/* As ask.truncate, of prompt i: documents of rerank may have a bound of their own. */
+static int64_t limit_of(const struct call *c, uint32_t i)
+{
+    int64_t asked = c->ask.truncate, own = c->ask.doc_tokens;
+    if (!own || i < c->n_left) return asked;
+    if (own > c->model->context) own = c->model->context;
+    return asked < 0 || own < asked ? own : asked;
+}
+
+enum status embedding_prepare(struct call *c, struct api_error *e)
 {
     uint64_t total = 0;
     for (uint32_t i = 0; i < c->n_prompt; i++) {
         struct call_prompt *p = &c->prompt[i];
         unsigned            flags = c->add_special ? TOK_ADD_SPECIAL : 0;
-        enum status         st = p->text ? encode_prompt(c, p->text, p->n_text, flags, p, e) : ST_OK;
+        int64_t             asked = c->ask.truncate;
+        c->ask.truncate = limit_of(c, i);
+        enum status st = p->text ? encode_prompt(c, p->text, p->n_text, flags, p, e) : ST_OK;
         if (!st) st = cut(c, p, e);
+        c->ask.truncate = asked;
         if (st) return st;
         total += p->n_id;
         p->text = NULL; /* it lies in the body, which goes away */
     }
     if (total > EMBED_TOKENS_MAX)
-        return api_fail(e, 400, "input", "'input' has %llu tokens, a request may have %d", (unsigned long long)total,
-                        EMBED_TOKENS_MAX);
+        return api_fail(e, 400, c->dialect->prompt_param, "'%s' has %llu tokens, a request may have %d",
+                        c->dialect->prompt_param, (unsigned long long)total, EMBED_TOKENS_MAX);
     return prepared(c);
 }
 
@@ -278,7 +291,7 @@ static void embedding_error(struct call *c, struct buf *out, const struct api_er
 
 #define EMBEDDING_ROW                                                                                        \
     .task = TASK_EMBED, .id_prefix = "embd-", .fields = &embedding_fields, .max_tokens_param = "max_tokens", \
-    .top_logprobs_param = "logprobs", .max_tokens_default = 1, .too_long = too_long,                         \
+    .top_logprobs_param = "logprobs", .max_tokens_default = 1, .too_long = embedding_too_long,               \
     .whole = { .text = embedding_finish, .finish = embedding_finish, .usage = embedding_body },              \
     .error = api_error_json, .error_stream = embedding_error
 

@@ -237,6 +237,33 @@ def the_official_client_reads_vectors(w):
 
 
 @test
+def the_nearest_documents_come_first(w):
+    s = w.pebble()
+    query, documents = TEXTS[0], TEXTS[1:40] + [TEXTS[0], TEXTS[5]]
+    q, *d = embed(s, [query] + documents)
+    want = [cosine(floats(q), floats(x)) for x in d]
+    r = s.post("/v1/rerank", {"model": "pebble", "query": query, "documents": documents, "return_documents": True})
+    assert r.status == 200, r
+    got = r.json["results"]
+    assert sorted(x["index"] for x in got) == list(range(len(documents))) and got[0]["index"] == 39, got[0]
+    assert all(abs(x["relevance_score"] - want[x["index"]]) < 1e-6 and x["document"]["text"] == documents[x["index"]] for x in got), got
+    scores = [x["relevance_score"] for x in got]
+    assert scores == sorted(scores, reverse=True)
+    twins = [x["index"] for x in got if x["index"] in (4, 40)]  # of the same text
+    assert twins == [4, 40] and len({x["relevance_score"] for x in got if x["index"] in (4, 40)}) == 1, twins
+    top = s.post("/v2/rerank", {"query": query, "documents": documents, "top_n": 3, "return_documents": False}).json["results"]
+    assert [(x["index"], x["relevance_score"]) for x in top] == [(x["index"], x["relevance_score"]) for x in got[:3]] and "document" not in top[0]
+    r = s.post("/score", {"text_1": query, "text_2": documents})
+    by_index = {x["index"]: x["relevance_score"] for x in got}
+    assert [x["score"] for x in r.json["data"]] == [by_index[i] for i in range(len(documents))], "other scores than rerank has"
+    for k in (0, 7):  # a pair alone has the bits that it has among others
+        assert s.post("/v1/score", {"queries": [query], "documents": [documents[k]]}).json["data"][0]["score"] == by_index[k]
+    r = s.post("/invocations", {"query": query, "documents": documents, "top_n": 1})
+    assert r.status == 200 and r.json["results"][0]["index"] == 39, r
+    refused(s.post("/rerank", {"query": query, "documents": []}), 400, "documents", "documents")
+
+
+@test
 def a_batch_of_lines_embeds(w):
     lines, out = os.path.join(w.folder, "in.jsonl"), os.path.join(w.folder, "out.jsonl")
     with open(lines, "w") as f:

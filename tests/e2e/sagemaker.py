@@ -227,7 +227,7 @@ def every_form_of_body_is_answered_in_its_own(w):
     assert r.status == 200 and r.json[0]["generated_text"] == CAPITAL + want and r.json[1]["generated_text"].startswith("One, two,"), r
     r = c.invoke({"input": "What is the capital of France?", "temperature": 0})
     assert r.status == 200 and r.json["object"] == "response" and "Paris" in r.json["output"][0]["content"][0]["text"], r
-    for body, word in (({"query": "a", "documents": ["b"]}, "rerank"), ({}, "'inputs'"), ({"inputs": 7}, "inputs")):
+    for body, word in (({"query": "a", "documents": ["b"]}, "--task embed"), ({}, "'inputs'"), ({"inputs": 7}, "inputs")):
         r = c.invoke(body)
         assert r.status == 400 and word in r.json["error"]["message"], (body, r)
 

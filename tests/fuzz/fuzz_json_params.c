@@ -124,7 +124,7 @@ static void answer_vectors(struct call *c, const uint8_t *data, size_t n)
     }
     answer_end(c, &out);
     json_t *v = out.failed ? NULL : json_parse(out.data, out.n, 0, &je);
-    if (!out.failed && json_array_size(json_object_get(v, "data")) != c->n_choice) abort();
+    if (!out.failed && !json_is_object(v)) abort();
     json_decref(v);
     buf_free(&out);
 }
@@ -207,7 +207,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         return 0;
     }
     if (data[0] % 8 == 7) {
-        generate(&embedder, data[0] / 8 % 2 ? &dialect_embedding : &dialect_invocation, LMI_LINES, data, n);
+        static const struct dialect *const pooled[] = { &dialect_embedding, &dialect_invocation, &dialect_rerank,
+                                                        &dialect_score };
+        generate(&embedder, pooled[data[0] / 8 % 4], LMI_LINES, data, n);
         return 0;
     }
     if (data[0] % 8 == 6) {

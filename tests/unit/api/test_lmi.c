@@ -303,7 +303,8 @@ static void the_fields_of_a_body_decide_its_dialect(void **state)
     assert_ptr_equal(picked("{\"inputs\":\"a\"}", LMI_EVENTS), &dialect_lmi_events);
     assert_ptr_equal(picked("{\"inputs\":\"a\"}", LMI_TGI), &dialect_tgi);
     assert_ptr_equal(picked("{\"input\":\"a\"}", LMI_LINES), &dialect_responses);
-    assert_null(picked("{\"query\":\"a\",\"documents\":[]}", LMI_LINES));
+    assert_ptr_equal(picked("{\"query\":\"a\",\"documents\":[]}", LMI_LINES), &dialect_rerank);
+    assert_ptr_equal(picked("{\"text_1\":\"a\",\"text_2\":\"b\"}", LMI_TGI), &dialect_score);
     assert_null(picked("{\"model\":\"a\"}", LMI_LINES));
     assert_null(picked("{\"x\":{\"messages\":[]}}", LMI_LINES));
     assert_null(picked("[]", LMI_LINES));

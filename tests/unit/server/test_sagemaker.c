@@ -41,7 +41,7 @@ static void the_form_of_the_body_decides_the_answer(void **state)
     assert_int_equal(status_of(invoke("", "{\"input\":\"Hi\"}")), 200);
     says("\"object\":\"response\"");
     assert_int_equal(status_of(invoke("", "{\"query\":\"Hi\"}")), 400);
-    says("rerank");
+    says("--task embed");
     assert_int_equal(status_of(invoke("", "{}")), 400);
     says("'messages', 'prompt', 'input' and 'inputs'");
 }

@@ -45,7 +45,7 @@ struct dev_step batch_step(const struct batch *b)
 {
     CHECK(b->n_logit == b->n_sample + b->n_lp);
     CHECK(b->n_page == b->page_start[b->n_seq]);
-    struct dev_step s = { .out = b->out };
+    struct dev_step s = { .out = b->out, .late = b->late };
 #define VIEW(name, ...) s.b.name = b->name;
     DEV_BATCH_SIZES(VIEW)
     DEV_BATCH_ARRAYS(VIEW)
@@ -62,6 +62,7 @@ void batch_clear(struct batch *b)
 #define CLEAR(name, ...) b->name = 0;
     DEV_SIZES(CLEAR)
 #undef CLEAR
+    b->late = false;
     b->row_start[0] = b->page_start[0] = 0;
     b->n_adapt = 0;
 }

@@ -28,6 +28,9 @@ struct batch {
     struct dev_out out;
 
     struct batch_cfg max; /* bounds of the arrays */
+
+    /* Masks come late: entries of sample, ban and mask may change until the runner is told to draw; sizes may not. */
+    bool late;
 };
 
 enum status batch_init(struct batch *b, const struct batch_cfg *cfg); /* ST_NOMEM: nothing stays allocated */

@@ -85,6 +85,7 @@ static enum status create_parts(struct engine *e, const uint32_t *eos_id)
     if (!st) st = guides_create(c->n_guide_thread, n_seq, &e->inbox, &e->guides);
     if (!st && c->events) st = start_events(e, kc.n_guest);
     if (st) return st;
+    e->sched.draws_late = e->runner.draw != NULL;
     uint32_t *eos = calloc(c->n_eos + 1, sizeof *eos);
     if (eos && c->n_eos) memcpy(eos, eos_id, c->n_eos * sizeof *eos);
     e->cfg.eos_id = eos;
@@ -446,6 +447,7 @@ void eng_stats(const struct engine *e, struct eng_stats *out)
         .n_hit_tokens = GET(n_hit_tokens),
         .n_borrowed = GET(n_borrowed),
         .n_nan = GET(n_nan),
+        .n_undrawn = GET(n_undrawn),
         .kv_pinned = GET(kv_pinned),
         .n_pin_refused = GET(n_pin_refused),
         .n_resumed_tokens = GET(n_resumed_tokens),

@@ -27,12 +27,15 @@ struct eng_runner {
     void (*submit)(void *ctx, struct batch *b);
     enum status (*wait)(void *ctx, struct batch *b); /* ST_STEP: this batch alone was not computed. ST_DEVICE,
                                                             * ST_BROKEN: the engine ends all requests and reports dead */
+    /* Or NULL. Where it is there, submit leaves out the draws of a batch with late masks (batch.h), and draw adds them: once,
+     * between submit and wait, and before the next submit. */
+    void (*draw)(void *ctx, struct batch *b);
     uint32_t depth;    /* most steps in flight; 2: step n + 1 is planned and submitted while n runs; 0: 1 */
     bool     computes; /* submit computes the step itself, so its time does not count as the host's own */
     /* Called once, before the first step, if the tiers are read in place. NULL, or false (logged): it cannot. */
     bool (*guests)(void *ctx, const struct eng_guests *g);
 };
-/* Submit and wait, for callers with one batch at a time. */
+/* Submit and wait, for callers with one batch at a time, without late masks. */
 static inline enum status eng_run(const struct eng_runner *r, struct batch *b)
 {
     r->submit(r->ctx, b);
@@ -74,8 +77,9 @@ struct eng_stats {
     uint32_t queued[ENG_CLASSES]; /* requests that have not run yet, by eng_class_of */
     uint32_t kv_blocks, kv_used;  /* kv_used: blocks neither free nor evictable */
     uint64_t n_step, n_prompt_tokens, n_cached_tokens, n_generated, n_preempted;
-    uint64_t n_finished[ENG_FINISHES];        /* by enum eng_finish */
-    uint64_t n_nan;                           /* requests that ended because their logits were NaN */
+    uint64_t n_finished[ENG_FINISHES]; /* by enum eng_finish */
+    uint64_t n_nan;                    /* requests that ended because their logits were NaN */
+    uint64_t n_undrawn; /* rows of requests with a grammar that were computed twice, because their mask came too late */
     uint64_t n_row, step_rows[PACE_SIZES];    /* rows of all steps; number of steps by their rows */
     uint64_t step_us, step_times[PACE_TIMES]; /* time of all steps; number of steps by their time */
     double   step_slow;                       /* time of recent steps / usual time; 0: no step yet */

@@ -34,7 +34,10 @@ static void add_sample(struct engine *e, struct flight *f, struct seq *s, uint32
 {
     uint32_t k = f->n_sample++;
     sample_add(&f->batch, s, s->id, row, &e->limits, e->cfg.vocab);
-    f->sample[k] = (struct flight_sample){ s, s->stay, s->kv.slot, lead };
+    f->sample[k] = (struct flight_sample){
+        .s = s, .stay = s->stay, .slot = s->kv.slot, .lead = lead, .of = f->n_seq - 1, .late = s->late
+    };
+    f->late = f->late || s->late;
 }
 
 /* All choices whose request has its prompt computed in this step sample their first token from the same row. */
@@ -102,9 +105,28 @@ void flight_fill(struct engine *e, struct flight *f)
     batch_clear(b);
     slots_fill(&sc->slots, b);
     f->n_seq = f->n_sample = 0;
+    f->late = false;
     for (uint32_t i = 0; i < sc->n_plan; i++) add_seq(e, f, sc->plan[i]);
+    b->late = f->late;
     for (uint32_t i = 0; i < f->n_seq; i++) add_rows(b, &f->seq[i], b->row_start[i]);
     b->n_state = b->n_logit * e->cfg.state_dim;
+}
+
+void flight_masks(struct engine *e, struct flight *f)
+{
+    for (uint32_t k = 0; k < f->n_sample; k++) {
+        struct flight_sample *x = &f->sample[k];
+        if (!x->late || !sched_stays(&e->sched, x->slot, x->stay)) continue; /* its guide may be gone with it */
+        x->undrawn = guide_state(x->s->c->guide) != GUIDE_READY;
+        if (!x->undrawn) {
+            sample_mask(&f->batch, k, x->s, &e->limits, e->cfg.vocab);
+            continue;
+        }
+        f->seq[x->of].n--;
+        f->seq[x->of].n_sample = 0;
+        sched_undrawn(&e->sched, x->s);
+        step_count(&e->a.n_undrawn, 1);
+    }
 }
 
 /* ---- the results */
@@ -127,7 +149,7 @@ static bool seq_stays(const struct engine *e, const struct flight_seq *x)
 }
 static bool sample_stays(const struct engine *e, const struct flight_sample *x)
 {
-    return sched_stays(&e->sched, x->slot, x->stay);
+    return !x->undrawn && sched_stays(&e->sched, x->slot, x->stay);
 }
 
 /* k: the first of its logprobs in the batch */

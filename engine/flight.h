@@ -21,6 +21,9 @@ struct flight_sample {
     struct seq *s;
     uint64_t    stay;
     uint32_t    slot, lead; /* lead: the sample of the sequence from which it forks; its own index: no fork */
+    uint32_t    of;         /* late: the entry in seq */
+    bool        late;       /* its mask is still missing */
+    bool        undrawn;    /* it did not come in time */
 };
 struct flight {
     struct batch          batch;
@@ -28,14 +31,17 @@ struct flight {
     struct flight_sample *sample; /* [n_sample] as in the batch; siblings stand behind their lead */
     uint32_t              n_seq, n_sample;
     uint64_t              submit_us;
+    bool                  late; /* it is submitted without its draws */
 };
 
 /* Takes all the memory of one step within the bounds of cfg. ST_NOMEM, and nothing is held then. */
 enum status flight_init(struct flight *f, const struct batch_cfg *cfg);
 void        flight_close(struct flight *f);
 void        flight_fill(struct engine *e, struct flight *f); /* writes the scheduler's plan into the batch */
-void        flight_apply(struct engine *e, struct flight *f, uint64_t now_us); /* applies the results in f->batch.out */
-void        flight_fail(
-           struct engine *e,
-           struct flight
-               *f); /* after ST_STEP: there are no results; its requests end, and none of its blocks enters the tree */
+/* Writes the masks that have come into the batch, which is about to draw. Whoever has none draws nothing. */
+void flight_masks(struct engine *e, struct flight *f);
+void flight_apply(struct engine *e, struct flight *f, uint64_t now_us); /* applies the results in f->batch.out */
+void flight_fail(
+    struct engine *e,
+    struct flight
+        *f); /* after ST_STEP: there are no results; its requests end, and none of its blocks enters the tree */

@@ -31,11 +31,12 @@ struct guide_worker {
 };
 
 struct guides {
-    struct ring        *wake;
-    _Atomic bool        stop;
-    _Atomic uint32_t    n_busy;  /* posted to a thread, and not done */
-    _Atomic uint32_t    wake_at; /* the reader of wake is woken where no more than these are busy */
-    uint32_t            n_worker, next;
+    struct ring     *wake;
+    struct ring      awaited; /* carries nothing: guides_await sleeps on it */
+    _Atomic bool     stop;
+    _Atomic uint32_t n_busy; /* posted to a thread, and not done */
+    _Atomic uint32_t enough; /* guides_await waits until no more than these are busy; UINT32_MAX: nobody waits there */
+    uint32_t         n_worker, next;
     struct guide_worker worker[];
 };
 
@@ -305,8 +306,11 @@ static void *work(void *arg)
         }
         advance(u, u->plain);
         guide_drop(u);
-        uint32_t left = atomic_fetch_sub(&w->of->n_busy, 1) - 1;
-        if (left <= atomic_load(&w->of->wake_at)) ring_wake(w->of->wake);
+        uint32_t left = atomic_fetch_sub(&w->of->n_busy, 1) - 1, enough = atomic_load(&w->of->enough);
+        if (enough == UINT32_MAX)
+            ring_wake(w->of->wake);
+        else if (left <= enough)
+            ring_wake(&w->of->awaited);
     }
     for (struct guide *u; (u = ring_pop(&w->ring));) guide_drop(u);
     return NULL;
@@ -317,7 +321,11 @@ enum status guides_create(uint32_t n_thread, uint32_t n_guide, struct ring *wake
     struct guides *g = calloc(1, sizeof *g + n_thread * sizeof *g->worker);
     if (!g) return ST_NOMEM;
     g->wake = wake;
-    atomic_init(&g->wake_at, UINT32_MAX);
+    atomic_init(&g->enough, UINT32_MAX);
+    if (ring_init(&g->awaited, 1)) {
+        free(g);
+        return ST_NOMEM;
+    }
     for (uint32_t i = 0; i < n_thread; i++) {
         struct guide_worker *w = &g->worker[i];
         w->of = g;
@@ -348,6 +356,7 @@ void guides_free(struct guides *g)
         if (w->started) pthread_join(w->thread, NULL);
         ring_free(&w->ring);
     }
+    ring_free(&g->awaited);
     free(g);
 }
 
@@ -372,14 +381,15 @@ void guide_post(struct guides *g, struct guide *u, uint32_t token)
 
 void guides_await(struct guides *g, uint32_t enough, uint64_t timeout_us, uint64_t (*clock)(void))
 {
+    if (atomic_load(&g->n_busy) <= enough) return;
     uint64_t now = clock(), deadline = now + timeout_us;
-    atomic_store(&g->wake_at, enough); /* before the look at n_busy: whoever counts down later sees it */
-    while (atomic_load(&g->n_busy) > enough && now < deadline && ring_is_empty(g->wake)) {
-        ring_wait(g->wake, (int64_t)(deadline - now));
+    atomic_store(&g->enough, enough); /* before the look at n_busy: whoever counts down later sees it */
+    while (atomic_load(&g->n_busy) > enough && now < deadline) {
+        ring_wait(&g->awaited, (int64_t)(deadline - now));
         now = clock();
     }
-    atomic_store(&g->wake_at, UINT32_MAX);
-    /* Whoever was done before that store woke nobody, and is seen by the look at n_busy: its mask is ready for the plan
-     * that comes now. All others wake the reader. */
+    atomic_store(&g->enough, UINT32_MAX);
+    /* Whoever was done before that store did not wake the reader of wake, and is seen by the look at n_busy: its mask is
+     * ready for the plan that comes now. All others wake it. */
     (void)atomic_load(&g->n_busy);
 }

@@ -53,6 +53,5 @@ enum status guides_create(uint32_t n_thread, uint32_t n_guide, struct ring *wake
 void guides_free(struct guides *g);
 /* The choice has drawn a token: the guide, which is ready, becomes busy. Engine thread. */
 void guide_post(struct guides *g, struct guide *guide, uint32_t token);
-/* Sleeps until no more than `enough` guides are busy, until timeout_us have passed, or until a message is in the wake
- * ring. Engine thread, which reads that ring. */
+/* Sleeps until no more than `enough` guides are busy, or until timeout_us have passed. Engine thread. */
 void guides_await(struct guides *g, uint32_t enough, uint64_t timeout_us, uint64_t (*clock)(void));

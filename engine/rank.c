@@ -1,9 +1,10 @@
 /* rank: n devices run every batch in lockstep. A single one is called by the engine's thread, with no hand-over, where
  * it works by itself or where one step at a time is enough. Otherwise each rank has a thread that takes the engine's
  * calls from a queue in order, and sleeps on a condition when there is none. A device that works by itself gets submit
- * and wait as two calls, so that step n + 1 is enqueued before step n is waited for; on others a step is one call. A
- * rank that fails aborts the group, so that the others come out of their collectives; a team that failed once says
- * ST_DEVICE for ever. */
+ * and wait as two calls, so that step n + 1 is enqueued before step n is waited for; on others a step is one call. The
+ * draws of a step with late masks are a call of their own. A rank that fails aborts the group, so that the others come
+ * out of their collectives; a team that failed once says ST_DEVICE for ever.
+ * Over 500 lines: one struct, and what its threads, the engine and the loading do with it. */
 #include "engine/rank.h"
 #include "base/check.h"
 #include "base/log.h"
@@ -16,11 +17,13 @@
 
 enum { RANKS_MAX = 64, RANK_ERR_BYTES = 512, PROBE_BYTES = 4 << 20, PROBE_GPU_BYTES = 1 << 30 };
 _Static_assert((int)RANKS_MAX <= (int)XFER_RANKS_MAX, "tiers take every rank of a team");
-enum { CALLS_MAX = ENG_DEPTH_MAX + 1 }; /* not yet done: a submit for each step in flight, and one wait */
+enum { CALLS_MAX = 2 * ENG_DEPTH_MAX + 1 }; /* not yet done: submit and draw of each step in flight, and one wait */
+
+enum rank_do { RANK_SUBMIT, RANK_DRAW, RANK_WAIT };
 
 struct rank_call {
     struct batch *batch;
-    bool          wait;
+    enum rank_do  what;
 };
 
 struct rank {
@@ -232,6 +235,12 @@ static void rank_done(struct rank *r, enum status st)
     pthread_mutex_unlock(&t->lock);
 }
 
+static void model_call(struct model *m, const struct rank_call *c)
+{
+    if (c->what == RANK_SUBMIT) model_submit(m, c->batch);
+    if (c->what == RANK_DRAW) model_draw(m, c->batch);
+}
+
 static void *rank_main(void *arg)
 {
     struct rank      *r = arg;
@@ -244,15 +253,23 @@ static void *rank_main(void *arg)
         struct rank_call c = t->call[n % CALLS_MAX];
         pthread_mutex_unlock(&t->lock);
         if (stop) return NULL;
-        if (!c.wait) model_submit(r->model, c.batch);
-        rank_done(r, c.wait || !t->async ? model_wait(r->model, c.batch) : ST_OK);
+        model_call(r->model, &c);
+        bool done = t->async ? c.what == RANK_WAIT : c.what == RANK_DRAW || !c.batch->late;
+        rank_done(r, done ? model_wait(r->model, c.batch) : ST_OK);
     }
 }
 
-static void team_call(struct rank_team *t, struct batch *b, bool wait)
+static bool threaded(const struct rank_team *t) { return t->n_rank > 1 || (t->depth > 1 && !t->async); }
+
+static void team_call(struct rank_team *t, struct batch *b, enum rank_do what)
 {
+    struct rank_call c = { b, what };
+    if (!threaded(t)) {
+        model_call(t->rank[0].model, &c);
+        return;
+    }
     pthread_mutex_lock(&t->lock);
-    t->call[t->n_call % CALLS_MAX] = (struct rank_call){ b, wait };
+    t->call[t->n_call % CALLS_MAX] = c;
     t->n_call++;
     pthread_cond_broadcast(&t->work);
     pthread_mutex_unlock(&t->lock);
@@ -271,8 +288,6 @@ static enum status team_join(struct rank_team *t, uint64_t n_call)
     return st;
 }
 
-static bool threaded(const struct rank_team *t) { return t->n_rank > 1 || (t->depth > 1 && !t->async); }
-
 static void team_submit(void *ctx, struct batch *b)
 {
     struct rank_team *t = ctx;
@@ -280,10 +295,14 @@ static void team_submit(void *ctx, struct batch *b)
     if (t->dead) return;
     CHECK(t->n_inflight < t->depth);
     t->n_inflight++;
-    if (threaded(t))
-        team_call(t, b, false);
-    else
-        model_submit(t->rank[0].model, b);
+    team_call(t, b, RANK_SUBMIT);
+}
+
+static void team_draw(void *ctx, struct batch *b)
+{
+    struct rank_team *t = ctx;
+    ASSERT_THREAD(THREAD_ENGINE);
+    if (!t->dead) team_call(t, b, RANK_DRAW);
 }
 
 static enum status team_wait(void *ctx, struct batch *b)
@@ -297,7 +316,7 @@ static enum status team_wait(void *ctx, struct batch *b)
     t->n_inflight--;
     enum status st;
     if (threaded(t)) {
-        if (t->async) team_call(t, b, true);
+        if (t->async) team_call(t, b, RANK_WAIT);
         st = team_join(t, t->async ? t->n_call : t->n_call - t->n_inflight);
     } else {
         st = model_wait(t->rank[0].model, b);
@@ -408,6 +427,7 @@ struct eng_runner rank_team_runner(struct rank_team *t)
     return (struct eng_runner){ .ctx = t,
                                 .submit = team_submit,
                                 .wait = team_wait,
+                                .draw = model_can_draw_late(t->rank[0].model) ? team_draw : NULL,
                                 .depth = t->depth,
                                 .computes = !threaded(t) && !t->async,
                                 .guests = team_guests };

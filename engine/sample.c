@@ -13,7 +13,7 @@ struct sample_need sample_need(const struct seq *s, uint32_t n_eos)
     const struct eng_sampling *p = &s->r->s;
     struct sample_need         n = { .allow = p->n_allowed, .bias = p->n_bias, .ban = p->n_bad_word };
     if (s->c->guide) {
-        guide_mask(s->c->guide, &n.mask);
+        n.mask = guide_words(s->c->guide);
         n.ban += n_eos + GATE_MARKS; /* for a text that is free for now */
     }
     if (wants_hist(p)) n.hist = wants_prompt(p) ? seq_n_ahead(s) : seq_n_out_ahead(s);
@@ -84,15 +84,38 @@ static void ban_words(struct batch *b, const struct eng_sampling *p, const uint3
     }
 }
 
-/* While a choice with a grammar writes freely it may not end, nor begin what the grammar does not allow. */
-static void ban_ends(struct batch *b, const struct guide *guide, const struct seq_limits *lim, uint32_t vocab)
+static void ban_more(struct batch *b, struct op_sample_row *o, uint32_t id, uint32_t vocab)
 {
-    uint32_t        n_mask, n_refused;
+    if (id >= vocab) return;
+    CHECK(o->ban_start + o->n_ban < b->max.ban_max);
+    b->ban[o->ban_start + o->n_ban++] = id;
+}
+
+/* While a choice with a grammar writes freely it may not end, nor begin what the grammar does not allow. */
+static void ban_ends(struct batch *b, struct op_sample_row *o, const struct guide *guide, const struct seq_limits *lim,
+                     uint32_t vocab)
+{
+    uint32_t        n_refused;
     const uint32_t *refused = guide_refused(guide, &n_refused);
-    guide_mask(guide, &n_mask);
-    if (n_mask) return;
-    for (uint32_t i = 0; i < lim->n_eos && !guide_may_end(guide); i++) ban(b, lim->eos_id[i], vocab);
-    for (uint32_t i = 0; i < n_refused; i++) ban(b, refused[i], vocab);
+    for (uint32_t i = 0; i < lim->n_eos && !guide_may_end(guide); i++) ban_more(b, o, lim->eos_id[i], vocab);
+    for (uint32_t i = 0; i < n_refused; i++) ban_more(b, o, refused[i], vocab);
+}
+
+/* What the guide says of the next token, behind the entry's other bans and at the begin of its mask. */
+static void add_guide(struct batch *b, struct op_sample_row *o, const struct seq *s, const struct seq_limits *lim,
+                      uint32_t vocab)
+{
+    const struct guide *guide = s->c->guide;
+    CHECK(guide_state(guide) == GUIDE_READY);
+    const uint32_t *mask = guide_mask(guide, &o->n_mask);
+    CHECK(o->n_mask <= b->max.mask_max - o->mask_start);
+    memcpy(b->mask + o->mask_start, mask, o->n_mask * sizeof *mask);
+    if (!o->n_mask && !s->r->s.ignore_eos) ban_ends(b, o, guide, lim, vocab);
+}
+
+void sample_mask(struct batch *b, uint32_t k, const struct seq *s, const struct seq_limits *lim, uint32_t vocab)
+{
+    add_guide(b, &b->sample[k], s, lim, vocab);
 }
 
 void sample_add(struct batch *b, const struct seq *s, const uint32_t *ids, uint32_t row, const struct seq_limits *lim,
@@ -129,23 +152,26 @@ void sample_add(struct batch *b, const struct seq *s, const uint32_t *ids, uint3
         for (uint32_t i = 0; i < p->n_stop_id; i++) ban(b, p->stop_id[i], vocab);
     }
     ban_words(b, p, ids + s->n_prompt, n_out, vocab);
-    if (s->c->guide && !p->ignore_eos) ban_ends(b, s->c->guide, lim, vocab);
     o->n_ban = b->n_ban - o->ban_start;
+    o->mask_start = b->n_mask;
+    if (s->late) {
+        struct sample_need room = { .ban = lim->n_eos + GATE_MARKS, .mask = guide_words(s->c->guide) };
+        CHECK(room.ban <= b->max.ban_max - b->n_ban && room.mask <= b->max.mask_max - b->n_mask);
+        memset(b->ban + b->n_ban, 0, room.ban * sizeof *b->ban); /* they travel, and nobody reads them */
+        memset(b->mask + b->n_mask, 0, room.mask * sizeof *b->mask);
+        b->n_ban += room.ban;
+        b->n_mask += room.mask;
+    } else if (s->c->guide) {
+        add_guide(b, o, s, lim, vocab);
+        b->n_ban = o->ban_start + o->n_ban;
+        b->n_mask += o->n_mask;
+    }
 
     o->allow_start = b->n_allow;
     o->n_allow = p->n_allowed;
     CHECK(p->n_allowed <= b->max.allow_max - b->n_allow);
     if (p->n_allowed) memcpy(b->allow + b->n_allow, p->allowed_id, p->n_allowed * sizeof *p->allowed_id);
     b->n_allow += p->n_allowed;
-
-    o->mask_start = b->n_mask;
-    if (s->c->guide) {
-        const uint32_t *mask = guide_mask(s->c->guide, &o->n_mask);
-        CHECK(guide_state(s->c->guide) == GUIDE_READY);
-        CHECK(o->n_mask <= b->max.mask_max - b->n_mask);
-        memcpy(b->mask + b->n_mask, mask, o->n_mask * sizeof *mask);
-        b->n_mask += o->n_mask;
-    }
 
     o->bias_start = b->n_bias;
     o->n_bias = p->n_bias;

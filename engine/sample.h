@@ -20,6 +20,8 @@ bool sample_possible(const struct batch *b, const struct eng_request *r, uint32_
 /* True if the row of the next token depends on the previous token, so that the host must know that token first. */
 bool sample_on_host(const struct eng_sampling *p);
 /* Adds the entry of sequence s for `row`. Its history is ids[0..seq_n_ahead(s)). An id that is still in flight is
- * filled in by a patch. */
+ * filled in by a patch. Where s is late, the entry has room for what sample_mask writes. */
 void sample_add(struct batch *b, const struct seq *s, const uint32_t *ids, uint32_t row, const struct seq_limits *lim,
                 uint32_t vocab);
+/* The mask of a late sequence is ready: completes its entry k in the batch. */
+void sample_mask(struct batch *b, uint32_t k, const struct seq *s, const struct seq_limits *lim, uint32_t vocab);

@@ -245,6 +245,7 @@ bool sched_sibling(struct sched *s, struct seq *kid, struct seq *lead)
     sample_use(&s->used, need);
     lead->forking = kid->forking = true;
     kid->samples = true;
+    kid->late = false;
     kid->n_step = kid->n_copy = 0;
     sched_run(s, kid);
     return true;
@@ -269,6 +270,15 @@ void sched_sent(struct sched *s, struct seq *q, uint32_t sample)
     q->id[seq_n_ahead(q)] = SEQ_PENDING;
     q->fly_token++;
     q->fly_sample = sample;
+}
+
+void sched_undrawn(struct sched *s, struct seq *q)
+{
+    (void)s;
+    CHECK(q->fly_row > 0 && q->fly_token > 0);
+    q->fly_row--;
+    q->fly_token--;
+    q->tardy = true;
 }
 
 void sched_commit(struct sched *s, struct seq *q, uint32_t n)

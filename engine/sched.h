@@ -43,6 +43,7 @@ struct sched {
     struct kv_tiers    *tiers;        /* or NULL */
     double              us_per_token; /* current time to compute a token, for the tiers */
     const struct batch *batch;        /* for the bounds of its arrays */
+    bool                draws_late;   /* steps draw when masks have come, so rows need none when they are planned */
     struct seq        **running;      /* [n_running] in the order of seq_before */
     uint32_t            n_running;
     uint32_t           *ids;    /* [n_table, context_max] tokens of the running, by kv.slot */
@@ -98,6 +99,8 @@ void sched_fork(struct sched *s, struct seq *lead, struct seq *kid);
 /* The plan is on its way to the device: q's n_step rows, and the token that it samples if it does (as sample number
  * `sample`). */
 void sched_sent(struct sched *s, struct seq *q, uint32_t sample);
+/* q's row in flight draws nothing, because its mask did not come in time: the next step computes it again. */
+void sched_undrawn(struct sched *s, struct seq *q);
 /* n rows of q in flight are computed: q moves on and its full blocks are shared. */
 void sched_commit(struct sched *s, struct seq *q, uint32_t n);
 /* True if the sequence that ran in table `slot` under the number `stay` still runs. Check this before you touch its

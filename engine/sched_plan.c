@@ -4,22 +4,38 @@
 #include "base/check.h"
 
 /* Rows that could be computed: none for whoever surely ends in flight, or waits for its fork, or whose grammar must
- * know the token in flight. */
+ * know the token in flight before the row is planned. */
 static uint32_t rows_left(const struct sched *s, const struct seq *q)
 {
     uint32_t n = seq_n_ahead(q);
-    if (q->c->guide && q->fly_token) return 0;
+    if (q->c->guide && q->fly_token && !s->draws_late) return 0;
     if (q->forking || (q->fly_token && (n >= q->n_max || n >= s->cfg.context_max))) return 0;
     return n - seq_next(q);
 }
 
 static bool gave_up(const struct sched *s) { return s->in_flight && s->short_of_blocks; }
 
-/* May the next row sample? A mask that is still being made is not waited for. */
+/* Is the mask of the next row missing? While a token is in flight the guide still has the mask before it. */
+static bool is_late(const struct seq *q)
+{
+    return q->c->guide && (q->fly_token || guide_state(q->c->guide) == GUIDE_BUSY);
+}
+
+/* May the next row sample? A mask that is still being made is not waited for; where steps draw late it may come while
+ * the step runs. */
 static bool may_sample(const struct sched *s, const struct seq *q, struct sample_need need)
 {
-    if (q->c->guide && guide_state(q->c->guide) != GUIDE_READY) return false;
+    if (q->c->guide && guide_state(q->c->guide) == GUIDE_FAILED) return false;
+    if (is_late(q) && (!s->draws_late || q->tardy)) return false;
     return sample_fits(s->batch, s->used, need);
+}
+
+static void set_samples(struct sched *s, struct seq *q, struct sample_need need)
+{
+    q->samples = true;
+    q->late = s->draws_late && is_late(q);
+    q->tardy = false;
+    sample_use(&s->used, need);
 }
 
 /* Gives q up to n rows of the budget. false: no row of it can run in this step. */
@@ -34,9 +50,8 @@ static bool plan_rows(struct sched *s, struct seq *q, uint32_t n)
     if (n) n = sched_take(s, q, n);
     if (!n) return false;
     q->n_step = n;
-    q->samples = n == left;
     q->planned = true;
-    if (q->samples) sample_use(&s->used, need);
+    if (n == left) set_samples(s, q, need);
     s->budget -= n;
     s->plan[s->n_plan++] = q;
     return true;
@@ -56,9 +71,7 @@ static void plan_rest(struct sched *s)
         if (n <= q->n_step || !sched_reserve(s, q, seq_next(q) + n)) continue;
         s->budget -= n - q->n_step;
         q->n_step = n;
-        if (n < left) continue;
-        q->samples = true;
-        sample_use(&s->used, need);
+        if (n == left) set_samples(s, q, need);
     }
 }
 
@@ -82,7 +95,7 @@ static bool begin(struct sched *s)
     for (uint32_t i = 0; i < s->n_running; i++) {
         struct seq *q = s->running[i];
         if (q->on_host && q->fly_token && rows_left(s, q)) return false;
-        q->planned = q->samples = false;
+        q->planned = q->samples = q->late = false;
         q->n_step = 0;
     }
     return true;

@@ -66,6 +66,7 @@ struct seq {
     bool                cold;      /* WAITING: refused for its hit_share; waits in sched.cold for its end */
     uint32_t            adapter;   /* RUNNING: number of its adapter's slot (slots.h); 0: none */
     uint32_t            n_refused; /* times that no slot was free for its adapter */
+    bool                tardy;     /* the mask of its last row came too late: it waits until that is ready */
     bool                on_host;   /* its sampling row depends on its last token, which must be applied first */
 
     /* in flight */
@@ -77,6 +78,7 @@ struct seq {
     /* the plan of the next step */
     uint32_t       n_step; /* rows */
     bool           samples;
+    bool           late; /* it samples, and its mask is made while the step runs */
     bool           planned;
     struct kv_copy copy; /* valid if n_copy is 1: part of the next batch with rows of this seq */
     uint32_t       n_copy;

@@ -141,10 +141,30 @@ static void publish_rows(struct engine *e) /* of the largest step in flight */
     if (n) atomic_store_explicit(&e->a.rows_now, n, memory_order_relaxed);
 }
 
+/* Of a device that works by itself the masks are made while it works: for the half of a step that costs nobody
+ * anything. One that has done its work when submit returns waits for a part of a step. */
+static void await_masks(struct engine *e)
+{
+    enum { PART_OF_STEP = 2, PART_OF_DONE = 8, WAIT_US_MAX = 5000 };
+    uint64_t part_us = atomic_load_explicit(&e->a.step_us_ewma, memory_order_relaxed) /
+                       (e->runner.computes ? PART_OF_DONE : PART_OF_STEP);
+    if (e->clock) guides_await(e->guides, 0, part_us < WAIT_US_MAX ? part_us : WAIT_US_MAX, e->clock);
+}
+
+/* The draws of a step that was submitted without them. */
+static void draw(struct engine *e, struct flight *f)
+{
+    if (!f->late) return;
+    f->late = false;
+    flight_masks(e, f);
+    e->runner.draw(e->runner.ctx, &f->batch);
+}
+
 static enum status wait_oldest(struct engine *e, struct flight **f_out)
 {
     struct note *note = &e->note[e->first];
     *f_out = flight_at(e, 0);
+    draw(e, *f_out);
     e->first = (e->first + 1) % e->depth;
     e->n_flight--;
     enum status st = e->runner.wait(e->runner.ctx, &(*f_out)->batch);
@@ -205,11 +225,12 @@ static void end_cold(struct engine *e)
         req_finish(e, LIST_ENTRY(e->sched.cold.next, struct seq, link)->q, ENG_UNCACHED, ST_OK, false);
 }
 
-/* A guided choice takes no part in the step over its own (docs/design/overlap.md). Where they are many, two steps in
- * flight would have half of them each, and go on so. */
+/* Where steps cannot draw late, a guided choice takes no part in the step over its own (docs/design/overlap.md). Where
+ * they are many, two steps in flight would have half of them each, and go on so. */
 static bool mostly_guided(const struct engine *e)
 {
     uint32_t n = 0;
+    if (e->sched.draws_late) return false;
     for (uint32_t i = 0; i < e->sched.n_running; i++) n += e->sched.running[i]->c->guide != NULL;
     return 2 * n > e->sched.n_running;
 }
@@ -257,6 +278,16 @@ static void submit(struct engine *e)
     e->rested = false;
     e->runner.submit(e->runner.ctx, &f->batch);
     ends(e, e->runner.computes ? PHASE_WAIT : PHASE_SUBMIT);
+}
+
+/* The tokens of all steps before are known, and what their masks need: the last step in flight gets its draws. */
+static void draw_in_time(struct engine *e)
+{
+    struct flight *f = flight_at(e, 0);
+    if (!f->late) return;
+    await_masks(e);
+    draw(e, f);
+    ends(e, PHASE_SUBMIT);
 }
 
 static bool has_nothing_to_do(const struct engine *e)
@@ -325,7 +356,9 @@ static enum status turn(struct engine *e, bool *did_work_out)
         submit(e);
     else
         ends(e, PHASE_PLAN);
+    if (e->n_flight == 1) draw_in_time(e);
     while (!st && (e->n_flight >= e->depth || (!planned && e->n_flight))) st = land(e);
+    if (!st && e->n_flight == 1) draw_in_time(e);
     return st;
 }
 

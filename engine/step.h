@@ -57,7 +57,7 @@ struct engine {
             n_query_tokens, n_hit_tokens, n_borrowed, n_resumed_tokens, evicted[KV_EVICT_WHYS], kv_pinned,
             n_pin_refused;
         _Atomic uint64_t n_below_query_tokens, n_cached_tier_tokens[ENG_SOURCES];
-        _Atomic uint64_t n_nan;
+        _Atomic uint64_t n_nan, n_undrawn;
         _Atomic uint64_t last_progress_us, step_us_ewma, row_ns_ewma;
     } a;
 };

@@ -13,7 +13,7 @@
  * A step: step_begin takes the arrays as the host wrote them and returns them as the device reads them. The ops of the
  * forward follow, then step_end; step_wait brings the results. DEV_STEPS_MAX steps may lie between begin and wait, so
  * step n + 1 can be enqueued before the host reads the tokens of n. Patches name the ids that only the device knows
- * then.
+ * then. A late step is cut in two: its layers run while the host still writes what the draws read.
  * Over 500 lines: one table of functions, and the types that its rows speak of. */
 #pragma once
 #include "base/dtype.h"
@@ -254,6 +254,7 @@ struct dev_step {
     DEV_STEP_SIZES(DEV_SIZE_MEMBER)
     DEV_STEP_ARRAYS(DEV_ARRAY_VIEW)
     struct dev_out out;
+    bool           late; /* sample, ban and mask may change until step_cut */
 };
 /* The sizes of a step, or the most that they may be, by themselves. */
 struct dev_sizes {
@@ -305,6 +306,9 @@ struct dev_ops {
      * device reads. */
     enum status (*step_init)(struct device *d, const struct dev_limits *lim);
     enum dev_graph (*step_begin)(struct device *d, const struct dev_step *s, struct dev_step *on);
+    /* Of a step that is late, between the layers and the logits: the device gets sample, ban and mask, which may have
+     * changed in place. The answer is for the ops that follow. NULL: the device has no late steps. */
+    enum dev_graph (*step_cut)(struct device *d, const struct dev_step *s, struct dev_step *on);
     /* false: the recording cannot be run, or a launch was refused; begin the step again and call all ops. At most
      * twice */
     bool (*step_end)(struct device *d, const struct dev_step *s, const struct dev_step *on);

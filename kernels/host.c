@@ -108,6 +108,15 @@ enum dev_graph host_step_begin(struct device *d, const struct dev_step *s, struc
     return DEV_EAGER;
 }
 
+/* The arrays of `on` are those that the host has written. */
+enum dev_graph host_step_cut(struct device *d, const struct dev_step *s, struct dev_step *on)
+{
+    (void)d;
+    (void)s;
+    (void)on;
+    return DEV_EAGER;
+}
+
 bool host_step_end(struct device *d, const struct dev_step *s, const struct dev_step *on)
 {
     (void)on;

@@ -41,6 +41,7 @@ void           host_to_host(struct device *d, void *host, const void *src, size_
 enum status    host_sync(struct device *d);
 enum status    host_step_init(struct device *d, const struct dev_limits *lim);
 enum dev_graph host_step_begin(struct device *d, const struct dev_step *s, struct dev_step *on);
+enum dev_graph host_step_cut(struct device *d, const struct dev_step *s, struct dev_step *on);
 bool           host_step_end(struct device *d, const struct dev_step *s, const struct dev_step *on);
 enum status    host_step_wait(struct device *d, const struct dev_step *s);
 void           host_gather(struct device *d, void *out, const void *x, const uint32_t *row, uint32_t n, uint32_t dim);

@@ -120,6 +120,7 @@ enum family_kind { BARE, COMMON, OLD, OLDER, GPU };
     X(HOST_TIMES,    HISTOGRAM, 0, l_one,    &kb_phase, "spillway:step_host_seconds", "The host's own time in a step: all parts but wait.") \
     X(GAPS,          HISTOGRAM, 0, l_one,    &kb_phase, "spillway:step_gap_seconds", "Time for which the device had no work before a step, though requests waited or ran.") \
     X(NAN,           COUNTER,   0, l_one,    NULL,      "spillway:nan_requests_total", "Requests that ended because their logits were NaN.")         \
+    X(LATE_MASKS,    COUNTER,   0, l_one,    NULL,      "spillway:late_masks_total", "Rows of requests with a grammar that were computed twice: their mask was late.") \
     X(QUEUE_TOKENS,  GAUGE,     0, l_one,    NULL,      "spillway:queue_tokens", "Prompt tokens that wait.")                                   \
     X(QUEUED,        GAUGE,     0, l_queue,  NULL,      "spillway:queue_requests", "Requests that wait and have never run, by who asks and by priority.") \
     X(ENDED,         COUNTER,   0, l_ended,  NULL,      "spillway:requests_ended_total", "Requests to generate, by how they ended: finished; finished while the server drained; cut off at the drain limit; canceled; past their deadline; refused for want of room; invalid; failed.") \

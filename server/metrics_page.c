@@ -162,6 +162,7 @@ static void sample_engine(struct metrics *m, const struct server *s)
     set_histogram(one(m, F_GAPS), e.gap.time, PHASE_TIMES, (double)e.gap.sum_us / 1e6);
     for (uint32_t i = 0; i < ENG_CLASSES; i++) metric_set(&m->fam[F_QUEUED].metric[i], e.queued[i]);
     count_to(m, F_NAN, 0, e.n_nan);
+    count_to(m, F_LATE_MASKS, 0, e.n_undrawn);
     count_to(m, F_CORRUPTED, 0, e.n_nan);
     count_to(m, F_KV_BORROWED, 0, e.n_borrowed);
     count_to(m, F_KV_RESUMED, 0, e.n_resumed_tokens);

@@ -109,20 +109,25 @@ static void model_weigh(struct model *m, const float *post, uint32_t n)
     if (m->residual_scale != 1) m->dev->ops->scale(m->dev, m->delta, (size_t)n * m->hidden, m->residual_scale);
 }
 
+/* Do top_x and delta hold only the wanted rows behind the last layer? */
+static bool model_keeps(const struct model *m, const struct dev_step *s)
+{
+    return s->n_logit < s->b.n_row && s->n_logit <= m->logit_rows_max;
+}
+
 /* The last layer. Once its keys and values are made, rows without wanted logits need no further work. A prompt has many
- * such rows, so this saves all products of one layer except the projection that makes the keys. True: top_x and delta
- * hold only the wanted rows. */
-static bool model_last(struct model *m, const struct dev_step *s)
+ * such rows, so this saves all products of one layer except the projection that makes the keys. */
+static void model_last(struct model *m, const struct dev_step *s)
 {
     const struct dev_ops *op = m->dev->ops;
     const struct layer   *y = &m->layer[m->n_layer - 1];
     struct kept_rows      keep = { s->logit_row, s->n_logit };
-    bool                  kept = s->n_logit < s->b.n_row && s->n_logit <= m->logit_rows_max;
+    bool                  kept = model_keeps(m, s);
     uint32_t              n = kept ? s->n_logit : s->b.n_row;
     void                 *x = m->x;
     at_part(m, "attention", m->n_layer - 1);
     y->mix(m, &s->b, m->n_layer - 1, kept ? &keep : NULL);
-    if (!n) return kept;
+    if (!n) return;
     model_weigh(m, y->mix_post, n);
     if (kept) op->gather(m->dev, x = m->top_x, m->x, s->logit_row, n, m->hidden);
     void *h = m->h;
@@ -135,7 +140,6 @@ static bool model_last(struct model *m, const struct dev_step *s)
     y->ffn(m, n, m->n_layer - 1);
     m->h = h;
     model_weigh(m, y->ffn_post, n);
-    return kept;
 }
 
 /* The rows of the step's tokens -> out [n_row, hidden]. */
@@ -159,10 +163,10 @@ static void model_begin(struct model *m, const struct dev_step *s)
         model_embed(m, s, m->h);
 }
 
-static void model_ops(struct model *m, const struct dev_step *s)
+/* All of a step but its logits and what is made of them. */
+static void model_layers(struct model *m, const struct dev_step *s)
 {
-    const struct dev_ops *op = m->dev->ops;
-    uint32_t              n = s->b.n_row;
+    uint32_t n = s->b.n_row;
     at_part(m, "embedding", 0);
     m->lora.adapter = s->b.adapter;
     m->lora.row = NULL;
@@ -177,7 +181,14 @@ static void model_ops(struct model *m, const struct dev_step *s)
         model_weigh(m, m->layer[l].ffn_post, n);
         model_add_norm(m, m->x, m->delta, m->layer[l + 1].mix_norm, m->layer[l + 1].mix_bias, n);
     }
-    bool kept = model_last(m, s);
+    model_last(m, s);
+}
+
+/* The logits, the draws from them, and the logprobs of the prompt. */
+static void model_draws(struct model *m, const struct dev_step *s)
+{
+    const struct dev_ops *op = m->dev->ops;
+    bool                  kept = model_keeps(m, s);
     at_part(m, "logits and sampling", m->n_layer);
     /* Rank 0 computes a head that is not split. Every rank computes its part of a head that is split, and rank 0 reads
      * the result. */
@@ -215,8 +226,27 @@ void model_submit(struct model *m, const struct batch *b)
     m->lora.any = has_adapters(m, b);
     if (b->n_copy) op->block_copy(m->dev, &m->kv, b->copy_src, b->copy_dst, b->n_copy);
     do {
-        if (op->step_begin(m->dev, &s, &on) != DEV_REPLAY && on.b.n_row) model_ops(m, &on);
-    } while (!op->step_end(m->dev, &s, &on));
+        bool calls = op->step_begin(m->dev, &s, &on) != DEV_REPLAY && on.b.n_row;
+        if (calls) model_layers(m, &on);
+        if (calls && !b->late) model_draws(m, &on);
+        m->on = on;
+    } while (!b->late && !op->step_end(m->dev, &s, &on));
+    at_part(m, b->late ? "the layers of a step are enqueued" : "all of a step is enqueued", m->n_layer);
+}
+
+bool model_can_draw_late(const struct model *m) { return m->dev->ops->step_cut != NULL; }
+
+void model_draw(struct model *m, const struct batch *b)
+{
+    const struct dev_ops *op = m->dev->ops;
+    struct dev_step       s = batch_step(b), *on = &m->on;
+    CHECK(b->late);
+    if (op->step_cut(m->dev, &s, on) != DEV_REPLAY && on->b.n_row) model_draws(m, on);
+    while (!op->step_end(m->dev, &s, on)) {
+        bool calls = op->step_begin(m->dev, &s, on) != DEV_REPLAY && on->b.n_row;
+        if (calls) model_layers(m, on);
+        if (op->step_cut(m->dev, &s, on) != DEV_REPLAY && on->b.n_row) model_draws(m, on);
+    }
     at_part(m, "all of a step is enqueued", m->n_layer);
 }
 

@@ -291,6 +291,10 @@ enum status model_load(const struct model_spec *spec, const struct source *src, 
  * than logit_rows_max are computed in several rounds. */
 void        model_submit(struct model *m, const struct batch *b);
 enum status model_wait(struct model *m, const struct batch *b);
+/* Enqueues the draws of b, which was submitted last and has late masks (batch.h); from now on b must not change. Where
+ * the device can draw late. */
+void model_draw(struct model *m, const struct batch *b);
+bool model_can_draw_late(const struct model *m);
 /* Tests: F32 logits [n_logit, vocab] of the last forward whose n_logit <= logit_rows_max; the device's memory
  * (ops->to_host), which on the cpu and ref devices is the host's; valid until the next. */
 size_t               model_where(const struct model *m, char *text,

@@ -101,6 +101,7 @@ struct model {
     unsigned char         ident[IDENT_BYTES];
     _Atomic(const char *) at_part; /* for model_where: static text */
     _Atomic uint32_t      at_layer;
+    struct dev_step       on; /* the last step submitted, as the device reads it */
 };
 
 /* KV heads on each of n_rank ranks. If there are fewer heads than ranks, several ranks hold the same head. */

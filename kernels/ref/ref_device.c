@@ -40,6 +40,7 @@ static const struct dev_ops ref_ops = {
     .sync = host_sync,
     .step_init = host_step_init,
     .step_begin = host_step_begin,
+    .step_cut = host_step_cut,
     .step_end = host_step_end,
     .step_wait = host_step_wait,
     .embed = ref_embed,

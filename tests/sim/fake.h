@@ -10,7 +10,8 @@
  *
  * Two steps may be in flight. What a step may write is judged when it is submitted. It runs at once, or (lazy) only
  * when it is waited for: the first finds blocks that are written too early, the second batches and blocks that change
- * too early and results that are read too early. */
+ * too early and results that are read too early. With late masks rows are written as above, and tokens are drawn when
+ * the engine says so; before that an entry may change, but not the sizes of the lists. */
 #pragma once
 #include "base/hash.h"
 #include "engine/engine.h"
@@ -49,6 +50,9 @@ struct fake {
     struct batch *flight[ENG_DEPTH_MAX];       /* [n_flight] oldest first */
     uint64_t      sum[ENG_DEPTH_MAX];          /* of their input when they were submitted */
     uint32_t      n_flight, n_patch, n_drawn;  /* n_patch: ids taken from the step before, total */
+    struct batch *late;                        /* submitted, and not yet drawn */
+    uint64_t      n_late;                      /* batches so far */
+    bool          draws;                       /* what was submitted last draws tokens */
     uint32_t     *drawn;                       /* [n_drawn] by the last step that ran */
     uint32_t     *id, *hist;                   /* of the step that runs, patched */
     uint32_t      id_max, hist_max, drawn_max; /* room of these and of drawn */
@@ -197,6 +201,7 @@ static inline uint64_t fake_sum(const struct batch *b)
     h = hash_bytes(b->copy_dst, b->n_copy * sizeof *b->copy_dst, h);
     h = hash_bytes(b->logit_row, b->n_logit * sizeof *b->logit_row, h);
     h = hash_bytes(b->patch_id, b->n_patch_id * sizeof *b->patch_id, h);
+    h = hash_combine(h, (uint64_t)b->n_sample << 48 ^ (uint64_t)b->n_ban << 24 ^ b->n_mask);
     return hash_bytes(b->hist, b->n_hist * sizeof *b->hist, h);
 }
 
@@ -273,11 +278,11 @@ static inline void fake_room(uint32_t **p, uint32_t *max, uint32_t n)
     *max = n;
 }
 
-/* Needs nothing of the engine but the batch. */
-static inline void fake_exec(struct fake *f, struct batch *b)
+/* Needs nothing of the engine but the batch. False: there is nothing to draw. */
+static inline bool fake_rows(struct fake *f, struct batch *b)
 {
     f->step++;
-    if (f->fail_at && f->step >= f->fail_at) return;
+    if (f->fail_at && f->step >= f->fail_at) return false;
     fake_room(&f->id, &f->id_max, b->max.rows_max + 1); /* batches differ in size: what is audited has one of its own */
     fake_room(&f->hist, &f->hist_max, b->max.hist_max + 1);
     fake_room(&f->drawn, &f->drawn_max, b->max.seqs_max + 1);
@@ -298,10 +303,15 @@ static inline void fake_exec(struct fake *f, struct batch *b)
     if (refused) {
         memset(f->drawn, 0, b->n_sample * sizeof *f->drawn);
         f->n_drawn = b->n_sample;
-        return;
+        return false;
     }
     if (f->delay) f->delay();
     for (uint32_t s = 0; s < b->n_seq; s++) fake_attend(f, b, s);
+    return true;
+}
+
+static inline void fake_draws(struct fake *f, struct batch *b)
+{
     for (uint32_t i = 0; i < b->n_sample; i++) {
         const struct op_sample_row *o = &b->sample[i];
         uint64_t                    chain = fake_row_chain(f, b, b->logit_row[i]), fold = 0;
@@ -336,9 +346,25 @@ static inline void fake_exec(struct fake *f, struct batch *b)
     if (b->n_seq > f->most_seqs) f->most_seqs = b->n_seq;
 }
 
+static inline void fake_exec(struct fake *f, struct batch *b)
+{
+    if (fake_rows(f, b)) fake_draws(f, b);
+}
+
+/* eng_runner.draw. A step that runs when it is waited for draws then. */
+static inline void fake_tell_draw(void *ctx, struct batch *b)
+{
+    struct fake *f = ctx;
+    if (f->late != b || f->n_flight == 0 || f->flight[f->n_flight - 1] != b)
+        fake_fault(f, "draws of a batch that is not the last one, or not late");
+    f->late = NULL;
+    if (!f->lazy && f->draws) fake_draws(f, b);
+}
+
 static inline void fake_submit(void *ctx, struct batch *b)
 {
     struct fake *f = ctx;
+    if (f->late) fake_fault(f, "a batch is submitted before the one before has its draws");
     if (f->n_flight == ENG_DEPTH_MAX || (f->n_flight && f->flight[0] == b)) {
         fake_fault(f, "a batch is submitted that is in flight, or one too many");
         return;
@@ -347,13 +373,18 @@ static inline void fake_submit(void *ctx, struct batch *b)
     memset(b->out.id, 0xdb, b->max.seqs_max * sizeof *b->out.id);
     f->sum[f->n_flight] = fake_sum(b);
     f->flight[f->n_flight++] = b;
-    if (!f->lazy) fake_exec(f, b);
+    f->n_late += b->late;
+    f->late = b->late ? b : NULL;
+    if (f->lazy) return;
+    f->draws = fake_rows(f, b);
+    if (f->draws && !b->late) fake_draws(f, b);
 }
 
 static inline enum status fake_wait(void *ctx, struct batch *b)
 {
     struct fake *f = ctx;
     if (!f->n_flight || f->flight[0] != b) fake_fault(f, "not the oldest batch is waited for");
+    if (f->late == b) fake_fault(f, "a batch is waited for without its draws");
     if (f->n_flight && f->sum[0] != fake_sum(b)) fake_fault(f, "a batch has changed in flight");
     if (f->lazy) fake_exec(f, b);
     if (f->n_flight) f->n_flight--;
@@ -364,11 +395,18 @@ static inline enum status fake_wait(void *ctx, struct batch *b)
     return fake_refuses(f, step) ? ST_STEP : ST_OK;
 }
 
-static inline struct eng_runner fake_runner(struct fake *f, uint32_t depth)
+/* late: masks may come while a step runs. */
+static inline struct eng_runner fake_runner_late(struct fake *f, uint32_t depth, bool late)
 {
-    return (
-        struct eng_runner){ .ctx = f, .submit = fake_submit, .wait = fake_wait, .depth = depth, .guests = fake_guests };
+    return (struct eng_runner){ .ctx = f,
+                                .submit = fake_submit,
+                                .wait = fake_wait,
+                                .draw = late ? fake_tell_draw : NULL,
+                                .depth = depth,
+                                .guests = fake_guests };
 }
+
+static inline struct eng_runner fake_runner(struct fake *f, uint32_t depth) { return fake_runner_late(f, depth, true); }
 
 /* ---- what must come out */
 

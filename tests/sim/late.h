@@ -10,7 +10,7 @@ struct late {
     pthread_mutex_t lock;
     pthread_cond_t  work, done;
     struct batch   *queue[ENG_DEPTH_MAX];
-    uint64_t        n_submit, n_run, n_wait;
+    uint64_t        n_submit, n_draw, n_run, n_wait; /* n_draw: of those submitted, how many may draw */
     bool            stop;
 };
 
@@ -24,7 +24,11 @@ static inline void *late_main(void *arg)
         struct batch *b = l->queue[l->n_run % ENG_DEPTH_MAX];
         pthread_mutex_unlock(&l->lock);
         if (stop) return NULL;
-        fake_exec(l->fake, b);
+        bool draws = fake_rows(l->fake, b);
+        pthread_mutex_lock(&l->lock);
+        while (b->late && l->n_draw <= l->n_run) pthread_cond_wait(&l->work, &l->lock);
+        pthread_mutex_unlock(&l->lock);
+        if (draws) fake_draws(l->fake, b);
         pthread_mutex_lock(&l->lock);
         l->n_run++;
         pthread_cond_signal(&l->done);
@@ -38,6 +42,17 @@ static inline void late_submit(void *ctx, struct batch *b)
     fake_judge(l->fake, b);
     pthread_mutex_lock(&l->lock);
     l->queue[l->n_submit++ % ENG_DEPTH_MAX] = b;
+    if (!b->late) l->n_draw = l->n_submit;
+    pthread_cond_signal(&l->work);
+    pthread_mutex_unlock(&l->lock);
+}
+
+static inline void late_draw(void *ctx, struct batch *b)
+{
+    struct late *l = ctx;
+    pthread_mutex_lock(&l->lock);
+    if (l->queue[(l->n_submit - 1) % ENG_DEPTH_MAX] != b || !b->late) abort();
+    l->n_draw = l->n_submit;
     pthread_cond_signal(&l->work);
     pthread_mutex_unlock(&l->lock);
 }
@@ -76,5 +91,5 @@ static inline void late_close(struct late *l)
 
 static inline struct eng_runner late_runner(struct late *l)
 {
-    return (struct eng_runner){ .ctx = l, .submit = late_submit, .wait = late_wait, .depth = 2 };
+    return (struct eng_runner){ .ctx = l, .submit = late_submit, .wait = late_wait, .draw = late_draw, .depth = 2 };
 }

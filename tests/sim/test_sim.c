@@ -193,7 +193,7 @@ static void story(struct dice *d, struct world *w)
 
 struct totals {
     uint64_t n_step, n_row, n_preempted, n_hit, n_borrowed, n_evicted, n_pinned, n_pin_refused, why[KV_EVICT_WHYS],
-        n_done, n_patch, digest;
+        n_done, n_patch, n_late, digest;
 };
 
 static bool run_seed(uint64_t seed, uint32_t depth, struct totals *t)
@@ -201,7 +201,9 @@ static bool run_seed(uint64_t seed, uint32_t depth, struct totals *t)
     struct dice         d = { hash_u64(seed) };
     static struct world w; /* large */
     struct eng_cfg      cfg = draw_cfg(&d);
-    world_open_deep(&w, &cfg, one_in(&d, 4) ? 2 : 64, depth, seed & 1);
+    world_prepare(&w, &cfg, depth, seed & 1);
+    w.waits = seed >> 1 & 1;
+    world_begin(&w, one_in(&d, 4) ? 2 : 64);
     if (w.e) story(&d, &w);
     if (w.e) {
         struct eng_stats s;
@@ -219,6 +221,7 @@ static bool run_seed(uint64_t seed, uint32_t depth, struct totals *t)
         t->n_pin_refused += k.n_pin_refused;
         for (int i = 0; i < ENG_FINISHES; i++) t->n_done += s.n_finished[i];
         t->n_patch += w.fake.n_patch;
+        t->n_late += w.fake.n_late;
         t->digest = hash_combine(t->digest, w.fake.digest);
     }
     bool ok = !w.fault[0];
@@ -252,7 +255,10 @@ static void run_seeds(uint32_t depth)
         (unsigned long long)t.n_hit, (unsigned long long)t.n_borrowed, (unsigned long long)t.n_evicted,
         (unsigned long long)t.n_patch);
     assert_int_equal(n_bad, 0);
-    if (seed_n >= 100) assert_true((t.n_patch > 0) == (depth > 1));
+    if (seed_n >= 100) {
+        assert_true((t.n_patch > 0) == (depth > 1));
+        assert_true((t.n_late > 0) == (depth > 1)); /* with one step in flight masks are ready when it is planned */
+    }
     fprintf(
         stderr,
         "    %llu pins, %llu refused; evicted: %llu oldest, %llu at their end, %llu of low and %llu of high priority\n",

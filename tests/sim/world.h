@@ -34,6 +34,7 @@ struct world {
     uint32_t        n_client, n_open;
     uint64_t        now_us, n_step;
     uint32_t        look_every;              /* steps from one look at everything to the next; 0: each */
+    bool            waits;                   /* the device needs masks when a step is submitted */
     bool            reads;                   /* the clients empty their outbox after each step */
     struct client  *open[WORLD_CLIENTS_MAX]; /* [n_open] submitted and not final, in any order */
     char            fault[200];
@@ -53,7 +54,7 @@ static inline void world_prepare(struct world *w, const struct eng_cfg *cfg, uin
 }
 static inline void world_begin(struct world *w, uint32_t outbox)
 {
-    struct eng_runner run = fake_runner(&w->fake, w->depth);
+    struct eng_runner run = fake_runner_late(&w->fake, w->depth, !w->waits);
     if (ring_init(&w->outbox, outbox) || eng_create(&w->cfg, &run, &w->e))
         WORLD_FAULT(w, "cannot create the engine");
     else

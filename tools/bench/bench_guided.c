@@ -1,10 +1,12 @@
 /* bench_guided: what grammars cost a batch: tokens per second of requests with a JSON schema each, over those of the
  * same requests without, through the real engine and its threads for masks, over a vocabulary of 128,000 tokens.
- *   bench_guided [--batch N] [--tokens N] [--step-ms LIST] [--depth 1|2] [--threads N] [--runs N]
+ *   bench_guided [--batch N] [--tokens N] [--step-ms LIST] [--depth 1|2] [--threads N] [--runs N] [--schemas N] [--wait 1]
  * The device is a clock: a step takes --step-ms, however many rows it has, as on a GPU whose time is that of reading
  * weights; steps run one after the other. It draws any token that the mask allows. So no core computes but for the
- * engine and its masks, and the figure holds on a machine that does other work. Each run is free, then guided; medians
- * of --runs pairs. */
+ * engine and its masks, and the figure holds on a machine that does other work. Where the engine tells it late what to
+ * draw, it begins with a step all the same, and the step ends when it has both the time and the masks. --wait: the
+ * device cannot do that. --schemas: how many different ones the requests have. Each run is free, then guided; medians of
+ * --runs pairs. */
 #include "api/schema/schema.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -28,7 +30,7 @@ enum {
 };
 
 struct opts {
-    uint32_t batch, tokens, depth, threads, runs, n_step;
+    uint32_t batch, tokens, depth, threads, runs, schemas, wait, n_step;
     double   step_ms[LIST_MAX];
 };
 
@@ -37,7 +39,7 @@ struct opts {
 struct machine {
     uint64_t step_us, free_us; /* free_us: when it has done all that was submitted */
     uint64_t end_us[ENG_DEPTH_MAX];
-    uint64_t n_submit, n_wait, n_row, seed;
+    uint64_t n_submit, n_wait, seed;
 };
 
 static void sleep_until(uint64_t us)
@@ -51,10 +53,19 @@ static void sleep_until(uint64_t us)
 static void machine_submit(void *ctx, struct batch *b)
 {
     struct machine *d = ctx;
-    uint64_t        now = clock_us();
+    (void)b;
+    uint64_t now = clock_us();
     d->free_us = (d->free_us > now ? d->free_us : now) + d->step_us;
     d->end_us[d->n_submit++ % ENG_DEPTH_MAX] = d->free_us;
-    d->n_row += b->n_sample;
+}
+
+static void machine_draw(void *ctx, struct batch *b)
+{
+    struct machine *d = ctx;
+    uint64_t        now = clock_us();
+    (void)b;
+    if (d->free_us < now) d->free_us = now;
+    d->end_us[(d->n_submit - 1) % ENG_DEPTH_MAX] = d->free_us;
 }
 
 static bool allowed(const uint32_t *mask, uint32_t n_mask, uint32_t id)
@@ -194,17 +205,18 @@ static double run(const struct opts *o, double step_ms, struct gr_vocab *v, stru
     static const uint32_t end[] = { EOS };
     struct machine        d = { .step_us = (uint64_t)(step_ms * 1e3), .seed = 9 };
     struct eng_runner     device = { .ctx = &d, .submit = machine_submit, .wait = machine_wait, .depth = o->depth };
-    uint32_t              context = PROMPT + o->tokens;
-    struct eng_cfg        cfg = { .seqs_max = o->batch,
-                                  .batch_tokens_max = o->batch * PROMPT,
-                                  .queue_requests_max = o->batch,
-                                  .context_max = context,
-                                  .vocab = VOCAB,
-                                  .n_block = o->batch * (context / BLOCK + 2),
-                                  .block_tokens = BLOCK,
-                                  .eos_id = end,
-                                  .n_eos = 1,
-                                  .n_guide_thread = o->threads };
+    if (!o->wait) device.draw = machine_draw;
+    uint32_t       context = PROMPT + o->tokens;
+    struct eng_cfg cfg = { .seqs_max = o->batch,
+                           .batch_tokens_max = o->batch * PROMPT,
+                           .queue_requests_max = o->batch,
+                           .context_max = context,
+                           .vocab = VOCAB,
+                           .n_block = o->batch * (context / BLOCK + 2),
+                           .block_tokens = BLOCK,
+                           .eos_id = end,
+                           .n_eos = 1,
+                           .n_guide_thread = o->threads };
     memset(&x, 0, sizeof x);
     x.id = malloc((size_t)o->batch * o->tokens * sizeof *x.id);
     if (!x.id || ring_init(&x.outbox, 2 * o->batch + 2) || eng_create(&cfg, &device, &x.e)) return 0;
@@ -218,7 +230,7 @@ static double run(const struct opts *o, double step_ms, struct gr_vocab *v, stru
     uint64_t begin = clock_us();
     good = good && eng_start(x.e) == ST_OK && finish(&x, o);
     double seconds = (double)(clock_us() - begin) / 1e6;
-    *rows_out = (double)d.n_row / (double)d.n_submit;
+    *rows_out = o->batch * (double)o->tokens / (double)d.n_submit;
     eng_stop(x.e);
     eng_free(x.e);
     for (uint32_t i = 0; i < o->batch; i++) guide_drop(x.c[i].guide);
@@ -269,9 +281,14 @@ static bool parse_list(const char *text, struct opts *o)
 
 static bool parse(struct opts *o, int argc, char **argv)
 {
-    *o = (struct opts){
-        .batch = 64, .tokens = 128, .depth = 1, .threads = 1, .runs = 3, .n_step = 3, .step_ms = { 5, 10, 20 }
-    };
+    *o = (struct opts){ .batch = 64,
+                        .tokens = 128,
+                        .depth = 1,
+                        .threads = 1,
+                        .runs = 3,
+                        .schemas = BATCH_MAX,
+                        .n_step = 3,
+                        .step_ms = { 5, 10, 20 } };
     const struct {
         const char *name;
         uint32_t   *to, max;
@@ -279,7 +296,9 @@ static bool parse(struct opts *o, int argc, char **argv)
                     { "--tokens", &o->tokens, 100000 },
                     { "--depth", &o->depth, ENG_DEPTH_MAX },
                     { "--threads", &o->threads, 64 },
-                    { "--runs", &o->runs, RUNS_MAX } };
+                    { "--runs", &o->runs, RUNS_MAX },
+                    { "--schemas", &o->schemas, BATCH_MAX },
+                    { "--wait", &o->wait, 1 } };
     for (int i = 1; i < argc; i += 2) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
         bool        known = !strcmp(argv[i], "--step-ms") && parse_list(value, o);
@@ -298,18 +317,21 @@ int main(int argc, char **argv)
     static struct grammar *g[BATCH_MAX];
     struct opts            o;
     if (!parse(&o, argc, argv)) {
-        fputs("bench_guided [--batch N] [--tokens N] [--step-ms LIST] [--depth 1|2] [--threads N] [--runs N]\n",
+        fputs("bench_guided [--batch N] [--tokens N] [--step-ms LIST] [--depth 1|2] [--threads N] [--runs N] "
+              "[--schemas N] [--wait 1]\n",
               stderr);
         return EXIT_USAGE;
     }
     log_init(LOG_LEVEL_WARN, STDERR_FILENO, false);
     struct gr_vocab *v = make_vocab();
     bool             good = v != NULL;
-    for (uint32_t i = 0; good && i < o.batch; i++) good = (g[i] = make_grammar(i)) != NULL;
+    for (uint32_t i = 0; good && i < o.batch; i++)
+        good = (g[i] = i < o.schemas ? make_grammar(i) : gr_keep(g[i % o.schemas])) != NULL;
     if (good)
         printf(
-            "%u requests of %u tokens, %d tokens in the vocabulary, %u threads for masks\n%8s %6s %12s %12s %10s %10s\n",
-            o.batch, o.tokens, VOCAB, o.threads, "step ms", "depth", "free tok/s", "guided", "share", "rows/step");
+            "%u requests of %u tokens, %u schemas, %d tokens in the vocabulary, %u threads for masks\n%8s %6s %12s %12s %10s %10s\n",
+            o.batch, o.tokens, o.schemas < o.batch ? o.schemas : o.batch, VOCAB, o.threads, "step ms", "depth",
+            "free tok/s", "guided", "share", "rows/step");
     for (uint32_t i = 0; good && i < o.n_step; i++) good = measure(&o, o.step_ms[i], v, g);
     for (uint32_t i = 0; i < o.batch; i++) gr_free(g[i]);
     gr_vocab_free(v);

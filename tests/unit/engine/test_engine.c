@@ -439,37 +439,6 @@ static void a_step_touches_each_running_sequence_once_and_allocates_nothing(void
     }
 }
 
-/* Guided requests come one after the other, so that with two steps in flight they begin in different ones. All of them
- * are in each step all the same: it takes as many steps as the longest has tokens, and those before the last came. */
-static void guided_requests_share_their_steps(void **state)
-{
-    (void)state;
-    enum { N = 4, TOKENS = 20, APART = 3 };
-    struct eng_cfg cfg = config();
-    cfg.vocab = GUIDED_VOCAB;
-    for (uint32_t depth = 1; depth <= 2; depth++) {
-        struct world   w;
-        struct client *c[N];
-        world_open_deep(&w, &cfg, 256, depth, false);
-        for (uint32_t i = 0; i < N; i++) {
-            c[i] = client(&w, 8, TOKENS);
-            c[i]->choice[0].guide = guided_guide(cfg.eos_id, 0, false);
-            assert_int_equal(world_submit(&w, c[i]), ST_OK);
-            for (uint32_t k = 0; k < APART; k++) {
-                w.now_us += 1000;
-                world_step(&w);
-            }
-        }
-        run(&w);
-        struct eng_stats stats;
-        eng_stats(w.e, &stats);
-        assert_int_equal(stats.n_generated, N * TOKENS);
-        if (stats.n_step > APART * N + TOKENS + N) fail_msg("%u in flight: %u steps", depth, (unsigned)stats.n_step);
-        world_close(&w);
-        for (uint32_t i = 0; i < N; i++) client_free(c[i]);
-    }
-}
-
 int main(void)
 {
     log_init(LOG_LEVEL_ERROR, 2, false);
@@ -487,7 +456,6 @@ int main(void)
         TEST(more_choices_than_may_run_are_run_in_rounds),
         TEST(nonsense_configurations_are_refused),
         TEST(the_time_of_a_step_counts_from_when_it_could_begin),
-        TEST(guided_requests_share_their_steps),
         TEST(a_step_touches_each_running_sequence_once_and_allocates_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

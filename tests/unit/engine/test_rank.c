@@ -85,14 +85,31 @@ static void ranks_give_one_answer_however_many_they_are(void **state)
     }
 }
 
+/* What the row would draw if its entry were read too early. */
+static void mask_all_but_one(struct batch *b)
+{
+    memset(b->mask, 0, b->max.mask_max * sizeof *b->mask);
+    b->mask[0] = 1;
+    b->n_mask = b->sample[0].n_mask = b->max.mask_max;
+}
+
+static void draw_late(const struct eng_runner *r, struct batch *b)
+{
+    assert_non_null(r->draw);
+    b->sample[0].n_mask = 0;
+    r->draw(r->ctx, b);
+}
+
 /* The id that the first step draws is a row of the second before anyone has seen it. */
 static void a_step_is_submitted_before_the_one_before_is_waited_for(void **state)
 {
     (void)state;
     uint32_t id[6], pending = UINT32_MAX;
     for (uint32_t n_rank = 1; n_rank <= 2; n_rank++) {
-        for (uint32_t way = 0; way < 3;
-             way++) { /* one by one; two in flight; the same on devices that work by themselves */
+        /* one by one; two in flight; the same on devices that work by themselves; and each of these with late draws */
+        for (uint32_t i_way = 0; i_way < 6; i_way++) {
+            uint32_t way = i_way % 3;
+            bool     late = i_way >= 3;
             if (open_deep(n_rank, way ? 2 : 1)) fail_msg("%s", err);
             if (way == 2) team->async = true; /* the host's devices do not mind that submit and wait are two calls */
             struct eng_runner r = rank_team_runner(team);
@@ -104,17 +121,21 @@ static void a_step_is_submitted_before_the_one_before_is_waited_for(void **state
                 const uint32_t *next = known ? &got[i - 1] : &pending;
                 fill(b[i % 2], i ? next : prompt, i ? 1 : 4, i ? 3 + i : 0);
                 if (i && !known) batch_patch_id(b[i % 2], 0, 0);
+                b[i % 2]->late = late;
+                if (late) mask_all_but_one(b[i % 2]);
                 r.submit(r.ctx, b[i % 2]);
+                if (late && (!way || !i)) draw_late(&r, b[i % 2]);
                 if (way && !i) continue;
                 uint32_t last = way ? i - 1 : i;
                 assert_int_equal(r.wait(r.ctx, b[last % 2]), ST_OK);
                 got[last] = b[last % 2]->out.id[0];
+                if (late && way) draw_late(&r, b[i % 2]); /* as the engine does, which knows the token before then */
             }
             if (way) {
                 assert_int_equal(r.wait(r.ctx, b[1]), ST_OK);
                 got[5] = b[1]->out.id[0];
             }
-            if (n_rank == 1 && !way) memcpy(id, got, sizeof id);
+            if (n_rank == 1 && !i_way) memcpy(id, got, sizeof id);
             assert_memory_equal(id, got, sizeof id);
             rank_team_free(team);
         }

@@ -20,7 +20,7 @@ for folder in ("e2e", "fault"):
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "%s"}}\n</tool_call>'
 ANSWER = "It is sunny in the city, 24 degrees."
 SCRIPTS = {"@weather": "<think>\nThe user asks for Rome.</think>\n\n" + CALL % "Rome", "@sunny": ANSWER, "@hello": "Hello to you too.",
-           "@form": '{"town": "Oslo", "n": 3}'}
+           "@form": '{"town": "Oslo", "n": 3}', "@plainly": CALL % "Rome"}
 QUESTION = "How is it in Rome? @weather"
 TEXTS = ["the sea", "a town by the river", "the sea"]
 CLIENTS, LISTS, EMBEDS = {}, {}, set()
@@ -339,6 +339,31 @@ def instructor(url):
 
 
 LISTS["llama_index"] = LISTS["instructor"] = "llama_index"  # they want an older openai
+
+
+@client
+def smolagents(url):
+    """Every step of its agent must be a call (`required`, content as arrays, stop strings of its own format). When its steps are used
+    up it asks the question once more, without tools: then what the model writes is text, also where it looks like a call."""
+    from smolagents import LogLevel, OpenAIModel, ToolCallingAgent, tool
+
+    cities = []
+
+    @tool
+    def get_weather(city: str) -> str:
+        """The weather of a city.
+
+        Args:
+            city: its name
+        """
+        cities.append(city)
+        return "sunny"
+
+    for streamed in (False, True):
+        agent = ToolCallingAgent(tools=[get_weather], model=OpenAIModel(model_id="m", api_base=url, api_key="none", temperature=0), max_steps=1,
+                                 stream_outputs=streamed, verbosity_level=LogLevel.OFF)
+        assert agent.run("How is it in Rome? @plainly") == CALL % "Rome", agent.memory.steps
+    assert cities == ["Rome", "Rome"], cities
 
 
 @client

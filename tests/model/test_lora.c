@@ -84,10 +84,17 @@ static void check(const char *name, const char *base, enum dev_kind device, cons
     gold_close(&g);
 }
 
+/* ThreadSanitizer looks for races, for which a few adapters are enough. */
+#ifdef __SANITIZE_THREAD__
+enum { EACH = 6 };
+#else
+enum { EACH = 1 };
+#endif
+
 static void logits_are_those_of_the_merged_model(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < ARRAY_N(all); i++) {
+    for (size_t i = 0; i < ARRAY_N(all); i += EACH) {
         check(all[i].name, all[i].base, DEV_REF, NULL, 1);
         check(all[i].name, all[i].base, DEV_CPU, "scalar", 1);
         check(all[i].name, all[i].base, DEV_CPU, NULL, 1);
@@ -97,7 +104,7 @@ static void logits_are_those_of_the_merged_model(void **state)
 static void logits_of_several_ranks_are_those_of_the_merged_model(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < ARRAY_N(all); i++) check(all[i].name, all[i].base, DEV_CPU, NULL, all[i].n_rank_max);
+    for (size_t i = 0; i < ARRAY_N(all); i += EACH) check(all[i].name, all[i].base, DEV_CPU, NULL, all[i].n_rank_max);
 }
 
 /* ---- the engine */

@@ -118,6 +118,9 @@ struct op_qkv {       /* qk-norm (optional), RoPE, KV append: one pass over the 
      * this rank's heads, [n_head * head_dim] and [n_kv_head * head_dim], and norm_late is not allowed. */
     const float *square;
     uint32_t     n_square; /* ranks */
+    /* The norm of a head takes its mean off first (LayerNorm), and each head has weights of its own: q_norm and k_norm are
+     * [n_head * head_dim] and [n_kv_head * head_dim]. Not with square or norm_late. */
+    bool norm_mean;
 };
 struct op_attn {     /* paged GQA attention, causal, ragged: prefill chunks and decode rows in one call    */
     void       *out; /* act [n_row, n_head * head_dim]                                                    */

@@ -43,8 +43,14 @@ bool bind_want(const struct model_spec *s, enum slot slot, uint32_t layer, uint6
     case SLOT_K_BIAS:
     case SLOT_V_BIAS: VECTOR(s->qkv_bias, kv, "num_key_value_heads * head_dim, attention_bias");
     case SLOT_O_BIAS: VECTOR(s->o_bias, s->hidden, "hidden_size, attention_bias");
-    case SLOT_Q_NORM: VECTOR(s->qk_norm, s->family->qk_norm_whole ? q : s->head_dim, "num_attention_heads, head_dim");
-    case SLOT_K_NORM: VECTOR(s->qk_norm, s->family->qk_norm_whole ? kv : s->head_dim, "num_key_value_heads, head_dim");
+    case SLOT_Q_NORM:
+        if (s->family->qk_norm_mean)
+            MATRIX(s->qk_norm, s->n_head, s->head_dim, "num_attention_heads x head_dim, use_qk_norm");
+        VECTOR(s->qk_norm, s->family->qk_norm_whole ? q : s->head_dim, "num_attention_heads, head_dim");
+    case SLOT_K_NORM:
+        if (s->family->qk_norm_mean)
+            MATRIX(s->qk_norm, s->n_kv_head, s->head_dim, "num_key_value_heads x head_dim, use_qk_norm");
+        VECTOR(s->qk_norm, s->family->qk_norm_whole ? kv : s->head_dim, "num_key_value_heads, head_dim");
     case SLOT_GATE: MATRIX(!moe && !mlp, s->inter, s->hidden, "intermediate_size x hidden_size");
     case SLOT_UP: MATRIX(!moe, s->inter, s->hidden, "intermediate_size x hidden_size");
     case SLOT_DOWN: MATRIX(!moe, s->hidden, s->inter, "hidden_size x intermediate_size");

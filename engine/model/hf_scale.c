@@ -33,8 +33,8 @@ void hf_scale(struct hf *c)
     if (s->family->gemma) hf_gemma(c);
     if (s->family->logit_scale) {
         s->logit_scale = (float)hf_num(c, c->text, "logit_scale", 1e-6, FACTOR_MAX, 0.0625);
-        if (hf_flag(c, hf_value(c->text, "use_qk_norm"), "use_qk_norm", false))
-            hf_fail(c, "use_qk_norm is true, which is not supported: norms of q and k that take the mean off");
+        if (!s->family->qk_norm_key && hf_flag(c, hf_value(c->text, "use_qk_norm"), "use_qk_norm", false))
+            hf_fail(c, "use_qk_norm is true, which %s does not support", s->family->arch);
     }
     if (!s->family->scales) return;
     s->embed_scale = (float)hf_num(c, c->text, "embedding_multiplier", 1e-6, FACTOR_MAX, 1);

@@ -45,7 +45,7 @@ void mix_gqa_place(struct place *p, struct layer *layer, uint32_t l)
         place_elements(p, layer->gqa.sinks, 0, SLOT_SINKS, l, p->rank * p->m->n_head, p->m->n_head);
     }
     if (s->qk_norm) {
-        bool whole = s->family->qk_norm_whole; /* this rank's heads of it */
+        bool whole = s->family->qk_norm_whole || s->family->qk_norm_mean; /* this rank's heads of it */
         place_vector(p, &layer->gqa.q_norm, whole ? q : hd);
         place_elements(p, layer->gqa.q_norm, 0, SLOT_Q_NORM, l, whole ? q0 : 0, whole ? q : hd);
         place_vector(p, &layer->gqa.k_norm, whole ? kv : hd);
@@ -95,7 +95,8 @@ void mix_gqa(struct model *m, const struct dev_batch *b, uint32_t l, const struc
                                   .layer = l,
                                   .q_beta = m->q_beta,
                                   .q_period = m->q_period,
-                                  .norm_late = m->qk_norm_late };
+                                  .norm_late = m->qk_norm_late,
+                                  .norm_mean = m->qk_norm_mean };
     struct op_attn        attn = { .out = m->narrow,
                                    .qkv = m->wide,
                                    .n_head = m->n_head,

@@ -88,6 +88,7 @@ struct model_family {
     bool            mrope;         /* positions of several axes (mrope_section), which are equal in text */
     bool            qk_norm_whole; /* qk_norm spans all heads instead of each                                       */
     bool qk_norm_late; /* qk_norm follows RoPE instead of preceding it                                         */
+    bool qk_norm_mean; /* qk_norm takes the mean of a head off first, and each head has weights of its own */
     bool norm_plus_1;  /* norms multiply by 1 + weight */
     bool
          gemma; /* honours query_pre_attn_scalar and the soft caps; gates by hidden_activation alone; embedding times sqrt(hidden) */
@@ -105,7 +106,7 @@ struct model_family {
     bool        longrope;    /* honours rope_type longrope, which su and yarn mean too */
     bool        parallel;    /* attention and feed-forward take the same norm of the stream, and both are added to it */
     bool        nope_rest;   /* layers without a window do not rotate, whatever the others have */
-    bool        logit_scale; /* honours logit_scale, 0.0625 without the key; refuses use_qk_norm */
+    bool        logit_scale; /* honours logit_scale, 0.0625 without the key; refuses use_qk_norm but as qk_norm_key */
     bool        scales; /* honours embedding_multiplier, attention_multiplier, residual_multiplier, logits_scaling */
     const char *qk_norm_key;            /* says whether there is qk_norm; NULL: it is as above */
     bool        shared_gate;            /* rows take as much of the shared expert as the sigmoid of a product says */

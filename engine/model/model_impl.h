@@ -58,7 +58,7 @@ struct model {
     /* of this rank */
     uint32_t n_layer, hidden, n_head, n_kv_head, head_dim, inter, moe_inter, shared_inter, vocab, n_expert,
         top_k_expert, rot;
-    bool                 qk_norm_late;
+    bool                 qk_norm_late, qk_norm_mean;
     bool                 pools;     /* a step's results are the wanted rows' states; there are no head and no logits */
     bool                 layernorm; /* norms take the mean off; their sums go without it */
     bool                 parallel;  /* struct model_family */

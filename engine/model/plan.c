@@ -39,6 +39,7 @@ static void model_sizes(struct model *m, const struct model_spec *s, const struc
                          .q_beta = (float)s->q_beta,
                          .q_period = s->q_period,
                          .qk_norm_late = s->family->qk_norm_late,
+                         .qk_norm_mean = s->qk_norm && s->family->qk_norm_mean,
                          .layernorm = s->family->norm != NORM_RMS,
                          .parallel = s->family->parallel,
                          .act = s->act,

@@ -73,6 +73,11 @@ static void norm_head(const struct qkv_job *j, float *x, uint32_t row, bool is_k
     const float         *w = is_k ? o->k_norm : o->q_norm;
     uint32_t             hd = o->head_dim;
     if (!w) return;
+    if (o->norm_mean) {
+        j->v->shift(x, x, j->v->total(x, hd) / (float)hd, hd);
+        cpu_norm_row(j->v, x, x, w + (size_t)h * hd, hd, o->eps);
+        return;
+    }
     if (!o->square) {
         cpu_norm_row(j->v, x, x, w, hd, o->eps);
         return;
@@ -159,7 +164,7 @@ void cpu_qkv(struct device *d, const struct op_qkv *o, const struct dev_batch *b
     struct qkv_job  j = { .v = c->v, .o = o, .b = b, .kv = kv };
     CHECK(elem_is_float(kv->dtype));
     CHECK(kv_holds_heads(kv, o->layer, o->n_kv_head, o->head_dim) && o->rot <= o->head_dim);
-    CHECK(!(o->norm_late && o->square));
+    CHECK(o->norm_late + o->norm_mean + (o->square != NULL) <= 1);
     if (o->inv_freq) {
         struct rope_set *s = rope_find(c->rope, o);
         for (uint32_t r = 0; r < b->n_row; r++) {

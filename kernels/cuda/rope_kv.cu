@@ -26,7 +26,7 @@ struct qkv_args {
     const uint32_t *pos, *row_seq, *page_start, *page;
     const float    *square; /* as in op_qkv */
     uint32_t        n_square;
-    bool            norm_late;
+    bool            norm_late, norm_mean;
 };
 
 /* sin and cos of x >= 0: reduction by pi / 2 in three parts (Cody & Waite), then polynomials (minimax over +-pi / 4,
@@ -101,14 +101,14 @@ static __device__ __forceinline__ const float *qkv_norm(const struct qkv_args &a
 {
     const float *norm = is_q ? a.q_norm : a.k_norm;
     if (is_v || !norm) return NULL;
-    if (!a.square) return norm; /* one for all heads */
+    if (!a.square && !a.norm_mean) return norm; /* one for all heads */
     if (!is_q) head -= a.n_head;
     return norm + (size_t)head * a.head_dim;
 }
 
 /* Heads whose pairs come eight at a time, 16-byte aligned. LANES: of a head, each with at most one group of eight
- * pairs. */
-template <class T, int LANES> __global__ void __launch_bounds__(QKV_THREADS) k_qkv(const struct qkv_args a)
+ * pairs. MEAN: norm_mean. */
+template <class T, int LANES, bool MEAN> __global__ void __launch_bounds__(QKV_THREADS) k_qkv(const struct qkv_args a)
 {
     __shared__ float cosine[QKV_HALF_MAX], sine[QKV_HALF_MAX], q_scale;
     uint32_t         row = blockIdx.x, seq = a.row_seq[row], n_head = a.n_head + 2 * a.n_kv_head;
@@ -146,6 +146,17 @@ template <class T, int LANES> __global__ void __launch_bounds__(QKV_THREADS) k_q
         for (int k = 0; k < QKV_EACH; k++) qkv_turn(f[k], g[k], cosine[i + k], sine[i + k]);
     }
     float sum = 0.0f;
+    if (MEAN) {
+        for (int k = 0; k < QKV_EACH; k++) sum = __fadd_rn(sum, __fadd_rn(f[k], g[k]));
+        for (int m = LANES / 2; m; m >>= 1) sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, m));
+        float mean = in && norm ? sum / (float)a.head_dim : 0.0f; /* V keeps its own */
+#pragma unroll
+        for (int k = 0; k < QKV_EACH; k++) {
+            f[k] = __fsub_rn(f[k], mean);
+            g[k] = __fsub_rn(g[k], mean);
+        }
+        sum = 0.0f;
+    }
 #pragma unroll
     for (int k = 0; k < QKV_EACH; k++) sum = __fmaf_rn(f[k], f[k], __fmaf_rn(g[k], g[k], sum));
 #pragma unroll
@@ -203,11 +214,16 @@ template <class T> __global__ void __launch_bounds__(QKV_THREADS) k_qkv_odd(cons
     bool         is_v = head >= a.n_head + a.n_kv_head, is_q = head < a.n_head;
     T           *x = (T *)a.qkv + ((size_t)row * n_head + head) * a.head_dim;
     const float *norm = qkv_norm(a, head, is_q, is_v);
-    float        scale = 1.0f, sum = 0.0f;
+    float        scale = 1.0f, sum = 0.0f, mean = 0.0f;
+    if (norm && a.norm_mean) {
+        for (uint32_t i = lane; i < a.head_dim; i += WARP) mean = __fadd_rn(mean, act_load(x[i]));
+        mean = warp_sum(mean) / (float)a.head_dim;
+    }
     if (norm) { /* turning a pair changes its length by the factor of cosine and sine alone */
         float longer = a.norm_late ? a.rope_scale : 1.0f;
         for (uint32_t i = lane; i < a.head_dim; i += WARP) {
-            float f = i < 2 * a.half ? __fmul_rn(act_load(x[i]), longer) : act_load(x[i]);
+            float f = __fsub_rn(act_load(x[i]), mean);
+            if (i < 2 * a.half) f = __fmul_rn(f, longer);
             sum = __fmaf_rn(f, f, sum);
         }
         scale = qkv_norm_scale(a, row, is_q, warp_sum(sum) / (float)a.head_dim);
@@ -222,6 +238,8 @@ template <class T> __global__ void __launch_bounds__(QKV_THREADS) k_qkv_odd(cons
         float    f = act_load(x[p]), g = pair ? act_load(x[q]) : 0.0f;
         if (a.norm_late && pair && !is_v) qkv_turn(f, g, cosine[i], sine[i]);
         if (norm) {
+            f = __fsub_rn(f, mean);
+            g = __fsub_rn(g, mean);
             f = __fmul_rn(__fmul_rn(f, scale), norm[p]);
             g = pair ? __fmul_rn(__fmul_rn(g, scale), norm[q]) : 0.0f;
         }
@@ -245,19 +263,23 @@ template <class T> static void qkv_launch(struct cuda_dev *d, const struct qkv_a
     uint32_t n_head = a.n_head + 2 * a.n_kv_head, plain = a.head_dim - 2 * a.half, groups = a.head_dim / (2 * QKV_EACH);
     bool     fast = a.half % QKV_EACH == 0 && plain % (2 * QKV_EACH) == 0 && groups <= WARP &&
                 ((uintptr_t)a.qkv & 15) == 0 && ((uintptr_t)a.pool & 15) == 0;
-    uint32_t lanes = fast ? 4 : WARP;
+    if (a.norm_mean && groups > 8) fast = false; /* it has one instance, for heads of up to 128 */
+    uint32_t lanes = WARP;
+    if (fast) lanes = a.norm_mean ? 8 : 4;
     while (fast && lanes < groups) lanes *= 2;
     dim3 grid(n_row, (n_head * lanes + QKV_THREADS - 1) / QKV_THREADS);
     if (!fast)
         LAUNCH(k_qkv_odd<T>, grid, QKV_THREADS, 0, d, a);
+    else if (a.norm_mean)
+        LAUNCH((k_qkv<T, 8, true>), grid, QKV_THREADS, 0, d, a);
     else if (lanes == 4)
-        LAUNCH((k_qkv<T, 4>), grid, QKV_THREADS, 0, d, a);
+        LAUNCH((k_qkv<T, 4, false>), grid, QKV_THREADS, 0, d, a);
     else if (lanes == 8)
-        LAUNCH((k_qkv<T, 8>), grid, QKV_THREADS, 0, d, a);
+        LAUNCH((k_qkv<T, 8, false>), grid, QKV_THREADS, 0, d, a);
     else if (lanes == 16)
-        LAUNCH((k_qkv<T, 16>), grid, QKV_THREADS, 0, d, a);
+        LAUNCH((k_qkv<T, 16, false>), grid, QKV_THREADS, 0, d, a);
     else
-        LAUNCH((k_qkv<T, 32>), grid, QKV_THREADS, 0, d, a);
+        LAUNCH((k_qkv<T, 32, false>), grid, QKV_THREADS, 0, d, a);
 }
 
 /* Sums of squares of q (blockIdx.y 0) and of k (1), a warp each. */
@@ -291,7 +313,8 @@ extern "C" void cuda_qkv(struct device *dev, const struct op_qkv *o, const struc
 {
     struct cuda_dev *d = cuda_of(dev);
     CHECK(kv_holds_heads(kv, o->layer, o->n_kv_head, o->head_dim) && kv->dtype == DT_BF16);
-    CHECK(o->rot <= o->head_dim && o->rot / 2 <= QKV_HALF_MAX && !(o->norm_late && o->square));
+    CHECK(o->rot <= o->head_dim && o->rot / 2 <= QKV_HALF_MAX);
+    CHECK(o->norm_late + o->norm_mean + (o->square != NULL) <= 1);
     if (!b->n_row) return;
     struct qkv_args a;
     memset(&a, 0, sizeof a);
@@ -304,6 +327,7 @@ extern "C" void cuda_qkv(struct device *dev, const struct op_qkv *o, const struc
     a.pool = (__nv_bfloat16 *)((char *)kv->base + kv->layer[o->layer].offset);
     a.block_tokens = kv->block_tokens;
     a.square = o->square, a.n_square = o->n_square, a.norm_late = o->norm_late;
+    a.norm_mean = o->norm_mean;
     a.pos = b->pos, a.row_seq = b->row_seq, a.page_start = b->page_start, a.page = b->page;
     if (dev->act == DT_F16)
         qkv_launch<__half>(d, a, b->n_row);

@@ -32,6 +32,10 @@ static void norm_head(struct device *d, float *x, const struct op_qkv *o, uint32
     const float *w = is_k ? o->k_norm : o->q_norm;
     uint32_t     hd = o->head_dim;
     if (!w) return;
+    if (o->norm_mean) {
+        ref_layernorm(d, x, x, w + (size_t)h * hd, NULL, 1, hd, o->eps);
+        return;
+    }
     if (!o->square) {
         ref_rmsnorm(d, x, x, w, 1, hd, o->eps);
         return;
@@ -45,7 +49,8 @@ static void norm_head(struct device *d, float *x, const struct op_qkv *o, uint32
 void ref_qkv(struct device *d, const struct op_qkv *o, const struct dev_batch *b, const struct dev_kv *kv)
 {
     uint32_t hd = o->head_dim, n_head = o->n_head + 2 * o->n_kv_head;
-    CHECK(kv_holds_heads(kv, o->layer, o->n_kv_head, hd) && o->rot <= hd && !(o->norm_late && o->square));
+    CHECK(kv_holds_heads(kv, o->layer, o->n_kv_head, hd) && o->rot <= hd);
+    CHECK(o->norm_late + o->norm_mean + (o->square != NULL) <= 1);
     for (uint32_t r = 0; r < b->n_row; r++) {
         uint32_t seq = b->row_seq[r], pos = b->pos[r];
         uint32_t block = b->page[b->page_start[seq] + pos / kv->block_tokens];

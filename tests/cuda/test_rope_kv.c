@@ -6,20 +6,35 @@ struct shape {
     uint32_t   n_head, n_kv_head, dim, rot, block_tokens;
     bool       norm;
     enum dtype act;
-    bool       late, whole; /* norms behind RoPE; over whole projections */
+    bool       late, whole, mean; /* norms behind RoPE; over whole projections; of deviations, by head */
 };
 static const struct shape shapes[] = {
-    { 4, 2, 128, 128, 16, true, DT_BF16, false, false }, { 4, 1, 128, 128, 32, false, DT_F16, false, false },
-    { 6, 2, 64, 64, 16, true, DT_BF16, false, false },   { 2, 2, 80, 80, 8, false, DT_BF16, false, false },
-    { 2, 2, 80, 32, 16, true, DT_F16, false, false },    { 3, 1, 96, 96, 24, true, DT_BF16, false, false },
-    { 2, 1, 256, 256, 64, true, DT_BF16, false, false }, { 2, 1, 256, 64, 16, false, DT_F16, false, false },
-    { 5, 5, 20, 20, 3, true, DT_BF16, false, false },    { 3, 1, 7, 6, 16, true, DT_F16, false, false },
-    { 3, 1, 7, 3, 1, false, DT_BF16, false, false },     { 4, 2, 16, 16, 16, true, DT_F16, false, false },
-    { 4, 4, 64, 0, 16, true, DT_BF16, false, false },    { 2, 1, 48, 24, 16, false, DT_BF16, false, false },
-    { 40, 8, 128, 64, 16, true, DT_BF16, false, false }, { 1, 1, 512, 512, 16, true, DT_F16, false, false },
-    { 4, 2, 128, 128, 16, true, DT_BF16, .late = true }, { 5, 5, 20, 20, 3, true, DT_F16, .late = true },
-    { 2, 2, 80, 32, 16, true, DT_BF16, .late = true },   { 3, 1, 7, 3, 16, true, DT_BF16, .late = true },
-    { 6, 2, 64, 64, 16, true, DT_BF16, .whole = true },  { 3, 1, 7, 6, 16, true, DT_F16, .whole = true },
+    { 4, 2, 128, 128, 16, true, DT_BF16, false, false, false },
+    { 4, 1, 128, 128, 32, false, DT_F16, false, false, false },
+    { 6, 2, 64, 64, 16, true, DT_BF16, false, false, false },
+    { 2, 2, 80, 80, 8, false, DT_BF16, false, false, false },
+    { 2, 2, 80, 32, 16, true, DT_F16, false, false, false },
+    { 3, 1, 96, 96, 24, true, DT_BF16, false, false, false },
+    { 2, 1, 256, 256, 64, true, DT_BF16, false, false, false },
+    { 2, 1, 256, 64, 16, false, DT_F16, false, false, false },
+    { 5, 5, 20, 20, 3, true, DT_BF16, false, false, false },
+    { 3, 1, 7, 6, 16, true, DT_F16, false, false, false },
+    { 3, 1, 7, 3, 1, false, DT_BF16, false, false, false },
+    { 4, 2, 16, 16, 16, true, DT_F16, false, false, false },
+    { 4, 4, 64, 0, 16, true, DT_BF16, false, false, false },
+    { 2, 1, 48, 24, 16, false, DT_BF16, false, false, false },
+    { 40, 8, 128, 64, 16, true, DT_BF16, false, false, false },
+    { 1, 1, 512, 512, 16, true, DT_F16, false, false, false },
+    { 4, 2, 128, 128, 16, true, DT_BF16, .late = true },
+    { 5, 5, 20, 20, 3, true, DT_F16, .late = true },
+    { 2, 2, 80, 32, 16, true, DT_BF16, .late = true },
+    { 3, 1, 7, 3, 16, true, DT_BF16, .late = true },
+    { 6, 2, 64, 64, 16, true, DT_BF16, .whole = true },
+    { 3, 1, 7, 6, 16, true, DT_F16, .whole = true },
+    { 6, 2, 64, 64, 16, true, DT_BF16, .mean = true },
+    { 4, 2, 128, 128, 16, true, DT_F16, .mean = true },
+    { 2, 1, 96, 96, 16, true, DT_BF16, .mean = true },
+    { 3, 2, 7, 3, 16, true, DT_BF16, .mean = true },
 };
 enum { ROWS = 7, SEQS = 3, LAYERS = 3, LAYER = 1, PAGES = 64, BLOCKS = 37 };
 
@@ -90,7 +105,8 @@ static void run(struct world *w, const struct step *s, uint32_t row0, uint32_t n
                         .layer = LAYER,
                         .q_beta = w->s.norm ? 0.3f : 0,
                         .q_period = 7,
-                        .norm_late = w->s.late };
+                        .norm_late = w->s.late,
+                        .norm_mean = w->s.mean };
     if (w->s.whole) {
         float *square = ct_alloc(d, n * 2 * sizeof *square);
         d->ops->squares(d, square, &q, n);
@@ -149,7 +165,8 @@ static void every_shape_agrees_with_ref_and_nothing_else_is_written(void **state
                                    .layer = LAYER,
                                    .q_beta = w.s.norm ? 0.3f : 0,
                                    .q_period = 7,
-                                   .norm_late = w.s.late };
+                                   .norm_late = w.s.late,
+                                   .norm_mean = w.s.mean };
             float            square[2 * ROWS];
             ref->ops->squares(ref, square, &q, ROWS);
             q.square = w.s.whole ? square : NULL;

@@ -57,7 +57,8 @@ static const char *const names[] = { "llama3",
                                      "gpt-oss",
                                      "gpt-oss-mxfp4",
                                      "qwen3-vl-moe",
-                                     "qwen3-vl-moe-rows" };
+                                     "qwen3-vl-moe-rows",
+                                     "cohere-qk-norm" };
 
 /* max |a - b| over all recorded rows, relative to the largest recorded logit */
 static double logits_error(const struct gold *g, struct gold_run *r)

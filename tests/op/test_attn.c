@@ -219,17 +219,20 @@ static void angles_do_not_depend_on_the_cached_prefix(void **state)
     dev_close(ref);
 }
 
-/* Norms behind RoPE, and norms over whole projections whose sums are those of two ranks. */
+/* Norms behind RoPE, norms over whole projections whose sums are those of two ranks, and norms of deviations whose
+ * weights are each head's own. */
 static void norms_of_q_and_k_agree_with_ref_wherever_they_are(void **state)
 {
     (void)state;
     static const struct {
         struct shape s;
-        bool         late, whole;
-    } cases[] = { { { 4, 2, 64, 64, 16, 0, DT_F32, true, 0, false }, true, false },
-                  { { 3, 1, 20, 12, 16, 0, DT_F32, true, 0, false }, true, false },
-                  { { 4, 2, 64, 64, 16, 0, DT_F32, true, 0, false }, false, true },
-                  { { 3, 1, 22, 12, 16, 0, DT_BF16, true, 0, false }, false, true } };
+        bool         late, whole, mean;
+    } cases[] = { { { 4, 2, 64, 64, 16, 0, DT_F32, true, 0, false }, true, false, false },
+                  { { 3, 1, 20, 12, 16, 0, DT_F32, true, 0, false }, true, false, false },
+                  { { 4, 2, 64, 64, 16, 0, DT_F32, true, 0, false }, false, true, false },
+                  { { 3, 1, 22, 12, 16, 0, DT_BF16, true, 0, false }, false, true, false },
+                  { { 4, 2, 64, 64, 16, 0, DT_F32, true, 0, false }, false, false, true },
+                  { { 3, 2, 22, 12, 16, 0, DT_BF16, true, 0, false }, false, false, true } };
     enum { N = 5 };
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         struct shape   s = cases[c].s;
@@ -251,8 +254,19 @@ static void norms_of_q_and_k_agree_with_ref_wherever_they_are(void **state)
                                    .row_start = row_start,
                                    .page_start = page_start,
                                    .page = page };
-            struct op_qkv    q = { x,        q_norm,      k_norm, 1e-6f, w.inv_freq, 1.25f,
-                                   s.n_head, s.n_kv_head, s.dim,  s.rot, 0,          .norm_late = cases[c].late };
+            struct op_qkv    q = { x,
+                                   q_norm,
+                                   k_norm,
+                                   1e-6f,
+                                   w.inv_freq,
+                                   1.25f,
+                                   s.n_head,
+                                   s.n_kv_head,
+                                   s.dim,
+                                   s.rot,
+                                   0,
+                                   .norm_late = cases[c].late,
+                                   .norm_mean = cases[c].mean };
             at->ops->squares(at, other[0], &q, N);
             for (uint32_t r = 0; r < N; r++)
                 for (int k = 0; k < 2; k++) {

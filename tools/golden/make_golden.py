@@ -186,6 +186,9 @@ MODELS = {
                    hidden_act="gelu_pytorch_tanh"), torch.bfloat16, False, 1),
     "starcoder2-window": (Starcoder2Config, Starcoder2ForCausalLM, dict(SMALL, hidden_size=64, head_dim="drop", use_bias=False, sliding_window=16,
                           tie_word_embeddings=True, hidden_act="silu"), torch.bfloat16, True, 1),
+    # norms of q and k that take the mean of a head off, with weights for each head
+    "cohere-qk-norm": (CohereConfig, CohereForCausalLM, dict(head_dim="drop", hidden_size=64, num_hidden_layers=2, use_qk_norm=True, logit_scale=0.5,
+                       tie_word_embeddings=True), torch.bfloat16, True, 1),
     # a wrapper: its vision tower lies in the file too
     "qwen3-vl": (qwen3_vl_config, Qwen3VLForConditionalGeneration, dict(tie_word_embeddings=False, rope_parameters=dict(rope_type="default",
                  rope_theta=5000000.0, mrope_section=[3, 3, 2], mrope_interleaved=True)), torch.bfloat16, False, 1),

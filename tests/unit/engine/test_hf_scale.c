@@ -94,8 +94,8 @@ static void logits_of_cohere_have_a_factor_and_its_layers_without_a_window_do_no
     assert_true(s.logit_scale == 0.25f && s.rms_eps == 1e-4f && s.qkv_bias && s.o_bias);
     for (int l = 0; l < 4; l++) assert_int_equal(s.layer_windowed[l], l < 3);
     model_spec_free(&s);
-    refused("CohereForCausalLM", "{\"use_qk_norm\": true}", "use_qk_norm is true");
-    refused("Cohere2ForCausalLM", "{\"use_qk_norm\": true}", "use_qk_norm is true");
+    refused("CohereForCausalLM", "{\"use_qk_norm\": 1}", "use_qk_norm is 1, must be");
+    refused("Cohere2ForCausalLM", "{\"use_qk_norm\": true}", "use_qk_norm is true, which Cohere2ForCausalLM does not");
     refused("CohereForCausalLM", "{\"logit_scale\": 0}", "logit_scale is 0");
     refused("Cohere2ForCausalLM", "{\"logit_scale\": \"a\"}", "logit_scale is \"a\"");
 }

@@ -119,9 +119,9 @@ static void bind_stack(const struct model_spec *spec, enum slot slot, uint32_t l
     }
 }
 
-/* A row for each slot that the tensor holds, of one expert. first: the row of the tensor where they begin. */
-static void bind_add(const struct model_spec *spec, struct bind *b, const struct st_tensor *t, enum slot slot,
-                     uint32_t layer, uint32_t expert, uint32_t more, uint64_t first)
+/* A row for each slot of the tensor, `more` of them after the first, of one expert. at: tensor, and where they begin. */
+static void bind_add(const struct model_spec *spec, struct bind *b, struct bind_row at, enum slot slot, uint32_t layer,
+                     uint32_t expert, enum part part, uint32_t more)
 {
     for (uint32_t i = 0; i <= more; i++) {
         uint64_t    shape[2];
@@ -129,8 +129,9 @@ static void bind_add(const struct model_spec *spec, struct bind *b, const struct
         const char *keys;
         enum slot   one = (enum slot)(slot + i);
         bind_want(spec, one, layer, shape, &rank, &keys);
-        b->row[b->n_row++] = (struct bind_row){ bind_key(one, layer, expert, PART_WEIGHT), t, (uint32_t)first, NULL };
-        first += shape[0];
+        at.key = bind_key(one, layer, expert, part);
+        b->row[b->n_row++] = at;
+        at.first_row += (uint32_t)shape[0];
     }
 }
 
@@ -158,7 +159,7 @@ static enum status bind_add_stack(const struct model_spec *spec, struct bind *b,
     enum part   part = stack->form == STACK_SCALES ? PART_SCALE : PART_WEIGHT;
     char        why[256];
     if (bind_is_codes(spec, stack->slot, layer))
-        snprintf(why, sizeof why, "holds several matrices, which is not supported beside quantization_config");
+        snprintf(why, sizeof why, "holds codes of all experts, supported are codes of a tensor for each");
     else if (!bind_stack_check(spec, stack, layer, t, why, sizeof why)) {
         for (uint32_t e = 0; e < spec->n_expert; e++)
             for (uint32_t i = 0; i < stack->n_slot; i++)
@@ -235,10 +236,10 @@ static enum status bind_match(const struct model_spec *spec, struct bind *b, cha
             continue;
         }
         uint32_t more = row->more, all = name_row_all_experts(row) ? spec->n_expert : 0;
-        if ((more || all) && bind_is_codes(spec, slot, layer)) {
+        if (all && bind_is_codes(spec, slot, layer)) {
             snprintf(err, err_bytes,
-                     "%s: tensor %.120s holds several matrices, which is not supported beside quantization_config",
-                     file, t->name);
+                     "%s: tensor %.120s holds codes of all experts, supported are codes of a tensor for each", file,
+                     t->name);
             return ST_CONFIG;
         }
         bind_stack(spec, slot, layer, more, shape);
@@ -248,7 +249,7 @@ static enum status bind_match(const struct model_spec *spec, struct bind *b, cha
                 snprintf(err, err_bytes, "%s: tensor %.120s %.200s", file, t->name, why);
                 return ST_CONFIG;
             }
-            b->row[b->n_row++] = (struct bind_row){ bind_key(slot, layer, expert, part), t, 0, NULL };
+            bind_add(spec, b, (struct bind_row){ .tensor = t }, slot, layer, expert, part, more);
             continue;
         }
         if (bind_dtype(t->dtype) == DT_COUNT || t->dtype == ST_DT_F8E4M3) {
@@ -264,8 +265,11 @@ static enum status bind_match(const struct model_spec *spec, struct bind *b, cha
                      st_shape_text(t, have, sizeof have), st_shape_text(&wish, want, sizeof want), keys);
             return ST_CONFIG;
         }
-        bind_add(spec, b, t, slot, layer, expert, more, 0);
-        for (uint32_t e = 1; e < all; e++) bind_add(spec, b, t, slot, layer, e, more, e * shape[0]);
+        bind_add(spec, b, (struct bind_row){ .tensor = t }, slot, layer, expert, PART_WEIGHT, more);
+        for (uint32_t e = 1; e < all; e++) {
+            struct bind_row at = { .tensor = t, .first_row = (uint32_t)(e * shape[0]) };
+            bind_add(spec, b, at, slot, layer, e, PART_WEIGHT, more);
+        }
     }
     if (unknown.count) {
         snprintf(err, err_bytes, "%s: %u tensors that %s does not have: %s",
@@ -284,6 +288,16 @@ static bool bind_own(const struct model_spec *spec, const struct bind *b, enum s
         if (t) return t->rank <= 2;
     }
     return false;
+}
+
+/* Is a slot in the same tensor as the one before it, which misses that part too and has said so? */
+static bool bind_said(const struct model_spec *spec, const struct bind *b, enum slot slot, uint32_t l, uint32_t e,
+                      bool own, enum part part, const char *name)
+{
+    char before[128];
+    if (slot == 0 || bind_get_part(b, (enum slot)(slot - 1), l, e, part)) return false;
+    return names_of(spec->family->names, (enum slot)(slot - 1), l, e, own, before, sizeof before) &&
+           !strcmp(before, name);
 }
 
 static void bind_miss(const struct model_spec *spec, const struct bind *b, enum slot slot, uint32_t l, uint32_t e,
@@ -307,6 +321,7 @@ static void bind_miss(const struct model_spec *spec, const struct bind *b, enum 
         const char *plain = names_of(spec->family->names, slot, l, e, own, name, sizeof name);
         if (e && plain && !strcmp(plain, names_of(spec->family->names, slot, l, 0, own, of_first, sizeof of_first)))
             continue; /* one tensor for all experts, which the first has said */
+        if (plain && bind_said(spec, b, slot, l, e, own, (enum part)part, plain)) continue;
         if (!plain) plain = "(no name)";
         name_list_add(missing, bind_is_codes(spec, slot, l)
                                    ? bind_part_text(spec, (enum part)part, plain, text, sizeof text)

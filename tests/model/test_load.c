@@ -76,6 +76,8 @@ static void shapes_that_config_json_does_not_make_are_named_with_its_keys(void *
     refused("mixtral", "{\"num_local_experts\": 5}", 1, "num_experts x hidden_size");
     refused("qwen3", "{\"head_dim\": 64}", 1, "head_dim");
     refused("granite-moe", "{\"num_local_experts\": 5}", 1, "shape [6, 64, 64], config.json makes it [5, 64, 64]");
+    refused("phi3-awq", "{\"num_key_value_heads\": 4}", 1,
+            "self_attn.qkv_proj.qweight has shape [64, 16], config.json makes it [64, 24]");
     refused("phi3", "{\"num_key_value_heads\": 4}", 1,
             "self_attn.qkv_proj.weight has shape [128, 64], config.json makes it [192, 64]");
 }
@@ -86,6 +88,9 @@ static void tensors_that_are_missing_or_unknown_are_listed(void **state)
     refused("llama3", "{\"num_hidden_layers\": 3}", 1,
             "missing tensors: model.layers.2.input_layernorm.weight, model.layers.2.self_attn.q_proj.weight");
     refused("llama3", "{\"num_hidden_layers\": 3}", 1, "and 5 more");
+    refused("phi3-awq", "{\"num_hidden_layers\": 3}", 1,
+            "missing tensors: model.layers.2.input_layernorm.weight, model.layers.2.self_attn.qkv_proj.qweight, "
+            "model.layers.2.self_attn.qkv_proj.scales, model.layers.2.self_attn.qkv_proj.qzeros and 10 more");
     refused("llama3", "{\"num_hidden_layers\": 1}", 1,
             "9 tensors that LlamaForCausalLM does not have: model.layers.1.");
     refused("llama3", "{\"attention_bias\": true}", 1, "missing tensors: model.layers.0.self_attn.q_proj.bias");

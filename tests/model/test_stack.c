@@ -135,11 +135,11 @@ static void experts_in_one_tensor_are_refused_as_codes_or_in_another_shape(void 
     begin_with("qwen3-vl-moe", int8);
     patch("layers.0.mlp.experts.gate_up_proj\":{\"dtype\":\"BF16\",\"shape\":[6,64,48]",
           "layers.0.mlp.experts.gate_up_proj\":{\"dtype\":\"I8\",\"shape\":[6,64,96]  ");
-    refused("layers.0.mlp.experts.gate_up_proj holds several matrices, which is not supported beside quantization");
+    refused("layers.0.mlp.experts.gate_up_proj holds codes of all experts, supported are codes of a tensor for each");
     begin_with("qwen3-vl-moe-rows", int8);
     patch("layers.0.mlp.experts.gate_up_proj\":{\"dtype\":\"BF16\",\"shape\":[4,48,32]",
           "layers.0.mlp.experts.gate_up_proj\":{\"dtype\":\"I8\",\"shape\":[4,48,64]  ");
-    refused("layers.0.mlp.experts.gate_up_proj holds several matrices, which is not supported beside quantization");
+    refused("layers.0.mlp.experts.gate_up_proj holds codes of all experts, supported are codes of a tensor for each");
     begin_with("qwen3-vl-moe", "");
     patch("layers.0.mlp.experts.gate_up_proj\":{\"dtype\":\"BF16\",\"shape\":[6,64,48]",
           "layers.0.mlp.experts.gate_up_proj\":{\"dtype\":\"BF16\",\"shape\":[4,64,72]");

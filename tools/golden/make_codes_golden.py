@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Golden checkpoints of families whose matrices lie together in one tensor, with these matrices as codes:
+
+    tools/golden/make_codes_golden.py [tests/data/golden] [name ...]
+
+The codes are those of AWQ (gemm), of GPTQ with desc_act, and of FP8 in blocks, in the names and shapes that AutoAWQ, GPTQModel and transformers write.
+The logits are those of the floats that the codes mean. Needs what make_golden.py needs."""
+import json
+import os
+import sys
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from make_golden import BASE, GPTQ, MODELS, fill, gptq, gptq_pack, greedy, prompts_of, save, steady, write_golden
+
+GROUP = 32
+AWQ = dict(quant_method="awq", bits=4, group_size=GROUP, zero_point=True, version="gemm")
+AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]  # the outputs of a word, low bits first
+FP8 = dict(quant_method="fp8", activation_scheme="dynamic", fmt="e4m3", weight_block_size=[48, GROUP])  # 48: a block may lie on a border of two matrices
+
+
+def awq_pack(values):
+    """[.., n] into words [.., n / 8]."""
+    return gptq_pack(values.reshape(-1, values.shape[-1] // 8, 8)[..., AWQ_ORDER].reshape(values.shape), -1)
+
+
+def awq(module, w):
+    """-> tensors of a matrix [n, k], the floats that they mean"""
+    n, k = w.shape
+    grouped = w.reshape(n, k // GROUP, GROUP)
+    low, high = grouped.amin(-1).clamp(max=0), grouped.amax(-1).clamp(min=0)
+    scale = ((high - low) / 15).to(torch.float16).to(torch.float32)
+    zero = (-low / scale).round().clamp(0, 15)
+    code = (grouped / scale[..., None] + zero[..., None]).round().clamp(0, 15)
+    plain = ((code - zero[..., None]) * scale[..., None]).reshape(n, k)
+    return {module + ".qweight": awq_pack(code.reshape(n, k).T.contiguous()), module + ".qzeros": awq_pack(zero.T.contiguous()),
+            module + ".scales": scale.T.to(torch.float16).contiguous()}, plain
+
+
+def fp8(module, w):
+    n, k = w.shape
+    rows = FP8["weight_block_size"][0]
+    padded = torch.zeros((n + rows - 1) // rows * rows, k)
+    padded[:n] = w
+    blocks = padded.reshape(-1, rows, k // GROUP, GROUP)
+    scale = blocks.abs().amax((1, 3)) / 448
+    code = (blocks / scale[:, None, :, None]).to(torch.float8_e4m3fn)
+    plain = (code.to(torch.float32) * scale[:, None, :, None]).reshape(-1, k)[:n]
+    return {module + ".weight": code.reshape(-1, k)[:n].contiguous(), module + ".weight_scale_inv": scale.contiguous()}, plain
+
+
+def matrices(tensors, one):
+    """The tensors of a checkpoint with the matrices of its layers as codes; experts that lie in one tensor get a tensor each."""
+    out, plain = {}, {}
+    for name, t in tensors.items():
+        plain[name] = t.to(torch.float32)
+        if name.endswith(("experts.gate_up_proj", "experts.down_proj")):  # [experts, rows, columns]
+            for e in range(t.shape[0]):
+                parts = {"gate_proj": t[e, : t.shape[1] // 2], "up_proj": t[e, t.shape[1] // 2:]} if "gate_up" in name else {"down_proj": t[e]}
+                floats = []
+                for part, w in parts.items():
+                    codes, p = one(f"{name.rpartition('.')[0]}.{e}.{part}", w.to(torch.float32))
+                    out.update(codes)
+                    floats.append(p)
+                plain[name][e] = torch.cat(floats)
+        elif ".layers." in name and name.endswith("_proj.weight"):
+            codes, plain[name] = one(name.removesuffix(".weight"), t.to(torch.float32))
+            out.update(codes)
+        else:
+            out[name] = t
+    return out, plain
+
+
+# name: the row of make_golden.py, what differs, quantization_config, how a checkpoint's tensors become codes
+CODES = {
+    "phi3-gptq-order": ("phi3", {}, GPTQ, lambda tensors: gptq(tensors, {})),
+    "phi3-awq": ("phi3", {}, AWQ, lambda tensors: matrices(tensors, awq)),
+    "glm4-fp8": ("glm4", {}, FP8, lambda tensors: matrices(tensors, fp8)),
+    "qwen3-vl-moe-awq": ("qwen3-vl-moe-rows", dict(hidden_size=64, moe_intermediate_size=64, tie_word_embeddings=False), AWQ, lambda tensors: matrices(tensors, awq)),
+}
+
+
+def make_codes(root, name):
+    row, differs, quantization, codes_of = CODES[name]
+    path = os.path.join(root, name)
+    config_cls, model_cls, over, _, _, _ = MODELS[row]
+    kw = dict(BASE, **over) | dict(intermediate_size=128, vocab_size=256) | differs
+    if kw["head_dim"] == "drop":
+        del kw["head_dim"]
+    dtype = torch.bfloat16 if quantization is FP8 else torch.float16
+    for seed in range(1, 400):
+        model = model_cls._from_config(config_cls(**kw), attn_implementation="eager").to(torch.float32).eval()
+        fill(model, seed, dtype)
+        save(model, path, dtype, False, 1)
+        file = os.path.join(path, "model.safetensors")
+        tensors, plain = codes_of(load_file(file))
+        save_file(tensors, file, metadata={"format": "pt"})
+        with open(os.path.join(path, "config.json")) as f:
+            c = json.load(f)
+        c["quantization_config"] = quantization
+        with open(os.path.join(path, "config.json"), "w") as f:
+            json.dump(c, f, indent=1, sort_keys=True)
+            f.write("\n")
+        model.load_state_dict(plain, strict=False)
+        prompts, tokens, gaps = prompts_of(seed, kw["vocab_size"]), [], []
+        if "moe" in name and not steady(model, prompts):
+            continue
+        for p in prompts:
+            t, gap = greedy(model, p)
+            if t is None:
+                break
+            tokens.append(t)
+            gaps.append(gap)
+        if len(tokens) == len(prompts):
+            break
+    else:
+        raise SystemExit(f"{name}: no seed without a near-tie")
+    write_golden(path, name, seed, model, prompts, tokens, gaps)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    root = sys.argv[1] if len(sys.argv) > 1 else "tests/data/golden"
+    for n in sys.argv[2:] or CODES:
+        make_codes(root, n)

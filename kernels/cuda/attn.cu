@@ -353,11 +353,42 @@ template <int HD, int MT, int WARPS> static bool attn_tile(struct cuda_dev *d, c
     return true;
 }
 
+/* Shared memory of a block of decode. */
+template <int HD> static constexpr size_t attn_decode_smem()
+{
+    return 3 * attn_dim<HD>::SLOT + (attn_query<HD, 1, 1>::IN_REGISTERS ? 0 : 16 * attn_dim<HD>::STRIDE);
+}
+
+/* How many blocks of decode an SM runs at a time when it gives shared memory all that it can; 0: it does not say. */
+template <int HD> static uint32_t attn_resident(const struct cuda_dev *d)
+{
+    const void *k = (const void *)k_attn_decode<HD>;
+    int         n = 0;
+    if (attn_decode_smem<HD>() > cuda_attn_smem(d->arch)) return 0;
+    cudaError_t e = cudaFuncSetAttribute(k, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)attn_decode_smem<HD>());
+    if (e == cudaSuccess) e = cudaFuncSetAttribute(k, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
+    if (e == cudaSuccess) e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&n, k, 32, attn_decode_smem<HD>());
+    (void)cudaGetLastError();
+    return e == cudaSuccess && n > 0 ? (uint32_t)n : 0;
+}
+
+extern "C" uint32_t cuda_attn_resident(struct cuda_dev *d, uint32_t head_dim)
+{
+    switch (cuda_attn_dim(head_dim)) {
+    case 32: return attn_resident<32>(d);
+    case 64: return attn_resident<64>(d);
+    case 80: return attn_resident<80>(d);
+    case 96: return attn_resident<96>(d);
+    case 128: return attn_resident<128>(d);
+    default: return attn_resident<256>(d);
+    }
+}
+
 template <int HD> static void attn_launch(struct cuda_dev *d, const struct attn_args &a)
 {
     if (a.n_item > 0) {
-        uint32_t n = a.n_item * a.n_unit, slots = (uint32_t)d->n_sm * cuda_attn_warps(d->arch, HD);
-        size_t   smem = 3 * attn_dim<HD>::SLOT + (attn_query<HD, 1, 1>::IN_REGISTERS ? 0 : 16 * attn_dim<HD>::STRIDE);
+        uint32_t n = a.n_item * a.n_unit, slots = a.n_slot;
+        size_t   smem = attn_decode_smem<HD>();
         CHECK(smem <= cuda_attn_smem(d->arch)); /* 256 numbers a head need more than 100 KB */
         LAUNCH(k_attn_decode<HD>, n < slots ? n : slots, 32, smem, d, a);
     }
@@ -411,6 +442,7 @@ extern "C" void cuda_attention(struct device *dev, const struct op_attn *o, cons
     a.plan = d->attn;
     struct cuda_attn_split split = cuda_attn_split(d, o->n_head, o->n_kv_head, o->head_dim);
     a.n_unit = split.n_unit;
+    a.n_slot = split.n_slot;
     a.n_item = a.plan.n_item;
     if (a.window && a.n_item) {
         a.cut = cuda_attn_window(&split, a.plan.n_decode, a.window);

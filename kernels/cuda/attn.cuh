@@ -41,6 +41,7 @@ struct attn_args {
     struct cuda_attn_cut  cut;    /* with a window, in place of the plan's items; each 0: none */
     uint32_t              n_item; /* bound, of the plan or of the cut */
     uint32_t              n_unit;
+    uint32_t              n_slot; /* the host's: blocks of decode that run at a time */
 };
 
 template <int HD> struct attn_dim {

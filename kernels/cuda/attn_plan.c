@@ -25,8 +25,8 @@ struct cuda_attn_split cuda_attn_split(const struct cuda_dev *d, uint32_t n_head
 {
     CHECK(n_kv_head > 0 && n_head % n_kv_head == 0);
     uint32_t per_group = (n_head / n_kv_head + CUDA_ATTN_HEADS - 1) / CUDA_ATTN_HEADS;
-    return (struct cuda_attn_split){ n_kv_head * per_group, (uint32_t)d->n_sm * cuda_attn_warps(d->arch, head_dim),
-                                     d->deterministic };
+    uint32_t warps = d->attn_warps ? d->attn_warps : cuda_attn_warps(d->arch, head_dim);
+    return (struct cuda_attn_split){ n_kv_head * per_group, (uint32_t)d->n_sm * warps, d->deterministic };
 }
 
 /* Items that a batch may have. A sequence is one at least; where that alone fills the GPU, a quarter more lets the

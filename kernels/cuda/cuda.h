@@ -56,8 +56,9 @@ struct cuda_dev {
     char                 *arena;
     size_t                used, size;
     struct dev_limits     lim;
-    struct cuda_attn_plan attn;    /* of this step */
-    const uint32_t       *row_seq; /* of this step, device: UINT32_MAX is padding; NULL between steps */
+    struct cuda_attn_plan attn;       /* of this step */
+    uint32_t              attn_warps; /* decode warps of attention that an SM runs at a time; 0: as many as planned */
+    const uint32_t       *row_seq;    /* of this step, device: UINT32_MAX is padding; NULL between steps */
     struct cuda_step     *step;
     struct cuda_blas     *blas;
     struct cuda_comm     *comm;
@@ -193,6 +194,12 @@ struct cuda_attn_split {
     uint32_t n_slot; /* decode warps that the GPU runs at a time                                                */
     bool     fixed;  /* chunks of fixed length: d->deterministic                                                */
 };
+/* attn.cu. Gives the decode kernel all shared memory that an SM has: how many of its blocks run there at a time then;
+ * 0: the driver does not say. */
+uint32_t cuda_attn_resident(struct cuda_dev *d, uint32_t head_dim);
+/* step.c, before steps are planned: compares that with what cuda_attn_warps says. Where it is less, that is logged, and
+ * holds for all plans of this device. */
+void                   cuda_attn_prepare(struct cuda_dev *d, uint32_t head_dim);
 struct cuda_attn_split cuda_attn_split(const struct cuda_dev *d, uint32_t n_head, uint32_t n_kv_head,
                                        uint32_t head_dim);
 uint32_t               cuda_attn_smem(int arch); /* bytes of shared memory that one block may have */

@@ -120,10 +120,22 @@ static bool host_slabs(struct cuda_step *s)
     return ok;
 }
 
+void cuda_attn_prepare(struct cuda_dev *d, uint32_t head_dim)
+{
+    uint32_t n = cuda_attn_resident(d, head_dim), planned = cuda_attn_warps(d->arch, head_dim);
+    d->attn_warps = n < planned ? n : 0;
+    if (d->attn_warps)
+        LOG_WARN(
+            "dev: gpu %d: an SM runs %u blocks of decode attention at a time where %u were planned, attention is slower",
+            d->ordinal, n, planned);
+}
+
 enum status cuda_step_init(struct device *dev, const struct dev_limits *lim)
 {
     struct cuda_dev *d = cuda_of(dev);
     CHECK(!d->step);
+    cuda_bind(d);
+    if (lim->n_kv_head) cuda_attn_prepare(d, lim->head_dim);
     struct cuda_step *s = calloc(1, sizeof *s);
     struct sizes      z = sizes_of(d, lim);
     void             *in, *out, *work, *partial, *arrived;

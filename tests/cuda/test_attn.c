@@ -416,6 +416,33 @@ static void infinities_of_the_last_part_are_merged_once(void **state)
     }
 }
 
+/* Where the driver gives shared memory less of an SM than was planned with, plans follow what runs at a time. */
+static void plans_follow_what_an_sm_runs_at_a_time(void **state)
+{
+    (void)state;
+#ifdef CUDA_EMU
+    struct aw_world  w = aw_make(shapes[0], lens, N_LENS);
+    struct aw_device a = aw_open(&w, false);
+    struct cuda_dev *d = cuda_of(a.d);
+    uint32_t         n_sm = (uint32_t)d->n_sm;
+    float           *want = aw_want(&w, mixed, N_MIXED);
+    assert_int_equal(a.split.n_slot, n_sm * 4);
+    for (int blocks = 1; blocks <= 5; blocks++) {
+        emu_set_occupancy(blocks);
+        cuda_attn_prepare(d, 128);
+        a.split = cuda_attn_split(d, 4, 1, 128);
+        assert_int_equal(a.split.n_slot, n_sm * (blocks < 4 ? (uint32_t)blocks : 4));
+        uint16_t *got = aw_run(&a, &w, mixed, N_MIXED, false);
+        aw_assert_close(&w, got, want, mixed, N_MIXED, "fewer blocks");
+        free(got);
+    }
+    emu_set_occupancy(0);
+    free(want);
+    dev_close(a.d);
+    aw_free(&w);
+#endif
+}
+
 /* block ids so high that bytes and numbers before them do not fit in 32 bits: the pool begins far before what is really
  * there */
 static void blocks_beyond_4_gib_are_found(void **state)
@@ -460,6 +487,7 @@ int main(void)
         cmocka_unit_test(a_row_does_not_depend_on_tokens_that_it_may_not_see),
         cmocka_unit_test(infinite_values_reach_exactly_the_rows_that_see_them),
         cmocka_unit_test(infinities_of_the_last_part_are_merged_once),
+        cmocka_unit_test(plans_follow_what_an_sm_runs_at_a_time),
         cmocka_unit_test(blocks_beyond_4_gib_are_found),
     };
     return ct_run(tests);

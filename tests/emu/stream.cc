@@ -173,8 +173,18 @@ void emu::enqueue_kernel(cudaStream_t h, const void *func, dim3 grid, dim3 block
             NULL);
     fail(e);
 }
-uint64_t    emu_launches(void) { return n_launch; }
-void        emu_set_slow(uint64_t skip, double factor) { slow = { n_launch + skip, factor }; }
+uint64_t   emu_launches(void) { return n_launch; }
+void       emu_set_slow(uint64_t skip, double factor) { slow = { n_launch + skip, factor }; }
+static int occupancy;
+void       emu_set_occupancy(int blocks) { occupancy = blocks; }
+
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *n, const void *func, int threads, size_t smem)
+{
+    RT_ENTER("cudaOccupancyMaxActiveBlocksPerMultiprocessor");
+    if (!func || threads < 1 || smem > 227 << 10) return fail(cudaErrorInvalidValue);
+    *n = occupancy ? occupancy : 32;
+    return cudaSuccess;
+}
 cudaError_t cudaFuncSetAttribute(const void *func, enum cudaFuncAttribute attr, int value)
 {
     RT_ENTER("cudaFuncSetAttribute");

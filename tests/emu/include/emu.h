@@ -40,6 +40,8 @@ void emu_set_coherent(bool on);
  * whether links between devices say that they have atomics of their own, as NVLink does and PCIe does not. */
 enum emu_peer { EMU_PEER_RIGHT, EMU_PEER_LOST, EMU_PEER_ALTERED };
 void emu_set_peer(enum emu_peer writes, bool native_atomics);
+/* How many blocks of any kernel an SM says that it runs at a time; 0: 32. */
+void emu_set_occupancy(int blocks);
 /* what cudaDriverGetVersion says; 0: no driver, every call fails with cudaErrorInsufficientDriver */
 void   emu_set_driver(int version);
 size_t emu_bytes_held(void); /* device and pinned host memory not yet given back, all devices */

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from harness import eventually, post_bytes, row, slower
 
@@ -21,6 +22,7 @@ from f_tiers import world  # noqa: E402
 IN_ENGINE = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 CLONE_NEWNET, CLONE_NEWNS, MS_REC, MS_SLAVE = 0x40000000, 0x20000, 0x4000, 0x80000
 SECONDS = float(os.environ.get("PARTITION_SECONDS", "3"))  # 60 for all of it
+FAILING_REQUESTS = int(os.environ.get("G6_REQUESTS", "0"))  # 100000 for all of it
 
 
 def ip(*words):
@@ -304,7 +306,8 @@ def g6(_):
     p, q = peers.ports(2)
     try:
         a = start(w, *peers.HOST, *peers.peer(p, q))
-        b = Server(*peers.HOST, *peers.peer(q, p), env=library(os.path.join(w.folder, "lib"), "fail:16"))
+        kept = peers.TIGHT if FAILING_REQUESTS else peers.HOST
+        b = Server(*kept, *peers.peer(q, p), env=library(os.path.join(w.folder, "lib"), "fail:16"))
         w.running.append(b)
         peers.connected(b)
         for k in range(0, 36, 3):
@@ -314,6 +317,13 @@ def g6(_):
             ask(w, b, k)
         eventually(lambda: pulls(w, a, b) and metric(b, "spillway:kv_transfer_errors_total") >= 3 and peers.hits(b) > 40,
                    "GETs that fail, are counted, and others that are used")
+        if FAILING_REQUESTS:  # more prompts than b keeps, so that it asks a for them again and again
+            for k in range(330):
+                ask(w, a, k)
+        with ThreadPoolExecutor(4) as clients:
+            list(clients.map(lambda i: ask(w, b if i % 8 else a, i * 7919 % 330), range(FAILING_REQUESTS)))
+        if FAILING_REQUESTS:
+            print("%d GETs failed, %d blocks came" % (metric(b, "spillway:kv_transfer_errors_total"), peers.hits(b)))
         assert metric(b, "spillway:kv_verify_failures_total") == 0
         peers.lent_is_back(b)
         assert not a.error_lines() and not b.error_lines(), (a.error_lines(), b.error_lines())

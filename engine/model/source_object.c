@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FILES_MAX = 4096, CLIENTS_MAX = 32, AT_ONCE = 8, READ_S = 300, LIST_S = 60 };
+enum { FILES_MAX = 4096, MODULES_MAX = 64, CLIENTS_MAX = 32, AT_ONCE = 8, READ_S = 300, LIST_S = 60 };
 static const uint64_t PART_BYTES = 4 * PARTIAL_PIECE;
 
 struct object_file {
@@ -22,8 +22,10 @@ struct object_file {
 struct source_object {
     struct source_reader  reader; /* first */
     struct object_store  *store;
-    struct object_file   *file; /* [n_file] */
-    uint32_t              n_file;
+    struct object_file   *file;    /* [n_file] */
+    uint32_t              n_file;  /* of them: */
+    uint32_t              n_own;   /* of the prefix itself */
+    uint32_t              n_below; /* configurations of modules, in folders of their own */
     bool                  too_many;
     const char           *keep_dir; /* for partial files; NULL: nothing is kept */
     pthread_mutex_t       lock;     /* the clients, and what files name it for */
@@ -230,10 +232,13 @@ static void each_file(void *ctx, const char *name, uint64_t bytes, const char *e
 {
     struct source_object *o = ctx;
     if (!is_of_model(name) || strlen(name) >= sizeof((struct source_file *)0)->name) return;
-    if (o->n_file == FILES_MAX) {
+    bool below = strchr(name, '/') != NULL;
+    if (below && o->n_below == MODULES_MAX) return; /* so many are folders of other models */
+    if (!below && o->n_own == FILES_MAX) {
         o->too_many = true;
         return;
     }
+    *(below ? &o->n_below : &o->n_own) += 1;
     struct object_file *f = &o->file[o->n_file++];
     memcpy(f->name, name, strlen(name) + 1);
     memcpy(f->etag, etag, strlen(etag) + 1);
@@ -259,7 +264,7 @@ static enum status list_files(struct source_object *o, char *err, size_t err_byt
         snprintf(err, err_bytes, "%s holds more than %d files, which is no model", o->store->shown, FILES_MAX);
         return ST_CONFIG;
     }
-    if (!st && !o->n_file) {
+    if (!st && !o->n_own) {
         snprintf(err, err_bytes, "nothing lies in %s", o->store->shown);
         return ST_NOT_FOUND;
     }
@@ -269,7 +274,7 @@ static enum status list_files(struct source_object *o, char *err, size_t err_byt
 enum status source_object_open(const struct object_cfg *cfg, struct source_object **o_out, char *err, size_t err_bytes)
 {
     struct source_object *o = calloc(1, sizeof *o);
-    if (o) o->file = calloc(FILES_MAX, sizeof *o->file);
+    if (o) o->file = calloc(FILES_MAX + MODULES_MAX, sizeof *o->file);
     if (!o || !o->file) {
         free(o);
         snprintf(err, err_bytes, "no memory for a list of files");

@@ -281,7 +281,8 @@ def a_session_is_opened_used_closed_and_ends_by_itself(w):
         given = r.headers["x-amzn-sagemaker-new-session-id"]
         assert r.status == 200 and re.fullmatch(r"[a-zA-Z0-9](-*[a-zA-Z0-9])*;\sExpires=[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", given), r
         sid, expires = given.split("; Expires=")
-        assert -1 <= calendar.timegm(time.strptime(expires, "%Y-%m-%dT%H:%M:%SZ")) - (t + 2) <= 1 + PATIENCE, given
+        # Whole seconds, of a clock that may be some milliseconds behind this one.
+        assert -2 <= calendar.timegm(time.strptime(expires, "%Y-%m-%dT%H:%M:%SZ")) - (t + 2) <= 1 + PATIENCE, given
         first = c.invoke(prompt, Session_Id=sid)
         again = c.invoke(prompt, Session_Id=sid)
         if first.status == again.status == 200:  # else its two seconds were over, which a slow machine may take

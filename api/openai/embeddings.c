@@ -282,8 +282,7 @@ static void embedding_body(struct call *c, struct buf *out)
     buf_puts(out, "}}}");
 }
 
-/* No request is a stream: the table has no such field. */
-static void embedding_error(struct call *c, struct buf *out, const struct api_error *e)
+void embedding_error(struct call *c, struct buf *out, const struct api_error *e)
 {
     (void)c;
     api_error_json(out, e);

@@ -7,3 +7,5 @@
 enum status embedding_prepare(struct call *c, struct api_error *e);
 /* The error for a text of at least n tokens that does not fit (dialect.too_long). Returns ST_INVALID. */
 enum status embedding_too_long(const struct call *c, uint64_t n, struct api_error *e);
+/* dialect.error_stream of rows none of whose requests is a stream: their tables have no such field. */
+void embedding_error(struct call *c, struct buf *out, const struct api_error *e);

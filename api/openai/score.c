@@ -230,17 +230,10 @@ static void nothing(struct call *c, uint32_t i, const struct answer_piece *p, st
     (void)out;
 }
 
-/* No request is a stream: the table has no such field. */
-static void stream_error(struct call *c, struct buf *out, const struct api_error *e)
-{
-    (void)c;
-    api_error_json(out, e);
-}
-
 #define SCORE_ROW                                                                                                    \
     .task = TASK_EMBED, .fields = &score_fields, .max_tokens_param = "max_tokens", .top_logprobs_param = "logprobs", \
     .max_tokens_default = 1, .add_special = true, .too_long = embedding_too_long, .prepare = embedding_prepare,      \
-    .error = api_error_json, .error_stream = stream_error
+    .error = api_error_json, .error_stream = embedding_error
 
 const struct dialect dialect_score = {
     SCORE_ROW,

@@ -115,32 +115,41 @@ def openai_forms(url):
         assert m.tool_calls[0].function.parsed_arguments == get_weather(city="Rome"), (choice, m)
 
 
-@client
-def langchain(url):
+def langchain_loop(model, streamed):
+    """An agent's loop with the tool get_weather: the messages, of which the last has no call."""
     from langchain_core.messages import HumanMessage, ToolMessage
     from langchain_core.tools import tool
-    from langchain_openai import ChatOpenAI
 
     @tool
     def get_weather(city: str) -> str:
         """The weather of a city."""
         return weather(city)
 
-    bound = ChatOpenAI(base_url=url, api_key="none", model="m", max_retries=0).bind_tools([get_weather])
+    bound = model.bind_tools([get_weather])
+    messages = [HumanMessage(QUESTION)]
+    for _ in range(4):
+        if streamed:
+            m = None
+            for chunk in bound.stream(messages):
+                m = chunk if m is None else m + chunk
+        else:
+            m = bound.invoke(messages)
+        messages.append(m)
+        if not m.tool_calls:
+            break
+        for t in m.tool_calls:
+            messages.append(ToolMessage(get_weather.invoke(t["args"]), tool_call_id=t["id"]))
+    return messages
+
+
+@client
+def langchain(url):
+    from langchain_openai import ChatOpenAI
+
+    model = ChatOpenAI(base_url=url, api_key="none", model="m", max_retries=0)
     for streamed in (False, True):
-        messages = [HumanMessage(QUESTION)]
-        for _ in range(4):
-            if streamed:
-                m = None
-                for chunk in bound.stream(messages):
-                    m = chunk if m is None else m + chunk
-            else:
-                m = bound.invoke(messages)
-            messages.append(m)
-            if not m.tool_calls:
-                break
-            for t in m.tool_calls:
-                messages.append(ToolMessage(get_weather.invoke(t["args"]), tool_call_id=t["id"]))
+        messages = langchain_loop(model, streamed)
+        m = messages[-1]
         assert m.content == ANSWER and len(messages) == 4, messages
 
 
@@ -271,31 +280,13 @@ def pydantic_ai_responses(url):
 
 @client
 def langchain_responses(url):
-    from langchain_core.messages import HumanMessage, ToolMessage
-    from langchain_core.tools import tool
     from langchain_openai import ChatOpenAI
 
-    @tool
-    def get_weather(city: str) -> str:
-        """The weather of a city."""
-        return weather(city)
-
     for by_id in (False, True):
-        bound = ChatOpenAI(base_url=url, api_key="none", model="m", max_retries=0, use_responses_api=True, use_previous_response_id=by_id).bind_tools([get_weather])
+        model = ChatOpenAI(base_url=url, api_key="none", model="m", max_retries=0, use_responses_api=True, use_previous_response_id=by_id)
         for streamed in (False, True):
-            messages = [HumanMessage(QUESTION)]
-            for _ in range(4):
-                if streamed:
-                    m = None
-                    for chunk in bound.stream(messages):
-                        m = chunk if m is None else m + chunk
-                else:
-                    m = bound.invoke(messages)
-                messages.append(m)
-                if not m.tool_calls:
-                    break
-                for t in m.tool_calls:
-                    messages.append(ToolMessage(get_weather.invoke(t["args"]), tool_call_id=t["id"]))
+            messages = langchain_loop(model, streamed)
+            m = messages[-1]
             assert m.text == ANSWER and len(messages) == 4, messages
 
 

@@ -1,28 +1,11 @@
 #include "test.h"
-#include "sim/world.h"
+#include "unit/engine/small_world.h"
 #include <math.h>
-
-static const uint32_t eos_ids[] = { 3 };
-
-static struct eng_cfg config(void)
-{
-    return (struct eng_cfg){ .seqs_max = 4,
-                             .batch_tokens_max = 32,
-                             .queue_requests_max = 8,
-                             .queue_tokens_max = 100,
-                             .context_max = 64,
-                             .vocab = 200,
-                             .n_block = 64,
-                             .block_tokens = 4,
-                             .prefix_cache = true,
-                             .eos_id = eos_ids,
-                             .n_eos = 1 };
-}
 
 static int setup(void **state)
 {
     static struct world w;
-    struct eng_cfg      cfg = config();
+    struct eng_cfg      cfg = config_of(200);
     world_open(&w, &cfg, 256);
     *state = &w;
     return w.e ? 0 : -1;
@@ -32,26 +15,6 @@ static int teardown(void **state)
 {
     world_close(*state);
     return 0;
-}
-
-static struct client *client(struct world *w, uint32_t n_prompt, uint32_t max_tokens)
-{
-    uint32_t prompt[128] = { 0 };
-    for (uint32_t i = 0; i < n_prompt; i++) prompt[i] = (w->n_client * 7 + i) % 200;
-    struct client *c = client_new(w, prompt, n_prompt, 1, max_tokens);
-    c->r.s.ignore_eos = true;
-    return c;
-}
-
-static void run(struct world *w)
-{
-    for (uint32_t i = 0; w->n_open && i < 1000; i++) {
-        w->now_us += 1000;
-        world_step(w);
-    }
-    world_step(w);
-    world_ledger(w);
-    if (w->fault[0]) fail_msg("%s", w->fault);
 }
 
 static void an_impossible_request_is_refused_before_it_is_queued(void **state)
@@ -271,26 +234,26 @@ static void nonsense_configurations_are_refused(void **state)
     struct eng_runner none = { 0 };
     struct engine    *e;
     struct eng_cfg    c;
-    c = config();
+    c = config_of(200);
     c.seqs_max = 0;
     assert_int_equal(eng_create(&c, &none, &e), ST_CONFIG);
-    c = config();
+    c = config_of(200);
     c.batch_tokens_max = 0;
     assert_int_equal(eng_create(&c, &none, &e), ST_CONFIG);
     struct eng_runner deep = { .depth = ENG_DEPTH_MAX + 1 };
-    c = config();
+    c = config_of(200);
     assert_int_equal(eng_create(&c, &deep, &e), ST_CONFIG);
-    c = config();
+    c = config_of(200);
     c.n_block = 0;
     assert_int_equal(eng_create(&c, &none, &e), ST_CONFIG);
-    c = config();
+    c = config_of(200);
     c.queue_requests_max = UINT32_MAX;
     assert_int_equal(eng_create(&c, &none, &e), ST_CONFIG);
-    c = config();
+    c = config_of(200);
     c.context_max = UINT32_MAX;
     c.seqs_max = 1u << 20;
     assert_int_equal(eng_create(&c, &none, &e), ST_CONFIG);
-    c = config();
+    c = config_of(200);
     c.block_tokens = 1000;
     assert_int_not_equal(eng_create(&c, &none, &e), ST_OK);
 }
@@ -298,7 +261,7 @@ static void nonsense_configurations_are_refused(void **state)
 static void the_time_of_a_step_counts_from_when_it_could_begin(void **state)
 {
     (void)state;
-    struct eng_cfg      cfg = config();
+    struct eng_cfg      cfg = config_of(200);
     static struct world w;
     world_open_deep(&w, &cfg, 256, 2, false);
     struct client *c = client(&w, 4, 40);
@@ -383,7 +346,7 @@ static void a_step_touches_each_running_sequence_once_and_allocates_nothing(void
     (void)state;
     enum { SEQS = 256, PROMPT = 512, STEPS = 200, BLOCK = 16 };
     static struct world w;
-    struct eng_cfg      cfg = config();
+    struct eng_cfg      cfg = config_of(200);
     cfg.seqs_max = SEQS;
     cfg.batch_tokens_max = 8192;
     cfg.queue_requests_max = SEQS;

@@ -1,46 +1,9 @@
 /* Guided requests and their steps: who takes part in which, and what becomes of a mask that is late. */
 #include "test.h"
 #include "base/log.h"
-#include "sim/world.h"
+#include "unit/engine/small_world.h"
 #include <pthread.h>
 #include <sched.h>
-
-static const uint32_t eos_ids[] = { 3 };
-
-static struct eng_cfg config(void)
-{
-    return (struct eng_cfg){ .seqs_max = 4,
-                             .batch_tokens_max = 32,
-                             .queue_requests_max = 8,
-                             .queue_tokens_max = 100,
-                             .context_max = 64,
-                             .vocab = GUIDED_VOCAB,
-                             .n_block = 64,
-                             .block_tokens = 4,
-                             .prefix_cache = true,
-                             .eos_id = eos_ids,
-                             .n_eos = 1 };
-}
-
-static struct client *client(struct world *w, uint32_t n_prompt, uint32_t max_tokens)
-{
-    uint32_t prompt[128] = { 0 };
-    for (uint32_t i = 0; i < n_prompt; i++) prompt[i] = (w->n_client * 7 + i) % 200;
-    struct client *c = client_new(w, prompt, n_prompt, 1, max_tokens);
-    c->r.s.ignore_eos = true;
-    return c;
-}
-
-static void run(struct world *w)
-{
-    for (uint32_t i = 0; w->n_open && i < 1000; i++) {
-        w->now_us += 1000;
-        world_step(w);
-    }
-    world_step(w);
-    world_ledger(w);
-    if (w->fault[0]) fail_msg("%s", w->fault);
-}
 
 /* Guided requests come one after the other, so that with two steps in flight they begin in different ones. All of them
  * are in each step all the same: it takes as many steps as the longest has tokens, and those before the last came. */
@@ -48,7 +11,7 @@ static void guided_requests_share_their_steps(void **state)
 {
     (void)state;
     enum { N = 4, TOKENS = 20, APART = 3 };
-    struct eng_cfg cfg = config();
+    struct eng_cfg cfg = config_of(GUIDED_VOCAB);
     for (uint32_t way = 0; way < 4; way++) {
         struct world   w;
         struct client *c[N];
@@ -80,7 +43,7 @@ static void a_guided_request_takes_every_step_beside_free_ones(void **state)
 {
     (void)state;
     enum { N = 4, TOKENS = 20 };
-    struct eng_cfg cfg = config();
+    struct eng_cfg cfg = config_of(GUIDED_VOCAB);
     struct world   w;
     struct client *c[N];
     world_open_deep(&w, &cfg, 256, 2, true);
@@ -152,7 +115,7 @@ static void a_row_whose_mask_is_late_draws_nothing_and_is_computed_again(void **
     static const struct gate_ops ops = { barrier_push, NULL, barrier_forced, barrier_marks, NULL, barrier_drop };
     static const uint32_t        odd[] = { 9 };
     for (uint32_t depth = 1; depth <= 2; depth++) {
-        struct eng_cfg  cfg = config();
+        struct eng_cfg  cfg = config_of(GUIDED_VOCAB);
         struct world    w;
         struct guide   *stopper;
         pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

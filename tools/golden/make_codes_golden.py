@@ -5,14 +5,13 @@
 
 The codes are those of AWQ (gemm), of GPTQ with desc_act, and of FP8 in blocks, in the names and shapes that AutoAWQ, GPTQModel and transformers write.
 The logits are those of the floats that the codes mean. Needs what make_golden.py needs."""
-import json
 import os
 import sys
 
 import torch
 from safetensors.torch import load_file, save_file
 
-from make_golden import BASE, GPTQ, MODELS, fill, gptq, gptq_pack, greedy, prompts_of, save, steady, write_golden
+from make_golden import BASE, GPTQ, MODELS, add_quantization, answers_of, fill, gptq, gptq_pack, save, write_golden
 
 GROUP = 32
 AWQ = dict(quant_method="awq", bits=4, group_size=GROUP, zero_point=True, version="gemm")
@@ -96,27 +95,14 @@ def make_codes(root, name):
         file = os.path.join(path, "model.safetensors")
         tensors, plain = codes_of(load_file(file))
         save_file(tensors, file, metadata={"format": "pt"})
-        with open(os.path.join(path, "config.json")) as f:
-            c = json.load(f)
-        c["quantization_config"] = quantization
-        with open(os.path.join(path, "config.json"), "w") as f:
-            json.dump(c, f, indent=1, sort_keys=True)
-            f.write("\n")
+        add_quantization(path, quantization)
         model.load_state_dict(plain, strict=False)
-        prompts, tokens, gaps = prompts_of(seed, kw["vocab_size"]), [], []
-        if "moe" in name and not steady(model, prompts):
-            continue
-        for p in prompts:
-            t, gap = greedy(model, p)
-            if t is None:
-                break
-            tokens.append(t)
-            gaps.append(gap)
-        if len(tokens) == len(prompts):
+        answers = answers_of(model, seed, kw["vocab_size"], "moe" in name)
+        if answers:
             break
     else:
         raise SystemExit(f"{name}: no seed without a near-tie")
-    write_golden(path, name, seed, model, prompts, tokens, gaps)
+    write_golden(path, name, seed, model, *answers)
 
 
 if __name__ == "__main__":

@@ -340,6 +340,30 @@ def save(model, path, dtype, v4, shards):
             f.write("\n")
 
 
+def answers_of(model, seed, n_vocab, is_steady):
+    """The prompts of a seed, their greedy tokens and least gaps; None: some token is nearly tied, or what `steady` asks is not so."""
+    prompts, tokens, gaps = prompts_of(seed, n_vocab), [], []
+    if is_steady and not steady(model, prompts):
+        return None
+    for p in prompts:
+        t, gap = greedy(model, p)
+        if t is None:
+            return None
+        tokens.append(t)
+        gaps.append(gap)
+    return prompts, tokens, gaps
+
+
+def add_quantization(path, quantization):
+    """Puts quantization_config into the config.json of the folder."""
+    with open(os.path.join(path, "config.json")) as f:
+        c = json.load(f)
+    c["quantization_config"] = quantization
+    with open(os.path.join(path, "config.json"), "w") as f:
+        json.dump(c, f, indent=1, sort_keys=True)
+        f.write("\n")
+
+
 def make(root, name):
     config_cls, model_cls, over, dtype, v4, shards = MODELS[name]
     kw = dict(BASE, **over)
@@ -348,24 +372,16 @@ def make(root, name):
     for seed in range(1, 400):
         model = model_cls._from_config(config_cls(**kw), attn_implementation="eager").to(torch.float32).eval()
         fill(model, seed, dtype)
-        prompts, tokens, gaps = prompts_of(seed, kw["vocab_size"]), [], []
-        if name in STEADY and not steady(model, prompts):
-            continue
-        for p in prompts:
-            t, gap = greedy(model, p)
-            if t is None:
-                break
-            tokens.append(t)
-            gaps.append(gap)
-        if len(tokens) == len(prompts):
+        answers = answers_of(model, seed, kw["vocab_size"], name in STEADY)
+        if answers:
             break
     else:
         raise SystemExit(f"{name}: no seed without a near-tie")
     path = os.path.join(root, name)
     save(model, path, dtype, v4, shards)
     again = model_cls.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
-    assert torch.equal(logits_of(again, prompts[0]), logits_of(model, prompts[0])), "what was saved is another model"
-    write_golden(path, name, seed, model, prompts, tokens, gaps)
+    assert torch.equal(logits_of(again, answers[0][0]), logits_of(model, answers[0][0])), "what was saved is another model"
+    write_golden(path, name, seed, model, *answers)
 
 
 def write_golden(path, name, seed, model, prompts, tokens, gaps):
@@ -540,7 +556,7 @@ def make_gptq(root, name):
             break
     else:
         raise SystemExit(f"{name}: no seed without a near-tie")
-    write_golden(path, name, seed, model, prompts, tokens, gaps)
+    write_golden(path, name, seed, model, *answers)
 
 
 # head_dim, max_position_embeddings, RoPE parameters: of published models, and the corners of each type

@@ -3,7 +3,6 @@
 
 The model of make_golden.py's row gpt-oss, whose experts are rounded to blocks of 4-bit floats. The logits are of the floats that transformers
 makes of the blocks. Needs what make_golden.py needs."""
-import json
 import os
 import sys
 
@@ -11,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
-from make_golden import BASE, MODELS, fill, greedy, prompts_of, save, steady, write_golden
+from make_golden import BASE, MODELS, add_quantization, answers_of, fill, save, write_golden
 
 E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
 
@@ -39,16 +38,8 @@ def make_mxfp4(root, name):
             stacks[full + "_blocks"], stacks[full + "_scales"] = mxfp4(parts[full])
             with torch.no_grad():
                 parts[full].copy_(convert_moe_packed_tensors(stacks[full + "_blocks"], stacks[full + "_scales"], dtype=torch.float32))
-        prompts, tokens, gaps = prompts_of(seed, kw["vocab_size"]), [], []
-        if not steady(model, prompts):
-            continue
-        for p in prompts:
-            t, gap = greedy(model, p)
-            if t is None:
-                break
-            tokens.append(t)
-            gaps.append(gap)
-        if len(tokens) == len(prompts):
+        answers = answers_of(model, seed, kw["vocab_size"], True)
+        if answers:
             break
     else:
         raise SystemExit(f"{name}: no seed without a near-tie")
@@ -56,14 +47,8 @@ def make_mxfp4(root, name):
     file = os.path.join(path, "model.safetensors")
     plain = {n: t for n, t in load_file(file).items() if n + "_blocks" not in stacks}
     save_file(dict(plain, **stacks), file, metadata={"format": "pt"})
-    with open(os.path.join(path, "config.json")) as f:
-        c = json.load(f)
-    c["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router",
-                                                                                    "model.embed_tokens", "lm_head"]}
-    with open(os.path.join(path, "config.json"), "w") as f:
-        json.dump(c, f, indent=1, sort_keys=True)
-        f.write("\n")
-    write_golden(path, name, seed, model, prompts, tokens, gaps)
+    add_quantization(path, {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]})
+    write_golden(path, name, seed, model, *answers)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,10 @@
  * them. Where they are few (decode), memory is what takes the time: one thread walks several KV heads of a tile, which
  * lie behind each other in a page, and asks for what comes some heads later. Where that gives too few pieces for the
  * threads (a long sequence alone), the chunks of its keys are spread too: each leaves its sums in shared memory, and a
- * second pass puts them together, in the order in which one thread alone does. */
+ * second pass puts them together, in the order in which one thread alone does.
+ *
+ * Where rows see each other in both directions (cpu_mutual) their keys and values lie among the projections of the step
+ * instead of in a pool. That and the keys that a row sees are all that differs. */
 #include "kernels/cpu/attn.h"
 #include <math.h>
 
@@ -28,6 +31,7 @@ struct attn_job {
     const struct op_attn   *o;
     const struct dev_batch *b;
     const struct dev_kv    *kv;
+    bool                    mutual; /* keys and values are those of the step; kv says their type alone */
     struct cpu_dev         *d;
     struct attn_part       *part;
     float                  *sums;                /* [chunk][head], each attn_sum_floats */
@@ -42,7 +46,7 @@ static size_t attn_sum_floats(uint32_t n, uint32_t pad)
 {
     return n * ((size_t)pad + SIMD_LANES) + (n + SIMD_LANES - 1) / SIMD_LANES * SIMD_LANES;
 }
-static size_t attn_query_floats(uint32_t dim, uint32_t pad) { return dim + ATTN_TILE + 2 * (pad + SIMD_LANES + 1) + 1; }
+static size_t attn_query_floats(uint32_t dim, uint32_t pad) { return dim + ATTN_TILE + 2 * (pad + SIMD_LANES + 1) + 2; }
 
 static uint32_t attn_n_query(const struct attn_job *j, uint32_t seq, uint32_t first)
 {
@@ -50,12 +54,47 @@ static uint32_t attn_n_query(const struct attn_job *j, uint32_t seq, uint32_t fi
     return n < j->queries ? n : j->queries;
 }
 
+/* The position of a row of the sequence. */
+static uint32_t attn_pos(const struct attn_job *j, uint32_t seq, uint32_t row)
+{
+    return j->mutual ? row - j->b->row_start[seq] : j->b->pos[row];
+}
+
+/* The first and the last key that a row sees: all, or those of its window; none behind it but where rows see each
+ * other. */
+static uint32_t attn_first_key(const struct attn_job *j, uint32_t seq, uint32_t row)
+{
+    uint32_t pos = attn_pos(j, seq, row), window = j->o->window;
+    return window && pos >= window ? pos - window + 1 : 0;
+}
+static uint32_t attn_last_key(const struct attn_job *j, uint32_t seq, uint32_t row)
+{
+    uint32_t pos = attn_pos(j, seq, row), window = j->o->window;
+    if (!j->mutual) return pos;
+    uint32_t behind = j->b->row_start[seq + 1] - row;
+    return pos + (window && window < behind ? window : behind) - 1;
+}
+
 /* The keys seen from a piece: [*begin_out, returned) */
 static uint32_t attn_keys(const struct attn_job *j, uint32_t seq, uint32_t first, uint32_t *begin_out)
 {
     uint32_t row0 = j->b->row_start[seq], last = first + attn_n_query(j, seq, first) - 1;
-    *begin_out = attn_first_key(j->o, j->b->pos[row0 + first / j->group]); /* positions rise within a sequence */
-    return j->b->pos[row0 + last / j->group] + 1;
+    *begin_out = attn_first_key(j, seq, row0 + first / j->group); /* positions rise within a sequence */
+    return attn_last_key(j, seq, row0 + last / j->group) + 1;
+}
+
+/* The same where they are rows of the step, from token t on, i of the tile. Returns the end of those found. */
+static uint32_t attn_find_rows(const struct attn_job *j, uint32_t seq, uint32_t head, uint32_t t, uint32_t stop,
+                               uint32_t i, struct attn_tokens *to)
+{
+    uint32_t     n_kv = j->o->n_kv_head, dim = j->o->head_dim;
+    size_t       width = (size_t)(j->o->n_head + 2 * n_kv) * dim;
+    const float *k = (const float *)j->o->qkv + (j->b->row_start[seq] + t) * width + (j->o->n_head + head) * dim;
+    for (; t < stop; t++, i++, k += width) {
+        to->k[i] = (const char *)k;
+        to->v[i] = (const char *)(k + (size_t)n_kv * dim);
+    }
+    return i;
 }
 
 /* Where keys [begin, end) of the tile at t0 lie. */
@@ -64,12 +103,16 @@ static void attn_find(const struct attn_job *j, uint32_t seq, uint32_t head, uin
 {
     static const _Alignas(64) float nothing[ATTN_DIM_MAX];
     const struct dev_kv            *kv = j->kv;
-    const uint32_t                 *page = j->b->page + j->b->page_start[seq];
-    uint32_t                        n_page = j->b->page_start[seq + 1] - j->b->page_start[seq];
-    size_t   bytes = j->o->head_dim * dtype_bytes(kv->dtype), v_bytes = kv_value_bytes(kv, j->o->layer);
+    const uint32_t                 *page = j->mutual ? NULL : j->b->page + j->b->page_start[seq];
+    uint32_t                        n_page = j->mutual ? 0 : j->b->page_start[seq + 1] - j->b->page_start[seq];
+    size_t   bytes = j->o->head_dim * dtype_bytes(kv->dtype), v_bytes = j->mutual ? 0 : kv_value_bytes(kv, j->o->layer);
     uint32_t t = begin > t0 ? begin : t0, stop = end < t0 + ATTN_TILE ? end : t0 + ATTN_TILE,
              slot = t % kv->block_tokens, i = 0;
     for (; i < ATTN_TILE && i + t0 < t; i++) to->k[i] = to->v[i] = (const char *)nothing;
+    if (j->mutual) {
+        i = attn_find_rows(j, seq, head, t, stop, i, to);
+        t = stop;
+    }
     for (uint32_t p = t / kv->block_tokens; t < stop; p++, slot = 0) { /* page by page */
         CHECK(p < n_page);
         CHECK(page[p] < kv->n_block + kv->n_guest);
@@ -136,8 +179,8 @@ static void attn_chunk(const struct attn_job *j, const struct attn_work *w, stru
         for (uint32_t i = 0; i < w->n; i++) of.m[i] = -INFINITY;
     }
     for (uint32_t t0 = begin / ATTN_TILE * ATTN_TILE; t0 < end; t0 += ATTN_TILE) {
-        while (q0 < w->n && w->pos[q0] < t0) q0++; /* those done */
-        for (q1 = q0; q1 < w->n && attn_first_key(w->o, w->pos[q1]) < t0 + ATTN_TILE; q1++) continue;
+        while (q0 < w->n && w->last[q0] < t0) q0++; /* those done */
+        for (q1 = q0; q1 < w->n && w->first[q1] < t0 + ATTN_TILE; q1++) continue;
         for (uint32_t h = 0; h < walk->n_head; h++) {
             struct attn_work of = attn_head(w, h, sums);
             attn_walk_step(j, walk, &of);
@@ -157,8 +200,8 @@ static void attn_join(const struct attn_work *w, float *y, float *l, float *m, c
 {
     const float *more_l = more + w->n * w->pad, *more_m = more_l + w->n * SIMD_LANES;
     for (uint32_t i = 0; i < w->n; i++, y += w->pad, l += SIMD_LANES, more += w->pad, more_l += SIMD_LANES) {
-        uint32_t first = attn_first_key(w->o, w->pos[i]) / ATTN_CHUNK;
-        if (chunk < first || chunk > w->pos[i] / ATTN_CHUNK) continue;
+        uint32_t first = w->first[i] / ATTN_CHUNK;
+        if (chunk < first || chunk > w->last[i] / ATTN_CHUNK) continue;
         if (chunk == first) {
             memcpy(y, more, w->pad * sizeof *y);
             memcpy(l, more_l, SIMD_LANES * sizeof *l);
@@ -213,9 +256,14 @@ static struct attn_work attn_take(const struct attn_job *j, const struct attn_pa
     w.vt = w.k + ATTN_TILE * w.dim;
     w.s = w.vt + ATTN_TILE * w.pad;
     w.q = w.s + w.n * ATTN_TILE;
-    w.pos = (uint32_t *)(void *)(w.q + (size_t)n_head * w.n * w.dim);
-    *at_out = (float *)(void *)(w.pos + w.n);
-    for (uint32_t i = 0; i < w.n; i++) w.pos[i] = j->b->pos[j->b->row_start[p->seq] + (p->first + i) / j->group];
+    w.first = (uint32_t *)(void *)(w.q + (size_t)n_head * w.n * w.dim);
+    w.last = w.first + w.n;
+    *at_out = (float *)(void *)(w.last + w.n);
+    for (uint32_t i = 0; i < w.n; i++) {
+        uint32_t row = j->b->row_start[p->seq] + (p->first + i) / j->group;
+        w.first[i] = attn_first_key(j, p->seq, row);
+        w.last[i] = attn_last_key(j, p->seq, row);
+    }
     return w;
 }
 
@@ -357,25 +405,39 @@ static uint32_t attn_span(const struct attn_job *j)
     return most > 0 ? most : 1;
 }
 
+/* All of it. kind: how the keys' type is computed. */
+static void attn_run(struct attn_job *j)
+{
+    const struct op_attn *o = j->o;
+    CHECK(o->head_dim <= ATTN_DIM_MAX && o->n_head % o->n_kv_head == 0);
+    j->part = (void *)j->d->shared;
+    j->n_thread = team_n_thread(j->d->team);
+    j->group = o->n_head / o->n_kv_head;
+    j->pad = (o->head_dim + SIMD_LANES - 1) / SIMD_LANES * SIMD_LANES;
+    size_t room = j->d->scratch_bytes / sizeof(float) - ATTN_TILE * (o->head_dim + j->pad) - 2 * SIMD_LANES;
+    j->queries = (uint32_t)(room / attn_query_floats(o->head_dim, j->pad));
+    if (j->queries > ATTN_QUERIES) j->queries = ATTN_QUERIES;
+    uint64_t cost = attn_plan(j) * o->head_dim / 4 * o->n_kv_head;
+    j->span = attn_span(j);
+    team_run(j->d->team, j->n_part * o->n_kv_head, cost, attn_piece, j);
+    if (j->n_spread) team_run(j->d->team, j->n_part * o->n_kv_head, cost, attn_whole, j);
+}
+
 void cpu_attention(struct device *d, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv)
 {
     struct cpu_dev *c = cpu_of(d);
-    struct attn_job j = {
-        .v = c->v, .o = o, .b = b, .kv = kv, .d = c, .part = (void *)c->shared, .n_thread = team_n_thread(c->team)
-    };
+    /* A soft cap is wanted by few models: floats alone have it. */
+    bool            own = c->isa->attn && o->cap == 0 && c->isa->attn->serves(kv->dtype, o->head_dim);
+    struct attn_job j = { .v = c->v, .kind = own ? c->isa->attn : &attn_float, .o = o, .b = b, .kv = kv, .d = c };
     CHECK(elem_is_float(kv->dtype));
     CHECK(kv_holds_heads(kv, o->layer, o->n_kv_head, o->head_dim));
-    CHECK(o->head_dim <= ATTN_DIM_MAX && o->n_head % o->n_kv_head == 0);
-    /* A soft cap is wanted by few models: floats alone have it. */
-    bool own = c->isa->attn && o->cap == 0 && c->isa->attn->serves(kv->dtype, o->head_dim);
-    j.kind = own ? c->isa->attn : &attn_float;
-    j.group = o->n_head / o->n_kv_head;
-    j.pad = (o->head_dim + SIMD_LANES - 1) / SIMD_LANES * SIMD_LANES;
-    size_t room = c->scratch_bytes / sizeof(float) - ATTN_TILE * (o->head_dim + j.pad) - 2 * SIMD_LANES;
-    j.queries = (uint32_t)(room / attn_query_floats(o->head_dim, j.pad));
-    if (j.queries > ATTN_QUERIES) j.queries = ATTN_QUERIES;
-    uint64_t cost = attn_plan(&j) * o->head_dim / 4 * o->n_kv_head;
-    j.span = attn_span(&j);
-    team_run(c->team, j.n_part * o->n_kv_head, cost, attn_piece, &j);
-    if (j.n_spread) team_run(c->team, j.n_part * o->n_kv_head, cost, attn_whole, &j);
+    attn_run(&j);
+}
+
+void cpu_mutual(struct device *d, const struct op_attn *o, const struct dev_batch *b)
+{
+    static const struct dev_kv step = { .dtype = DT_F32, .block_tokens = 1 }; /* no two values behind each other */
+    struct cpu_dev            *c = cpu_of(d);
+    struct attn_job j = { .v = c->v, .kind = &attn_float, .o = o, .b = b, .kv = &step, .mutual = true, .d = c };
+    attn_run(&j);
 }

@@ -23,14 +23,14 @@ struct attn_work {
     const struct simd        *v;
     const struct op_attn     *o;
     const struct dev_kv      *kv;
-    uint32_t                  dim, pad;   /* head_dim; rounded up to SIMD_LANES */
-    uint32_t                  n;          /* queries */
-    float                    *k, *vt;     /* a tile as `tile` makes it: ATTN_TILE * dim; ATTN_TILE * pad */
-    float                    *q, *s, *y;  /* [n][dim] as `query` makes it, [n][ATTN_TILE], [n][pad] */
-    float                    *m, *l;      /* [n], [n][SIMD_LANES] */
-    uint32_t                 *pos;        /* [n] */
-    bool                      wild;       /* of kinds that care: some value of the tile is infinite or no number */
-    const struct attn_tokens *now, *next; /* this tile and the one to be asked for */
+    uint32_t                  dim, pad;     /* head_dim; rounded up to SIMD_LANES */
+    uint32_t                  n;            /* queries */
+    float                    *k, *vt;       /* a tile as `tile` makes it: ATTN_TILE * dim; ATTN_TILE * pad */
+    float                    *q, *s, *y;    /* [n][dim] as `query` makes it, [n][ATTN_TILE], [n][pad] */
+    float                    *m, *l;        /* [n], [n][SIMD_LANES] */
+    uint32_t                 *first, *last; /* [n] the keys that a query sees, both included */
+    bool                      wild;         /* of kinds that care: some value of the tile is infinite or no number */
+    const struct attn_tokens *now, *next;   /* this tile and the one to be asked for */
 };
 
 /* How a tile is computed: for a type of keys and an instruction set. */
@@ -51,17 +51,11 @@ extern const struct attn_kind attn_amx;             /* the same, by tiles */
 bool                          attn_amx_works(void); /* they do what they should, here; they are there and allowed */
 #endif
 
-/* The first position that the row at `pos` sees: 0, or the beginning of its window. */
-static inline uint32_t attn_first_key(const struct op_attn *o, uint32_t pos)
-{
-    return o->window && pos >= o->window ? pos - o->window + 1 : 0;
-}
 /* The keys of a tile that query i sees: [*lo_out, returned) */
 static inline uint32_t attn_sees(const struct attn_work *w, uint32_t t0, uint32_t i, uint32_t *lo_out)
 {
-    uint32_t first = attn_first_key(w->o, w->pos[i]);
-    *lo_out = first > t0 ? first - t0 : 0;
-    return w->pos[i] - t0 < ATTN_TILE ? w->pos[i] - t0 + 1 : ATTN_TILE;
+    *lo_out = w->first[i] > t0 ? w->first[i] - t0 : 0;
+    return w->last[i] - t0 < ATTN_TILE ? w->last[i] - t0 + 1 : ATTN_TILE;
 }
 /* What n queries from i on see of a tile: each [lo, hi); all of them [from, to); some of them [first, end), whole
  * vectors from first. */

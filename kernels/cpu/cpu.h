@@ -67,6 +67,7 @@ void cpu_squares(struct device *d, float *out, const struct op_qkv *o, uint32_t 
 void cpu_qkv(struct device *d, const struct op_qkv *o, const struct dev_batch *b, const struct dev_kv *kv);
 /* Entries of dev_ops in attn.c, mlp.c, moe.c, lora.c, sample.c: */
 void cpu_attention(struct device *d, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv);
+void cpu_mutual(struct device *d, const struct op_attn *o, const struct dev_batch *b);
 void cpu_columns(struct device *d, void *out, const void *x, const uint32_t *column, uint32_t n, uint32_t k);
 void cpu_ungated(struct device *d, void *x, size_t n, enum op_act act);
 void cpu_glu(struct device *d, void *out, const void *gate_up, uint32_t n, uint32_t inter, enum op_act act);

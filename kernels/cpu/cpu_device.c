@@ -80,6 +80,7 @@ static const struct dev_ops cpu_ops = {
     .squares = cpu_squares,
     .qkv = cpu_qkv,
     .attention = cpu_attention,
+    .mutual = cpu_mutual,
     .glu = cpu_glu,
     .ungated = cpu_ungated,
     .moe = cpu_moe,

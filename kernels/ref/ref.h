@@ -17,6 +17,7 @@ void ref_layernorm(struct device *d, void *out, const void *x, const float *w, c
 void ref_squares(struct device *d, float *out, const struct op_qkv *o, uint32_t n);
 void ref_qkv(struct device *d, const struct op_qkv *o, const struct dev_batch *b, const struct dev_kv *kv);
 void ref_attention(struct device *d, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv);
+void ref_mutual(struct device *d, const struct op_attn *o, const struct dev_batch *b);
 void ref_ungated(struct device *d, void *x, size_t n, enum op_act act);
 void ref_glu(struct device *d, void *out, const void *gate_up, uint32_t n, uint32_t inter, enum op_act act);
 void ref_scale(struct device *d, void *x, size_t n, float by);

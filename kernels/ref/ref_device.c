@@ -56,6 +56,7 @@ static const struct dev_ops ref_ops = {
     .squares = ref_squares,
     .qkv = ref_qkv,
     .attention = ref_attention,
+    .mutual = ref_mutual,
     .glu = ref_glu,
     .ungated = ref_ungated,
     .moe = ref_moe,

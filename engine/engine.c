@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "engine/record.h"
 #include "engine/req.h"
 #include "engine/step.h"
 #include "kvcache/device/pin.h"
@@ -322,6 +323,7 @@ static void rest(struct engine *e)
 static void *loop(void *arg)
 {
     struct engine *e = arg;
+    record_steps(e, RECORD_US_MAX);
     while (!atomic_load(&e->stop)) {
         bool did_work;
         step_run(e, e->clock(), &did_work);

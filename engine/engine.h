@@ -32,6 +32,8 @@ struct eng_runner {
     void (*draw)(void *ctx, struct batch *b);
     uint32_t depth;    /* most steps in flight; 2: step n + 1 is planned and submitted while n runs; 0: 1 */
     bool     computes; /* submit computes the step itself, so its time does not count as the host's own */
+    /* Or NULL: what the runner's device records. An engine with a thread has all of it recorded before its first request. */
+    void (*graphs)(void *ctx, struct dev_graphs *out);
     /* Called once, before the first step, if the tiers are read in place. NULL, or false (logged): it cannot. */
     bool (*guests)(void *ctx, const struct eng_guests *g);
 };

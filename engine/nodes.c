@@ -538,6 +538,13 @@ static void first_submit(void *ctx, struct batch *b)
     n->run.submit(n->run.ctx, b);
 }
 
+static void first_graphs(void *ctx, struct dev_graphs *out)
+{
+    const struct nodes *n = ctx;
+    *out = (struct dev_graphs){ .n = 0 };
+    if (n->run.graphs) n->run.graphs(n->run.ctx, out);
+}
+
 static enum status first_wait(void *ctx, struct batch *b)
 {
     struct nodes *n = ctx;
@@ -625,7 +632,9 @@ static enum status start_first(struct nodes *n, struct eng_runner *run, char *er
         snprintf(err, err_bytes, "--nnodes: a node was lost while loading (the line above says which)");
         return ST_DEVICE;
     }
-    *run = (struct eng_runner){ .ctx = n, .submit = first_submit, .wait = first_wait, .depth = n->run.depth };
+    *run = (struct eng_runner){
+        .ctx = n, .submit = first_submit, .wait = first_wait, .graphs = first_graphs, .depth = n->run.depth
+    };
     return ST_OK;
 }
 

@@ -422,6 +422,12 @@ static bool team_guests(void *ctx, const struct eng_guests *g)
     return true;
 }
 
+static void team_graphs(void *ctx, struct dev_graphs *out)
+{
+    const struct rank_team *t = ctx;
+    dev_graphs(t->rank[0].dev, out);
+}
+
 struct eng_runner rank_team_runner(struct rank_team *t)
 {
     return (struct eng_runner){ .ctx = t,
@@ -430,6 +436,7 @@ struct eng_runner rank_team_runner(struct rank_team *t)
                                 .draw = model_can_draw_late(t->rank[0].model) ? team_draw : NULL,
                                 .depth = t->depth,
                                 .computes = !threaded(t) && !t->async,
+                                .graphs = team_graphs,
                                 .guests = team_guests };
 }
 

@@ -85,6 +85,13 @@ uint64_t dev_step_bytes(const struct device *d, const struct dev_limits *lim)
     return i->step_bytes ? i->step_bytes(d, lim) : 0;
 }
 
+void dev_graphs(const struct device *d, struct dev_graphs *out)
+{
+    const struct dev_impl *i = (const struct dev_impl *)d;
+    *out = (struct dev_graphs){ .n = 0 };
+    if (i->graphs) i->graphs(d, out);
+}
+
 uint32_t dev_list(struct dev_info *out, uint32_t max, char *why, size_t why_bytes)
 {
 #ifdef WITH_CUDA

@@ -270,7 +270,7 @@ struct dev_limits {
     uint32_t n_head, n_kv_head, head_dim;    /* of this rank */
     uint32_t hidden, n_expert, top_k, inter; /* moe; 0 where there is none */
 };
-enum { DEV_STEPS_MAX = 2 };
+enum { DEV_STEPS_MAX = 2, DEV_GRAPHS_MAX = 32 };
 /* The answer of step_begin. EAGER: call the ops, they run. RECORD: call the ops, the device records them and runs them
  * at step_end. REPLAY: call no ops, the device runs an earlier recording. All ranks get the same answer. With every
  * answer the returned step may be padded with rows that are skipped. */
@@ -478,6 +478,14 @@ uint64_t dev_quant_bytes(const struct device *d, const struct dev_quant *q, uint
  * dev_close. */
 enum status dev_paper(enum dev_kind kind, uint32_t rank, uint32_t n_rank, enum dtype act, struct device **d_out);
 uint64_t    dev_step_bytes(const struct device *d, const struct dev_limits *lim); /* what step_init takes */
+/* The decode steps that a device records, after step_init: numbers of rows, rising, of which each gets a recording of its
+ * own when it is met the second time. */
+struct dev_graphs {
+    uint32_t rows[DEV_GRAPHS_MAX], n; /* n 0: the device records nothing */
+    uint32_t n_recorded;              /* of n: recorded by now */
+    uint64_t bytes;                   /* device memory that recording took, as far as the device can tell */
+};
+void dev_graphs(const struct device *d, struct dev_graphs *out);
 
 /* Fills rows of a weight with random numbers like a trained matrix's. Row r and column c of [row0, + n_row) x [0, k)
  * get element (src_row + r) * src_len + src_col + c of an endless sequence of roughly normal numbers for `seed`, times

@@ -7,6 +7,7 @@ struct dev_impl {
     uint64_t (*weight_bytes)(enum dtype t, uint32_t n, uint32_t k);
     uint64_t (*quant_bytes)(const struct dev_quant *q, uint32_t n, uint32_t k);   /* NULL: plain weights only */
     uint64_t (*step_bytes)(const struct device *d, const struct dev_limits *lim); /* NULL: 0 */
+    void (*graphs)(const struct device *d, struct dev_graphs *out);               /* as dev_graphs; NULL: none */
     bool (*step_times)(struct device *d, struct dev_times *out);                  /* NULL: cannot tell */
     double (*time)(struct device *d, uint32_t n, void (*fn)(void *arg, uint32_t i), void *arg); /* NULL: NAN */
     double (*probe)(struct device *d, enum dev_probe what);                                     /* NULL: cannot tell */

@@ -133,6 +133,7 @@ enum dev_graph cuda_step_begin(struct device *d, const struct dev_step *s, struc
 bool           cuda_step_end(struct device *d, const struct dev_step *s, const struct dev_step *on);
 enum status    cuda_step_wait(struct device *d, const struct dev_step *s);
 void           cuda_step_free(struct cuda_dev *d);
+void           cuda_graphs(const struct device *d, struct dev_graphs *out);
 bool cuda_step_excuse(struct cuda_dev *d); /* true: a graph was being captured, which has failed now, without harm */
 /* true: e ended a launch of the step that is being enqueued and nothing else: that step is run again, or given up
  * alone */

@@ -498,6 +498,7 @@ enum status cuda_open(const struct dev_cfg *cfg, struct device **d_out)
         (struct dev_impl){ .dev = { &cuda_ops, cfg->act == DT_F16 ? DT_F16 : DT_BF16, cfg->rank, cfg->n_rank, true },
                            .weight_bytes = cuda_weight_bytes,
                            .step_bytes = cuda_step_bytes,
+                           .graphs = cuda_graphs,
                            .step_times = cuda_step_times,
                            .time = cuda_time,
                            .probe = cuda_probe,

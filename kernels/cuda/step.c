@@ -10,8 +10,8 @@
  *
  * Graphs. A step in which every sequence has one row, which is sampled, is padded to the next bucket; so its bits do
  * not depend on whether it is replayed. The first one of a bucket runs as it is (modules are loaded lazily, which
- * capturing does not like), the second is recorded, the others are replayed. There are no more graphs than buckets. If
- * one cannot be captured, none is tried again.
+ * capturing does not like), the second is recorded, the others are replayed. The engine runs two of each bucket before
+ * its first request. There are no more graphs than buckets. If one cannot be captured, none is tried again.
  *
  * A launch that is refused while the context lives (open, skip, again). Nothing behind it is launched, so what did run
  * has read and written only what a second run reads and writes the same. Except ids: those drawn by the step before lie
@@ -26,6 +26,7 @@
 
 static const uint32_t buckets[] = { 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512 };
 enum { BUCKETS = sizeof buckets / sizeof buckets[0], ALIGN = 256 };
+_Static_assert((int)BUCKETS <= (int)DEV_GRAPHS_MAX, "dev_graphs has room for every bucket");
 
 struct graph {
     bool            warm; /* has run once without */
@@ -51,6 +52,7 @@ struct cuda_step {
     bool                   again;   /* it is being run again                                  */
     bool                   patched; /* its first run has patched the ids                      */
     bool                   no_graphs;
+    uint64_t               graph_bytes; /* that the device had less after graphs were made */
     struct cuda_attn_split split;
 };
 
@@ -204,6 +206,12 @@ void cuda_step_free(struct cuda_dev *d)
 
 /* ---------------------------------------------------------------- graphs */
 
+/* The rows of a bucket: the last one ends where steps do. */
+static uint32_t rows_of(const struct cuda_step *s, uint32_t bucket)
+{
+    return buckets[bucket] < s->cap ? buckets[bucket] : s->cap;
+}
+
 /* The bucket of a decode step; BUCKETS: it is none, or too large. */
 static uint32_t bucket_of(const struct cuda_step *s, const struct dev_step *h)
 {
@@ -258,6 +266,24 @@ static void give_graphs_up(struct cuda_dev *d, cudaError_t e, const char *what)
         d->ordinal, what, cudaGetErrorName(e));
 }
 
+static size_t memory_left(void)
+{
+    size_t left = 0, total = 0;
+    if (cudaMemGetInfo(&left, &total) != cudaSuccess) (void)cudaGetLastError();
+    return left;
+}
+
+void cuda_graphs(const struct device *dev, struct dev_graphs *out)
+{
+    const struct cuda_step *s = ((const struct cuda_dev *)dev)->step;
+    if (!s || s->no_graphs) return;
+    out->bytes = s->graph_bytes;
+    for (uint32_t i = 0; i < BUCKETS && (!i || buckets[i - 1] < s->cap); i++) {
+        out->rows[out->n++] = rows_of(s, i);
+        out->n_recorded += s->graph[i].exec != NULL;
+    }
+}
+
 /* What was recorded becomes a graph and runs. */
 static bool graph_run(struct cuda_dev *d)
 {
@@ -270,9 +296,13 @@ static bool graph_run(struct cuda_dev *d)
         e = cudaErrorStreamCaptureInvalidated;
         what = "an op failed";
     } else if (e == cudaSuccess) {
+        size_t before = memory_left();
         what = "it cannot be instantiated";
         e = cudaGraphInstantiate(&g->exec, graph, 0);
         if (e != cudaSuccess) g->exec = NULL;
+        if (e == cudaSuccess) (void)cudaGraphUpload(g->exec, d->stream); /* speed of the first replay alone */
+        size_t after = memory_left();
+        if (after < before) s->graph_bytes += before - after;
     }
     if (graph) (void)cudaGraphDestroy(graph);
     if (e != cudaSuccess) {
@@ -280,7 +310,6 @@ static bool graph_run(struct cuda_dev *d)
         return false;
     }
     s->recording = NULL;
-    (void)cudaGraphUpload(g->exec, d->stream); /* speed of the first replay alone */
     cuda_ok(d, cudaGraphLaunch(g->exec, d->stream), "a graph");
     return true;
 }
@@ -339,7 +368,7 @@ enum dev_graph cuda_step_begin(struct device *dev, const struct dev_step *h, str
     s->open = !d->comm;
     struct slot *slot = &s->slot[s->begun % DEV_STEPS_MAX];
     uint32_t     bucket = bucket_of(s, h), pad = 0;
-    if (bucket != BUCKETS) pad = buckets[bucket] < s->cap ? buckets[bucket] : s->cap;
+    if (bucket != BUCKETS) pad = rows_of(s, bucket);
     struct cuda_shape sh = shape_of(s, h, pad);
     struct cuda_place at = cuda_step_place(&sh);
     size_t bytes = cuda_step_pack(h, &sh, &at, s->split.n_unit ? &s->split : NULL, s->len, slot->in, &d->attn);

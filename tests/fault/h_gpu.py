@@ -119,7 +119,7 @@ def rows():
                     assert r.status == 200, r
 
             assert answers(s) == base
-            for _ in range(2):  # a graph is recorded at the second use of its size
+            for _ in range(2):
                 threads = [threading.Thread(target=client, args=(i,)) for i in range(8)]
                 for t in threads:
                     t.start()
@@ -132,6 +132,7 @@ def rows():
             assert answers(s) == base
             before, after = log_of(s).split(" ready: ")
             assert "emu: cudaMalloc of" in before  # it is counted
+            assert "6 of 6 sizes of decode steps are recorded" in before, before[-600:]
             assert "emu: " not in after, [x for x in after.split("\n") if x.startswith("emu: ")]
         finally:
             s.stop()
@@ -249,7 +250,7 @@ def rows():
             try:
                 assert answers(s) == base
                 others(4 << 30)  # all there is, and more
-                for _ in range(3):  # with graphs that are recorded only now
+                for _ in range(3):
                     assert answers(s) == base
                     assert s.complete("y" * 100, max_tokens=30, n=4, temperature=1).status == 200
                 assert s.get("/health").status == 200 and not s.error_lines(), s.error_lines()

@@ -4,6 +4,7 @@
 #include "api/parts.h"
 #include "api/params.h"
 #include "base/clock.h"
+#include "engine/model/head.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,18 +89,33 @@ static enum status check_product(const struct call *c, uint64_t tokens, struct a
                     "the number of choices times max_tokens times logprobs is too large");
 }
 
+/* Pairs are scored by the cosine of vectors. */
+static bool is_served(const struct dialect *d, const struct api_model *m)
+{
+    return d->task == m->task || (d->task == TASK_SCORE && m->task == TASK_EMBED);
+}
+
 /* A model has one task. */
 static enum status check_task(const struct dialect *d, const struct api_model *m, struct api_error *e)
 {
+    static const struct {
+        const char *does, *lacks, *ask, *where;
+    } tasks[] = {
+        [TASK_GENERATE] = { "generates", "does not generate", "", "" },
+        [TASK_EMBED] = { "makes embeddings", "makes no embeddings", "ask /v1/embeddings, /rerank or /score",
+                         "a server started with --task embed does" },
+        [TASK_CLASSIFY] = { "classifies", "has no labels", "ask /classify",
+                            "a server of a model whose architecture is a ...ForSequenceClassification has" },
+        [TASK_SCORE] = { "scores pairs of texts", "scores no pairs of texts", "ask /rerank or /score",
+                         "a server started with --task embed or --task score does" },
+    };
     char        show[200];
     const char *name = m->n_name ? m->served_name[0] : "";
-    if (d->task == m->task) return ST_OK;
+    if (is_served(d, m)) return ST_OK;
     api_excerpt(show, sizeof show, name, strlen(name));
-    if (m->task == TASK_EMBED)
-        return api_fail(e, 400, "model", "The model `%s` makes embeddings and does not generate; ask /v1/embeddings.",
-                        show);
-    return api_fail(e, 400, "model",
-                    "The model `%s` generates and makes no embeddings; a server started with --task embed does.", show);
+    const char *instead = m->task == TASK_GENERATE ? tasks[d->task].where : tasks[m->task].ask;
+    return api_fail(e, 400, "model", "The model `%s` %s and %s; %s.", show, tasks[m->task].does, tasks[d->task].lacks,
+                    instead);
 }
 
 enum status call_parse(struct call *c, const struct dialect *d, const struct api_model *m, const char *body,
@@ -118,7 +134,7 @@ enum status call_parse(struct call *c, const struct dialect *d, const struct api
     size_t n_text = n_body + (c->past ? c->past->n : 0);
     size_t bytes = ARENA_BODY_FACTOR * n_text + (size_t)ARENA_CONTEXT_FACTOR * m->context + ARENA_SLACK;
     /* a text that is cut is tokenized twice */
-    if (d->task == TASK_EMBED) bytes += ARENA_BODY_FACTOR * n_text + (size_t)EMBED_INPUTS_MAX * ARENA_PROMPT;
+    if (d->task != TASK_GENERATE) bytes += ARENA_BODY_FACTOR * n_text + (size_t)EMBED_INPUTS_MAX * ARENA_PROMPT;
     arena_init(&c->arena, bytes);
     buf_init(&c->scratch, TEXT_MAX);
     buf_init(&c->token, TEXT_MAX);

@@ -23,6 +23,7 @@
 #include "base/json_scan.h"
 #include "engine/request.h"
 
+struct model_head;      /* engine/model/head.h */
 struct calls_tools;     /* api/calls/calls_tool.h */
 struct responses_store; /* api/responses/store.h */
 struct family;          /* family.h */
@@ -56,18 +57,19 @@ struct api_model {
     bool                      clamp_max_tokens;         /* --clamp-max-tokens: cut max_tokens instead of a 400 */
     bool                      priority;                 /* --enable-priority: a priority other than 0 is allowed */
     const struct api_peering *peering;                  /* NULL: there are no peers */
-    /* TASK_EMBED: */
-    enum api_task     task;
-    uint32_t          state_dim;            /* numbers of a vector; 0: the model generates */
-    enum eng_state_of state_of;             /* SUM: a vector is the mean over the prompt */
-    bool              normalizes, shortens; /* to length 1; a vector's beginning is a vector too */
+    enum api_task             task;
+    /* other than TASK_GENERATE: */
+    uint32_t                 state_dim;            /* numbers of a state; 0: the model generates */
+    enum eng_state_of        state_of;             /* SUM: a vector is the mean over the prompt */
+    bool                     normalizes, shortens; /* TASK_EMBED: to length 1; a vector's beginning is a vector too */
+    const struct model_head *head; /* what makes scores of a state (engine/model/head.h); NULL: TASK_EMBED */
 };
 
 /* The dialects for the route table. The struct is private to api/ (dialect.h). */
 struct dialect;
 extern const struct dialect dialect_chat, dialect_completion, dialect_lmi, dialect_lmi_events, dialect_tgi,
     dialect_invocation, dialect_messages, dialect_messages_count, dialect_responses, dialect_responses_count,
-    dialect_embedding, dialect_score, dialect_rerank;
+    dialect_embedding, dialect_score, dialect_rerank, dialect_classify;
 
 struct call_choice {         /* index = prompt * n + i */
     struct eng_choice eng;   /* its arrays lie in the call's arena, or in `map` if large; made by call_prepare */

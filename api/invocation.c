@@ -6,18 +6,18 @@
 static const struct form {
     const char           *field;
     const struct dialect *d[LMI_FORMS]; /* by enum lmi_form; NULL: refused */
-    const struct dialect *embeds;       /* of a model that makes embeddings; NULL: as the others */
+    bool                  is_texts;     /* a model that does not generate takes it as texts to judge */
     const char           *refused;
 } forms[] = {
-    { "messages", { &dialect_chat, &dialect_chat, &dialect_chat }, &dialect_embedding, NULL },
-    { "prompt", { &dialect_completion, &dialect_completion, &dialect_completion }, NULL, NULL },
-    { "inputs", { &dialect_lmi, &dialect_lmi_events, &dialect_tgi }, NULL, NULL },
-    { "input", { &dialect_responses, &dialect_responses, &dialect_responses }, &dialect_embedding, NULL },
-    { "query", { &dialect_rerank, &dialect_rerank, &dialect_rerank }, NULL, NULL },
-    { "queries", { &dialect_score, &dialect_score, &dialect_score }, NULL, NULL },
-    { "data_1", { &dialect_score, &dialect_score, &dialect_score }, NULL, NULL },
-    { "text_1", { &dialect_score, &dialect_score, &dialect_score }, NULL, NULL },
-    { "requestType", { NULL }, NULL, "'requestType' must be the only field of its body" },
+    { "messages", { &dialect_chat, &dialect_chat, &dialect_chat }, true, NULL },
+    { "prompt", { &dialect_completion, &dialect_completion, &dialect_completion }, false, NULL },
+    { "inputs", { &dialect_lmi, &dialect_lmi_events, &dialect_tgi }, false, NULL },
+    { "input", { &dialect_responses, &dialect_responses, &dialect_responses }, true, NULL },
+    { "query", { &dialect_rerank, &dialect_rerank, &dialect_rerank }, false, NULL },
+    { "queries", { &dialect_score, &dialect_score, &dialect_score }, false, NULL },
+    { "data_1", { &dialect_score, &dialect_score, &dialect_score }, false, NULL },
+    { "text_1", { &dialect_score, &dialect_score, &dialect_score }, false, NULL },
+    { "requestType", { NULL }, false, "'requestType' must be the only field of its body" },
 };
 enum { FORMS = sizeof forms / sizeof *forms };
 
@@ -38,7 +38,8 @@ static enum status pick(const struct call_shape *s, const struct dialect **d_out
     for (size_t i = 0; i < FORMS; i++) {
         const struct dialect *d = forms[i].d[s->form];
         if (!seen[i]) continue;
-        if (s->model->task == TASK_EMBED && forms[i].embeds) d = forms[i].embeds;
+        if (s->model->task == TASK_EMBED && forms[i].is_texts) d = &dialect_embedding;
+        if (s->model->task == TASK_CLASSIFY && forms[i].is_texts) d = &dialect_classify;
         if (!d)
             return api_fail(e, 400, forms[i].field, "%s; send 'messages', 'prompt', 'input' or 'inputs'",
                             forms[i].refused);

@@ -146,6 +146,7 @@ int boot_engine(struct boot *b, boot_progress *progress, void *ctx)
     if ((code = create_nodes(b, &p.rank)) || (code = boot_adapters(b))) return code;
     enum status st = rank_team_create(&b->spec, &b->src, &p.rank, &b->n_block, &b->team, b->err, sizeof b->err);
     if (st) return boot_exit_of(st);
+    if (b->head && (st = model_head_load(b->head, &b->spec, &b->src, b->err, sizeof b->err))) return boot_exit_of(st);
     if (b->src_object) source_object_loaded(b->src_object);
     p.eng.n_block = b->n_block;
     if ((code = boot_fit_context(b, b->n_block))) return code;
@@ -181,6 +182,7 @@ void boot_free(struct boot *b)
     adapters_free(b->model.adapters);
     if (b->tmpl) tmpl_free(b->tmpl);
     if (b->tok) tok_free(b->tok);
+    model_head_free(b->head);
     if (b->spec_loaded) model_spec_free(&b->spec);
     source_object_close(b->src_object);
     free(b->embed);

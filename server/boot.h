@@ -4,6 +4,7 @@
 #include "api/call.h"
 #include "api/family.h"
 #include "engine/engine.h"
+#include "engine/model/head.h"
 #include "engine/model/model.h"
 #include "engine/nodes.h"
 #include "engine/probe.h"
@@ -18,6 +19,7 @@ struct boot {
     struct source        src;
     struct source_embed *embed;
     struct model_spec    spec;
+    struct model_head   *head; /* or NULL: of labels and scores (boot_task) */
     struct tok          *tok;
     struct tmpl         *tmpl;
     struct family        family;

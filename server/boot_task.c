@@ -1,12 +1,23 @@
-/* boot_task: whether the model generates or makes vectors, and which. */
+/* boot_task: whether the model generates, makes vectors, or scores, and by what. */
 #include "engine/model/pooling.h"
 #include "server/boot_impl.h"
 #include "base/log.h"
+#include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 uint32_t boot_engine_context(const struct boot *b) { return b->model.context + (b->model.state_dim ? 1 : 0); }
 
-enum status boot_task(struct boot *b)
+__attribute__((format(printf, 2, 3))) static enum status wrong(struct boot *b, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(b->err, sizeof b->err, fmt, ap);
+    va_end(ap);
+    return ST_CONFIG;
+}
+
+static enum status embeds(struct boot *b, const struct model_pooling *p)
 {
     static const struct {
         enum eng_state_of of;
@@ -14,26 +25,74 @@ enum status boot_task(struct boot *b)
     } kinds[] = { [POOL_LAST] = { ENG_STATE_LAST, "the last token" },
                   [POOL_MEAN] = { ENG_STATE_SUM, "the mean of all tokens" },
                   [POOL_CLS] = { ENG_STATE_FIRST, "the first token" } };
-    const struct config *cfg = b->cfg;
-    struct api_model    *m = &b->model;
-    struct model_pooling p;
-    m->task = TASK_GENERATE;
-    if (cfg->task == TASK_GENERATE) return ST_OK;
-    enum status st = model_pooling_load(&b->src, &b->spec, cfg->task == TASK_EMBED, &p, b->err, sizeof b->err);
-    if (st) return st;
-    if (cfg->task == TASK_AUTO && !p.found) return ST_OK;
-    if (cfg->lora) {
-        snprintf(b->err, sizeof b->err,
-                 "--enable-lora: adapters are served beside a model that generates, and this one makes embeddings");
-        return ST_CONFIG;
-    }
+    struct api_model *m = &b->model;
     m->task = TASK_EMBED;
-    b->spec.pool = cfg->pooling != POOL_NONE ? cfg->pooling : p.pool;
-    m->state_dim = b->spec.hidden;
+    b->spec.pool = b->cfg->pooling != POOL_NONE ? b->cfg->pooling : p->pool;
     m->state_of = kinds[b->spec.pool].of;
-    m->normalizes = p.normalize;
-    m->shortens = p.shortens || cfg->matryoshka;
-    LOG_INFO("boot: the model makes embeddings of %u numbers: %s%s", m->state_dim, kinds[b->spec.pool].name,
+    m->normalizes = p->normalize;
+    m->shortens = p->shortens || b->cfg->matryoshka;
+    LOG_INFO("boot: the model makes embeddings of %u numbers: %s%s", b->spec.hidden, kinds[b->spec.pool].name,
              m->normalizes ? ", of length 1" : "");
+    return ST_OK;
+}
+
+/* The state of the last token, which b->head turns into scores. */
+static enum status scores(struct boot *b)
+{
+    struct api_model *m = &b->model;
+    enum status       st = model_causal_check(&b->src, b->err, sizeof b->err);
+    if (st) return st;
+    if (b->cfg->pooling != POOL_NONE && b->cfg->pooling != POOL_LAST)
+        return wrong(b, "--pooling: a head takes the last token's state; other kinds are of --task embed");
+    m->task = b->spec.classifies ? TASK_CLASSIFY : TASK_SCORE;
+    m->head = b->head;
+    m->state_of = ENG_STATE_LAST;
+    b->spec.pool = POOL_LAST;
+    LOG_INFO("boot: the model %s, %s", m->task == TASK_CLASSIFY ? "classifies" : "scores pairs",
+             b->head->of == HEAD_CLASSES ? "by its labels' rows" : "by logits of tokens");
+    if (m->task == TASK_CLASSIFY)
+        LOG_INFO("boot: it has %u labels, the first is %s", b->head->n_label, b->head->label[0]);
+    return ST_OK;
+}
+
+enum status boot_task(struct boot *b)
+{
+    const struct config *cfg = b->cfg;
+    struct model_pooling p = { .found = false };
+    enum status          st = ST_OK;
+    b->model.task = TASK_GENERATE;
+    if (cfg->task == TASK_GENERATE && b->spec.classifies)
+        return wrong(b,
+                     "--task generate: config.json: the architecture classifies and has no head that generates; served "
+                     "are --task classify and embed");
+    if (cfg->task == TASK_CLASSIFY && !b->spec.classifies)
+        return wrong(b, "--task classify: config.json: the architecture is no ...ForSequenceClassification");
+    if (cfg->task == TASK_GENERATE) return ST_OK;
+    if (cfg->task != TASK_EMBED)
+        st = model_head_read(&b->src, &b->spec, cfg->task == TASK_SCORE, &b->head, b->err, sizeof b->err);
+    if (!st && cfg->task == TASK_SCORE && b->head->n_label != 1)
+        st = wrong(b, "--task score: config.json: the model has %u labels, a score of pairs needs one",
+                   b->head->n_label);
+    if (!st && !b->head) st = model_pooling_load(&b->src, &b->spec, cfg->task == TASK_EMBED, &p, b->err, sizeof b->err);
+    if (st || (cfg->task == TASK_AUTO && !b->head && !p.found)) return st;
+    if (b->head && !b->spec.classifies)
+        return wrong(b, "modules.json: models of sentence-transformers' LogitScore are not served yet; --task generate "
+                        "serves it as a model that generates");
+    if (cfg->lora)
+        return wrong(b, "--enable-lora: adapters are served beside a model that generates, and this one makes %s",
+                     b->head ? "scores" : "embeddings");
+    b->model.state_dim = b->spec.hidden;
+    return b->head ? scores(b) : embeds(b, &p);
+}
+
+enum status boot_task_words(struct boot *b)
+{
+    struct model_head *h = b->head;
+    for (uint32_t i = 0; h && i < h->n_row; i++) {
+        if (!h->word[i]) continue;
+        bool known = tok_id_of(b->tok, h->word[i], strlen(h->word[i]), &h->token[i]);
+        if (!known || h->token[i] >= b->spec.vocab)
+            return wrong(b, "tokenizer.json: has no token '%.60s', by whose logit pairs are to be scored", h->word[i]);
+    }
     return ST_OK;
 }

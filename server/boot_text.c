@@ -385,5 +385,6 @@ int boot_text(struct boot *b, const struct config *cfg)
 {
     int code = boot_spec(b, cfg);
     if (!code) code = load_text(b);
+    if (!code && boot_task_words(b)) code = EXIT_CONFIG;
     return code ? code : fill_model(b);
 }

@@ -24,6 +24,7 @@
     X("/v2/rerank",           "/v2/rerank",           M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL | ROUTE_GEN, 0,                gen_handle, &dialect_rerank) \
     X("/score",               "/score",               M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL | ROUTE_GEN, 0,                gen_handle, &dialect_score) \
     X("/v1/score",            "/v1/score",            M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL | ROUTE_GEN, 0,                gen_handle, &dialect_score) \
+    X("/classify",            "/classify",            M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL | ROUTE_GEN, 0,                gen_handle, &dialect_classify) \
     X("/tokenize",            "/tokenize",            M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL,             ROUTE_BODY_TEXT,  endpoint_tokenize, NULL) \
     X("/detokenize",          "/detokenize",          M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL,             ROUTE_BODY_TEXT,  endpoint_detokenize, NULL) \
     X("/tokenizer_info",      "/tokenizer_info",      M_GET,          AUTH_KEY,     ROUTE_MODEL,                          ROUTE_BODY_SMALL, endpoint_tokenizer_info, NULL) \

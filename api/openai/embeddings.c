@@ -4,6 +4,7 @@
 #include "api/openai/embeddings.h"
 #include "api/openai/prompts.h"
 #include "api/param_rows.h"
+#include "engine/model/head.h"
 #include <math.h>
 #include <string.h>
 
@@ -61,30 +62,35 @@ static enum status check_renamed(struct call *c, const struct param *p, const js
     return api_fail(e, 400, p->name, "'%s' is called 'use_activation'", p->name);
 }
 
-enum { ON_INPUT = 1, ON_MESSAGES = 2, ON_EMBEDDING = 3 };
+enum {
+    ON_INPUT = EMBED_ON_INPUT | EMBED_ON_CLASS,
+    ON_MESSAGES = EMBED_ON_MESSAGES | EMBED_ON_CLASS_MESSAGES,
+    ON_VECTOR = EMBED_ON_INPUT | EMBED_ON_MESSAGES,
+    ON_ALL = ON_INPUT | ON_MESSAGES
+};
 static const struct param rows[] = {
-    ROW_JSON("model", ON_EMBEDDING, PARAM_ANY, ask.model, check_model),
+    ROW_JSON("model", ON_ALL, PARAM_ANY, ask.model, check_model),
     ROW_JSON("input", ON_INPUT, PARAM_ANY, ask.prompt, NULL),
     ROW_LATER("input", ON_MESSAGES, check_alone),
     ROW_JSON("messages", ON_MESSAGES, PARAM_ANY, ask.messages, NULL),
     ROW_BOOL("add_generation_prompt", ON_MESSAGES, ask.add_generation, NULL),
     ROW_BOOL("continue_final_message", ON_MESSAGES, ask.continue_final, NULL),
     ROW_JSON("chat_template_kwargs", ON_MESSAGES, PARAM_OBJECT, ask.template_kwargs, check_kwargs),
-    ROW_JSON("encoding_format", ON_EMBEDDING, PARAM_STRING, ask.encoding_format, check_encoding),
-    ROW_INT("dimensions", ON_EMBEDDING, ask.dimensions, 1, INT32_MAX, check_dimensions),
-    ROW_BOOL("use_activation", ON_EMBEDDING, use_activation, NULL),
-    ROW_READ("normalize", ON_EMBEDDING, PARAM_ANY, check_renamed),
-    ROW_READ("embed_dtype", ON_EMBEDDING, PARAM_STRING, check_float32),
-    ROW_READ("endianness", ON_EMBEDDING, PARAM_STRING, check_little),
-    ROW_BOOL("add_special_tokens", ON_EMBEDDING, add_special, NULL),
-    ROW_INT("truncate_prompt_tokens", ON_EMBEDDING, ask.truncate, -1, INT32_MAX, NULL),
-    ROW_JSON("truncation_side", ON_EMBEDDING, PARAM_STRING, ask.truncation_side, check_side),
-    ROW_INT("priority", ON_EMBEDDING, ask.priority, -1000, 1000, check_priority),
-    ROW_JSON("request_id", ON_EMBEDDING, PARAM_STRING, ask.request_id, check_request_id),
-    ROW_JSON("cache_salt", ON_EMBEDDING, PARAM_STRING, ask.salt, check_salt),
-    ROW_IGNORED("user", ON_EMBEDDING, PARAM_STRING),
+    ROW_JSON("encoding_format", ON_VECTOR, PARAM_STRING, ask.encoding_format, check_encoding),
+    ROW_INT("dimensions", ON_VECTOR, ask.dimensions, 1, INT32_MAX, check_dimensions),
+    ROW_BOOL("use_activation", ON_ALL, use_activation, NULL),
+    ROW_READ("normalize", ON_VECTOR, PARAM_ANY, check_renamed),
+    ROW_READ("embed_dtype", ON_VECTOR, PARAM_STRING, check_float32),
+    ROW_READ("endianness", ON_VECTOR, PARAM_STRING, check_little),
+    ROW_BOOL("add_special_tokens", ON_ALL, add_special, NULL),
+    ROW_INT("truncate_prompt_tokens", ON_ALL, ask.truncate, -1, INT32_MAX, NULL),
+    ROW_JSON("truncation_side", ON_ALL, PARAM_STRING, ask.truncation_side, check_side),
+    ROW_INT("priority", ON_ALL, ask.priority, -1000, 1000, check_priority),
+    ROW_JSON("request_id", ON_ALL, PARAM_STRING, ask.request_id, check_request_id),
+    ROW_JSON("cache_salt", ON_ALL, PARAM_STRING, ask.salt, check_salt),
+    ROW_IGNORED("user", ON_ALL, PARAM_STRING),
 };
-static const struct param_fields embedding_fields = { rows, sizeof rows / sizeof *rows };
+const struct param_fields embedding_fields = { rows, sizeof rows / sizeof *rows };
 
 enum status embedding_too_long(const struct call *c, uint64_t n, struct api_error *e)
 {
@@ -94,7 +100,7 @@ enum status embedding_too_long(const struct call *c, uint64_t n, struct api_erro
                          c->model->context, c->dialect->prompt_param, (unsigned long long)n);
 }
 
-static enum status embedding_parse(struct call *c, struct api_error *e)
+enum status embedding_parse(struct call *c, struct api_error *e)
 {
     enum status st = prompts_parse(c, EMBED_INPUTS_MAX, e);
     c->dimensions = (uint32_t)c->ask.dimensions;
@@ -105,7 +111,7 @@ static enum status embedding_parse(struct call *c, struct api_error *e)
 }
 
 /* The form with messages: the text is what the model's template makes of them, without the beginning of an answer. */
-static enum status chat_parse(struct call *c, struct api_error *e)
+enum status embedding_chat_parse(struct call *c, struct api_error *e)
 {
     c->dimensions = (uint32_t)c->ask.dimensions;
     if (!c->model->tmpl) return api_fail(e, 400, "messages", "this model has no chat template: send 'input'");
@@ -150,6 +156,13 @@ static enum status cut(struct call *c, struct call_prompt *p, struct api_error *
     return ST_OK;
 }
 
+/* As in transformers, the last token that is no padding makes the scores. What is behind it changes nothing before it. */
+static void drop_padding(const struct call *c, struct call_prompt *p)
+{
+    uint32_t pad = c->model->head ? c->model->head->pad_id : UINT32_MAX;
+    while (pad != UINT32_MAX && p->n_id > 1 && p->id[p->n_id - 1] == pad) p->n_id--;
+}
+
 static enum status prepared(struct call *c)
 {
     c->s = (struct eng_sampling){ .top_p = 1, .repetition = 1, .ignore_eos = true };
@@ -157,10 +170,11 @@ static enum status prepared(struct call *c)
     return ST_OK;
 }
 
-static enum status chat_prepare(struct call *c, struct api_error *e)
+enum status embedding_chat_prepare(struct call *c, struct api_error *e)
 {
     enum status st = chat_prompt_prepare(c, e);
     if (!st) st = cut(c, &c->prompt[0], e);
+    if (!st) drop_padding(c, &c->prompt[0]);
     return st ? st : prepared(c);
 }
 
@@ -185,6 +199,7 @@ enum status embedding_prepare(struct call *c, struct api_error *e)
         if (!st) st = cut(c, p, e);
         c->ask.truncate = asked;
         if (st) return st;
+        drop_padding(c, p);
         total += p->n_id;
         p->text = NULL; /* it lies in the body, which goes away */
     }
@@ -257,7 +272,7 @@ static void embedding_finish(struct call *c, uint32_t i, const struct answer_pie
     buf_puts(text, c->as_base64 ? "\"}" : "]}");
 }
 
-static void embedding_body(struct call *c, struct buf *out)
+void embedding_body(struct call *c, struct buf *out)
 {
     const struct answer_usage u = answer_usage(c);
     buf_puts(out, "{\"id\":");
@@ -295,12 +310,16 @@ void embedding_error(struct call *c, struct buf *out, const struct api_error *e)
     .error = api_error_json, .error_stream = embedding_error
 
 static const struct dialect of_input = {
-    EMBEDDING_ROW,       .fields_on = ON_INPUT,    .prompt_param = "input",
-    .add_special = true, .parse = embedding_parse, .prepare = embedding_prepare,
+    EMBEDDING_ROW,       .fields_on = EMBED_ON_INPUT, .prompt_param = "input",
+    .add_special = true, .parse = embedding_parse,    .prepare = embedding_prepare,
 };
 
 static const struct dialect of_messages = {
-    EMBEDDING_ROW, .fields_on = ON_MESSAGES, .prompt_param = "messages", .parse = chat_parse, .prepare = chat_prepare,
+    EMBEDDING_ROW,
+    .fields_on = EMBED_ON_MESSAGES,
+    .prompt_param = "messages",
+    .parse = embedding_chat_parse,
+    .prepare = embedding_chat_prepare,
 };
 
 static enum json_want want_messages(void *ctx, const char *name, size_t n_name)
@@ -310,15 +329,21 @@ static enum json_want want_messages(void *ctx, const char *name, size_t n_name)
     return JSON_SKIP;
 }
 
-static enum status pick(const struct call_shape *s, const struct dialect **d_out, struct api_error *e)
+enum status embedding_pick(const struct call_shape *s, const struct dialect *texts, const struct dialect *chat,
+                           const struct dialect **d_out, struct api_error *e)
 {
     struct json_fields f;
     struct json_error  je;
-    bool               chat = false;
-    if (!json_fields_scan(s->body, s->n_body, &call_bounds, want_messages, &chat, &f, &je))
+    bool               found = false;
+    if (!json_fields_scan(s->body, s->n_body, &call_bounds, want_messages, &found, &f, &je))
         return call_body_wrong(&je, e);
-    *d_out = chat ? &of_messages : &of_input;
+    *d_out = found ? chat : texts;
     return ST_OK;
+}
+
+static enum status pick(const struct call_shape *s, const struct dialect **d_out, struct api_error *e)
+{
+    return embedding_pick(s, &of_input, &of_messages, d_out, e);
 }
 
 const struct dialect dialect_embedding = { .pick = pick, .error = api_error_json, .error_stream = embedding_error };

@@ -231,7 +231,7 @@ static void nothing(struct call *c, uint32_t i, const struct answer_piece *p, st
 }
 
 #define SCORE_ROW                                                                                                    \
-    .task = TASK_EMBED, .fields = &score_fields, .max_tokens_param = "max_tokens", .top_logprobs_param = "logprobs", \
+    .task = TASK_SCORE, .fields = &score_fields, .max_tokens_param = "max_tokens", .top_logprobs_param = "logprobs", \
     .max_tokens_default = 1, .add_special = true, .too_long = embedding_too_long, .prepare = embedding_prepare,      \
     .error = api_error_json, .error_stream = embedding_error
 

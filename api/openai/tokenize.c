@@ -194,6 +194,9 @@ void api_tokenizer_info(const struct api_model *m, struct buf *out)
 static void put_card_of(const struct api_model *m, const char *name, const char *root, const char *parent,
                         struct buf *out)
 {
+    static const char *const tasks[] = {
+        [TASK_GENERATE] = "generate", [TASK_EMBED] = "embed", [TASK_CLASSIFY] = "classify", [TASK_SCORE] = "score"
+    };
     buf_puts(out, "{\"id\":");
     json_put_str(out, name, strlen(name));
     buf_puts(out, ",\"object\":\"model\",\"created\":");
@@ -207,8 +210,7 @@ static void put_card_of(const struct api_model *m, const char *name, const char 
         buf_puts(out, "null");
     buf_puts(out, ",\"max_model_len\":");
     json_put_int(out, m->context);
-    buf_puts(out, ",\"permission\":[],\"task\":");
-    buf_puts(out, m->task == TASK_EMBED ? "\"embed\"}" : "\"generate\"}");
+    buf_printf(out, ",\"permission\":[],\"task\":\"%s\"}", tasks[m->task]);
 }
 
 static void put_card(const struct api_model *m, const char *name, struct buf *out)

@@ -31,6 +31,7 @@ bool bind_want(const struct model_spec *s, enum slot slot, uint32_t layer, uint6
         VECTOR(s->family->norm == NORM_LAYER_BIAS && !s->family->parallel, s->hidden, "hidden_size");
     case SLOT_HEAD:
         MATRIX(!s->tied && !s->pool, s->vocab, s->hidden, "vocab_size x hidden_size, tie_word_embeddings false");
+    case SLOT_SCORE: MATRIX(s->n_label, s->n_label, s->hidden, "labels of id2label x hidden_size");
     case SLOT_MIX_NORM: VECTOR(!s->family->no_pre_norm, s->hidden, "hidden_size");
     case SLOT_FFN_NORM: VECTOR(!s->family->no_pre_norm && !s->family->parallel, s->hidden, "hidden_size");
     case SLOT_MIX_POST:

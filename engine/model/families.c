@@ -386,21 +386,25 @@ static const struct model_family families[] = {
 };
 enum { N_FAMILY = sizeof families / sizeof *families };
 
-/* "Qwen3Model" is Qwen3ForCausalLM without its head: what an embedder's folder may say. */
-static bool is_headless(const char *arch, const char *headless)
+/* "Qwen3Model" is Qwen3ForCausalLM without its head: what an embedder's folder may say. "Qwen3ForSequenceClassification" has
+ * classes instead. */
+static bool is_kin(const char *arch, const char *other)
 {
-    static const char head[] = "ForCausalLM", none[] = "Model";
-    size_t            n = strlen(arch), k = strlen(headless);
-    if (n < sizeof head || k < sizeof none) return false;
+    static const char        head[] = "ForCausalLM";
+    static const char *const ends[] = { head, "Model", "ForSequenceClassification" };
+    size_t                   n = strlen(arch);
+    if (n < sizeof head || strcmp(arch + n - (sizeof head - 1), head)) return !strcmp(arch, other);
     n -= sizeof head - 1;
-    k -= sizeof none - 1;
-    return n == k && !memcmp(arch, headless, n) && !strcmp(arch + n, head) && !strcmp(headless + k, none);
+    if (strncmp(arch, other, n)) return false;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (!strcmp(other + n, ends[i])) return true;
+    return false;
 }
 
 const struct model_family *model_family_find(const char *arch, const char *model_type)
 {
     for (uint32_t i = 0; arch && i < N_FAMILY; i++)
-        if (!strcmp(families[i].arch, arch) || is_headless(families[i].arch, arch)) return &families[i];
+        if (is_kin(families[i].arch, arch)) return &families[i];
     for (uint32_t i = 0; model_type && i < N_FAMILY; i++)
         if (!strcmp(families[i].model_type, model_type)) return &families[i];
     return NULL;

@@ -3,6 +3,7 @@
  * line that names the key, what was found and what is allowed. A key that changes nothing here is not looked at. */
 #include "base/log.h"
 #include "engine/model/folder.h"
+#include "engine/model/head.h"
 #include "engine/model/hf.h"
 #include "engine/model/ident.h"
 #include "engine/model/peek.h"
@@ -57,6 +58,26 @@ static void hf_family(struct hf *c)
     else
         hf_fail(c, "architectures is missing and model_type is %s%s, supported are %s",
                 hf_show(json_object_get(c->top, "model_type")).text, remote, model_family_list(list, sizeof list));
+}
+
+/* Classes of a whole text instead of tokens. As in transformers, id2label counts, then num_labels, and 2 without either. */
+static void hf_classes(struct hf *c)
+{
+    static const char end[] = "ForSequenceClassification";
+    const char       *arch = hf_arch(c->top);
+    size_t            n = arch ? strlen(arch) : 0;
+    const json_t     *names = hf_value(c->top, "id2label");
+    c->spec->classifies = n >= sizeof end && !strcmp(arch + n - (sizeof end - 1), end);
+    if (!c->spec->classifies || hf_value(c->top, "classifier_from_token")) return;
+    if (!json_is_object(names)) {
+        c->spec->n_label = (uint32_t)hf_int(c, c->top, "num_labels", 1, HEAD_LABELS_MAX, 2);
+        return;
+    }
+    size_t labels = json_object_size(names);
+    if (!labels || labels > HEAD_LABELS_MAX)
+        hf_fail(c, "id2label has %zu labels, supported are 1 to %d", labels, HEAD_LABELS_MAX);
+    else
+        c->spec->n_label = (uint32_t)labels;
 }
 
 /* ---------------------------------------------------------------- sizes */
@@ -363,8 +384,8 @@ enum status model_spec_load(const struct source *src, struct model_spec *spec_ou
             "model: %s holds adapter_config.json beside the model; it is applied only where --lora-modules names it",
             src->dir);
     c.top = top;
-    static void (*const steps[])(struct hf *) = { hf_family, hf_sizes, hf_moe,   hf_nope,  hf_window,
-                                                  hf_rope,   hf_scale, hf_flags, hf_quant, hf_token_ids };
+    static void (*const steps[])(struct hf *) = { hf_family, hf_classes, hf_sizes, hf_moe,   hf_nope,     hf_window,
+                                                  hf_rope,   hf_scale,   hf_flags, hf_quant, hf_token_ids };
     for (size_t i = 0; i < sizeof steps / sizeof *steps && !c.st; i++) steps[i](&c);
     if (!c.st) {
         c.file = "generation_config.json";

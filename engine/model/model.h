@@ -172,6 +172,8 @@ struct model_spec {
         logit_scale; /* factors of the embedding, of what a part adds, of the logits; else 1 */
     float                     attn_cap, logit_cap; /* soft caps of scores and of logits; 0: none */
     float                     attn_scale;          /* factor of the scores of attention */
+    bool                      classifies;          /* architectures[0] is a ...ForSequenceClassification */
+    uint32_t                  n_label;             /* rows of its score.weight; 0: there is none */
     enum model_pool           pool;                /* other than NONE: no head, no logits (model_pooling) */
     struct model_quant        quant;
     struct model_layer_codes *layer_codes; /* [n_layer]; NULL: quant holds for all linear matrices */
@@ -192,8 +194,8 @@ void        model_spec_free(struct model_spec *spec);
  * the whole context of the model. */
 void model_spec_serve(struct model_spec *spec, uint32_t context);
 
-/* families.c: the row of an architecture ("Qwen3ForCausalLM", or without a head "Qwen3Model"), else of a model_type. Either
- * may be NULL. NULL: not supported. */
+/* families.c: the row of an architecture ("Qwen3ForCausalLM", or with another end "Qwen3Model" and
+ * "Qwen3ForSequenceClassification"), else of a model_type. Either may be NULL. NULL: not supported. */
 const struct model_family *model_family_find(const char *arch, const char *model_type);
 /* Row i of the table; NULL: there are no more. */
 const struct model_family *model_family_at(uint32_t i);

@@ -11,6 +11,7 @@ enum slot {
     SLOT_NORM,
     SLOT_HEAD,
     SLOT_NORM_BIAS,
+    SLOT_SCORE, /* of classes (spec.n_label) */
     /* per layer */
     SLOT_MIX_NORM, /* before attention */
     SLOT_Q,

@@ -1,31 +1,9 @@
 #include "engine/model/pooling.h"
-#include "base/json.h"
+#include "engine/model/source_json.h"
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-enum { POOLING_FILE_MAX = 1 << 20, POOLING_PATH_MAX = 200 };
-
-/* *root_out NULL: there is no such file. */
-static enum status read_json(const struct source *src, const char *name, json_t **root_out, char *err, size_t err_bytes)
-{
-    char             *text = NULL;
-    size_t            n = 0;
-    struct json_error je;
-    *root_out = NULL;
-    enum status st = source_text(src, name, POOLING_FILE_MAX, &text, &n);
-    if (st == ST_NOT_FOUND) return ST_OK;
-    if (st) {
-        snprintf(err, err_bytes, "%s: %s", name,
-                 st == ST_TOO_LARGE ? "larger than any such file should be" : "cannot be read");
-        return st == ST_TOO_LARGE ? ST_CONFIG : st;
-    }
-    *root_out = json_parse(text, n, 0, &je);
-    free(text);
-    if (*root_out) return ST_OK;
-    snprintf(err, err_bytes, "%s: not valid JSON: %s (at byte %zu)", name, je.text, je.offset);
-    return ST_CONFIG;
-}
+enum { POOLING_PATH_MAX = 200 };
 
 /* One of the keys pooling_mode_*: sentence-transformers puts the vectors of several side by side. */
 static const struct {
@@ -77,7 +55,7 @@ static enum status read_pooling(const struct source *src, const char *path, cons
     char    file[POOLING_PATH_MAX + 16];
     json_t *root;
     snprintf(file, sizeof file, "%s/config.json", path);
-    enum status st = read_json(src, file, &root, err, err_bytes);
+    enum status st = source_json(src, file, &root, err, err_bytes);
     if (!st && !root) {
         snprintf(err, err_bytes, "%s: no such file, but modules.json names its folder", file);
         st = ST_CONFIG;
@@ -126,7 +104,7 @@ static enum status read_modules(const struct source *src, const struct model_spe
 {
     json_t     *root, *row;
     size_t      i;
-    enum status st = read_json(src, "modules.json", &root, err, err_bytes);
+    enum status st = source_json(src, "modules.json", &root, err, err_bytes);
     if (st || !root) return st;
     p->normalize = false;
     if (!json_is_array(root)) {
@@ -138,19 +116,14 @@ static enum status read_modules(const struct source *src, const struct model_spe
     return st;
 }
 
-/* Some embedders are decoders whose attention looks both ways. Computed as decoders they would give other vectors. */
-static enum status read_config(const struct source *src, bool wanted, struct model_pooling *p, char *err,
-                               size_t err_bytes)
+enum status model_causal_check(const struct source *src, char *err, size_t err_bytes)
 {
     json_t     *root;
-    enum status st = read_json(src, "config.json", &root, err, err_bytes);
+    enum status st = source_json(src, "config.json", &root, err, err_bytes);
     if (st) return st;
     const json_t *causal = json_object_get(root, "is_causal");
     const json_t *both = json_object_get(root, "use_bidirectional_attention");
-    bool          two_ways = json_is_false(causal) || json_is_true(both) || json_str_is(both, "all");
-    p->shortens = json_is_true(json_object_get(root, "is_matryoshka")) ||
-                  json_array_size(json_object_get(root, "matryoshka_dimensions")) > 0;
-    if (two_ways && (wanted || p->found)) {
+    if (json_is_false(causal) || json_is_true(both) || json_str_is(both, "all")) {
         snprintf(err, err_bytes,
                  "config.json: %s: the attention of this model looks both ways, served is causal attention",
                  json_is_false(causal) ? "is_causal is false" : "use_bidirectional_attention is set");
@@ -158,6 +131,18 @@ static enum status read_config(const struct source *src, bool wanted, struct mod
     }
     json_decref(root);
     return st;
+}
+
+static enum status read_config(const struct source *src, bool wanted, struct model_pooling *p, char *err,
+                               size_t err_bytes)
+{
+    json_t     *root;
+    enum status st = source_json(src, "config.json", &root, err, err_bytes);
+    if (st) return st;
+    p->shortens = json_is_true(json_object_get(root, "is_matryoshka")) ||
+                  json_array_size(json_object_get(root, "matryoshka_dimensions")) > 0;
+    json_decref(root);
+    return wanted || p->found ? model_causal_check(src, err, err_bytes) : ST_OK;
 }
 
 enum status model_pooling_load(const struct source *src, const struct model_spec *spec, bool wanted,

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""POST /v1/embeddings of real servers: a folder with sentence-transformers' files against the vectors of transformers, and the embedded
+"""POST /v1/embeddings, /classify, /rerank and /score of real servers: a folder with sentence-transformers' files against the vectors of transformers, and the embedded
 model with --task embed, where one text alone, texts of one request and texts of many requests have the same bits.
 
     embeddings.py [--preset check] [name ...]
@@ -24,51 +24,42 @@ sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
 
 import scratch
 import scripted
+import world
 from tiers import BASE, arguments, metric, run_named, settle  # noqa: E402
 
-GOLDEN = os.path.join(ROOT, "tests", "data", "golden", "qwen3")
+GOLDENS = os.path.join(ROOT, "tests", "data", "golden")
+GOLDEN = os.path.join(GOLDENS, "qwen3")
 POOLED = ["lasttoken", "mean_tokens", "cls_token"]  # in the order of pooled.f32
 TEXTS = ["%s number %d" % (("The sea", "A town", "Once upon a time, in a house by the river, there was a cat")[i % 3], i) for i in range(96)]
-TESTS = []
+TESTS, test = world.tests()
 
 
-def test(fn):
-    TESTS.append(fn)
-    return fn
-
-
-class World:
-    def __init__(self):
-        self.folder = tempfile.mkdtemp(prefix="spillway-embed-")
-        self.running = []
-
-    def server(self, *args, wait=True):
-        from harness import Server
-
-        self.running.append(Server(*BASE, *args, wait=wait))
-        return self.running[-1]
+class World(world.World):
+    prefix = "spillway-embed-"
 
     def pebble(self, *args):
         return self.server("--task", "embed", "--matryoshka", *args)
 
-    def embedder(self, pooling, normalize=True, **config):
-        """The golden checkpoint with a tokenizer of bytes, as sentence-transformers would have saved it."""
+    def checkpoint(self, name, **config):
+        """A golden checkpoint with a tokenizer of bytes."""
         folder = os.path.join(tempfile.mkdtemp(dir=self.folder), "model")
-        shutil.copytree(GOLDEN, folder)
+        shutil.copytree(os.path.join(GOLDENS, name), folder)
         _, tok = scripted.tokenizer(["<a>"], ["<|end|>"])
         write(folder, "tokenizer.json", tok)
         write(folder, "tokenizer_config.json", {"eos_token": "<|end|>"})
         with open(os.path.join(folder, "config.json")) as f:
             write(folder, "config.json", {**json.load(f), **config})
+        return folder
+
+    def embedder(self, pooling, normalize=True, **config):
+        """As sentence-transformers would have saved it."""
+        folder = self.checkpoint("qwen3", **config)
         kinds = [("", "Transformer"), ("1_Pooling", "Pooling")] + [("2_Normalize", "Normalize")] * normalize
         write(folder, "modules.json", [{"idx": i, "name": str(i), "path": path, "type": "sentence_transformers.models." + kind}
                                        for i, (path, kind) in enumerate(kinds)])
         os.mkdir(os.path.join(folder, "1_Pooling"))
         write(folder, "1_Pooling/config.json", {"word_embedding_dimension": 48, **{"pooling_mode_" + p: p == pooling for p in POOLED}})
         return folder
-
-    def close(self):
-        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def write(folder, name, value):
@@ -126,7 +117,12 @@ def what_a_folder_asks_for_and_is_not_served_ends_the_start(w):
     with open(os.path.join(dense, "modules.json")) as f:
         modules = json.load(f)
     write(dense, "modules.json", modules + [{"type": "sentence_transformers.models.Dense", "path": "3_Dense"}])
-    cases += [(dense, "models.Dense"), (w.embedder("lasttoken"), "--enable-lora", "--enable-lora")]
+    cases += [(dense, "models.Dense"), (w.embedder("lasttoken"), "--enable-lora", "--enable-lora"),
+              (w.checkpoint("qwen3-classes", problem_type="ranking"), "problem_type"),
+              (w.checkpoint("qwen3-classes", id2label={"0": "a", "1": "b"}), "score.weight has shape [3, 48]", "--max-model-len", "256"),
+              (w.checkpoint("qwen3-classes", is_causal=False), "both ways"),
+              (w.checkpoint("qwen3-classes"), "has no head that generates", "--task", "generate"),
+              (w.checkpoint("qwen3"), "ForSequenceClassification", "--task", "classify")]
     for folder, word, *more in cases:
         s = w.server("--model", folder, *more, wait=False)
         assert s.proc.wait(180) == 78 and word in s.tail(), (s.proc.returncode, s.tail())
@@ -261,6 +257,43 @@ def the_nearest_documents_come_first(w):
     r = s.post("/invocations", {"query": query, "documents": documents, "top_n": 1})
     assert r.status == 200 and r.json["results"][0]["index"] == 39, r
     refused(s.post("/rerank", {"query": query, "documents": []}), 400, "documents", "documents")
+
+
+def classified(s, texts, **more):
+    r = s.post("/classify", {"input": texts, **more})
+    assert r.status == 200, r
+    assert [d["index"] for d in r.json["data"]] == list(range(len(r.json["data"]))), r
+    return r.json
+
+
+@test
+def labels_are_those_of_transformers(w):
+    for name, args in (("qwen3-classes", []), ("qwen3-classes", ["--tensor-parallel-size", "2"]), ("phi3-regression", [])):
+        with open(os.path.join(GOLDENS, name, "classes.json")) as f:
+            want = json.load(f)
+        s = w.server("--model", w.checkpoint(name), "--dtype", "float32", "--max-model-len", "256", *args)
+        got = classified(s, want["prompts"], use_activation=False)
+        for row, logits in zip(got["data"], want["logits"]):
+            assert row["num_classes"] == len(logits) and max(abs(a - b) for a, b in zip(row["probs"], logits)) < 1e-4, (name, row, logits)
+        assert got["usage"]["prompt_tokens"] <= sum(map(len, want["prompts"])), got["usage"]
+        probs = classified(s, want["prompts"])["data"]
+        for row, logits in zip(probs, want["logits"]):
+            if len(logits) == 1:
+                soft = [1 / (1 + math.exp(-logits[0]))]
+            else:
+                soft = [math.exp(x) / sum(map(math.exp, logits)) for x in logits]
+                assert row["label"] == ["calm", "angry \U0001f620", "glad"][logits.index(max(logits))], row
+            assert max(abs(a - b) for a, b in zip(row["probs"], soft)) < 1e-4, (name, row, soft)
+        many = classified(s, TEXTS)["data"]
+        assert many == classified(s, TEXTS)["data"], "another time"
+        for i in (0, 41):  # a text alone has the bits that it has among others
+            assert classified(s, TEXTS[i])["data"][0]["probs"] == many[i]["probs"], i
+        refused(s.post("/v1/embeddings", {"input": "a"}), 400, "/classify", "model")
+        refused(s.post("/v1/completions", {"prompt": "a"}), 400, "does not generate", "model")
+        assert s.get("/v1/models").json["data"][0]["task"] == "classify"
+        r = s.post("/invocations", {"input": "a"})
+        assert r.status == 200 and r.json["data"][0]["num_classes"], r
+        s.stop()
 
 
 @test

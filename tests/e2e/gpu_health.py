@@ -8,9 +8,7 @@ One line each, then `N passed, N failed, N skipped`."""
 
 import os
 import re
-import shutil
 import sys
-import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -18,29 +16,25 @@ sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
 
 import scratch  # noqa: E402
-from harness import Server, fake_nvml  # noqa: E402
-from tiers import BASE, arguments, run_named  # noqa: E402
+import world  # noqa: E402
+from harness import fake_nvml  # noqa: E402
+from tiers import arguments, run_named  # noqa: E402
 
-TESTS = []
-
-
-def test(fn):
-    TESTS.append(fn)
-    return fn
+TESTS, test = world.tests()
 
 
-class World:
+class World(world.World):
+    prefix = "spillway-nvml-"
+
     def __init__(self):
-        self.folder = tempfile.mkdtemp(prefix="spillway-nvml-")
-        self.running = []
+        super().__init__()
         for name, flags in (("new", []), ("old", ["-DOLD"])):
             fake_nvml(os.path.join(self.folder, name), *flags)
 
     def start(self, mode, library="new"):
         self.go = os.path.join(self.folder, "go-" + mode.replace(" ", "-"))
         env = {"LD_LIBRARY_PATH": os.path.join(self.folder, library), "FAKE_NVML": mode, "FAKE_NVML_GO": self.go, "FAKE_NVML_EVENTS": self.go + "-events"}
-        self.running.append(Server(*BASE, env=env))
-        return self.running[-1]
+        return self.server(env=env)
 
     def event(self):
         open(self.go, "w").close()
@@ -48,9 +42,6 @@ class World:
     def xid(self, gpu, number):
         with open(self.go + "-events", "a") as f:
             f.write("%d %d;" % (gpu, number))
-
-    def close(self):
-        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def gpus(s):

@@ -1,13 +1,19 @@
 #include "api/answer.h"
 #include "api/responses/store.h"
 #include "api/responses/stored.h"
+#include "engine/model/head.h"
 #include "tests/unit/api/tiny_model.h"
 #include <stdint.h>
 
 /* A request body for one of the endpoints, picked by the first byte; what is accepted is answered with tokens made of
  * the body. */
 
-static struct api_model embedder;
+static struct api_model  embedder, classifier;
+static float             weight[2 * 5] = { 1, 0, -1, 2, 3, 0, 1, 1 };
+static char             *label[] = { "calm", "\x01\"" };
+static struct model_head head = {
+    .of = HEAD_CLASSES, .n_label = 2, .n_row = 2, .n_in = 5, .label = label, .weight = weight, .scale = 1, .pad_id = 7
+};
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
@@ -30,6 +36,10 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     embedder.state_dim = 5;
     embedder.state_of = ENG_STATE_SUM;
     embedder.normalizes = embedder.shortens = true;
+    classifier = world.m;
+    classifier.task = TASK_CLASSIFY;
+    classifier.state_dim = 5;
+    classifier.head = &head;
     return failed;
 }
 
@@ -209,7 +219,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     if (data[0] % 8 == 7) {
         static const struct dialect *const pooled[] = { &dialect_embedding, &dialect_invocation, &dialect_rerank,
                                                         &dialect_score };
-        generate(&embedder, pooled[data[0] / 8 % 4], LMI_LINES, data, n);
+        const struct dialect              *d = pooled[data[0] / 8 % 4];
+        bool                               classes = data[0] / 32 % 2;
+        if (classes && d == &dialect_embedding) d = &dialect_classify;
+        generate(classes ? &classifier : &embedder, d, LMI_LINES, data, n);
         return 0;
     }
     if (data[0] % 8 == 6) {

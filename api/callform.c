@@ -1,6 +1,7 @@
 #include "api/callform.h"
 #include "api/calls/calls_row.h"
 #include "api/callform_row.h"
+#include "api/callschema.h"
 #include "api/calltext.h"
 #include "api/markup.h"
 #include "api/pointer.h"
@@ -9,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SYMBOLS_MAX = 64, TEXT_MAX = 1 << 10, NUMBER_DIGITS_MAX = 4, REFS_MAX = 16 };
+enum { SYMBOLS_MAX = 64, TEXT_MAX = 1 << 10, NUMBER_DIGITS_MAX = 4 };
 
 /* One tool at a time. */
 struct build {
@@ -91,6 +92,23 @@ static uint32_t line_symbol(struct gr_rules *r)
     return gr_terminal(r, rx_repeat(gr_rx(r), rx_of_byte(gr_rx(r), '\n'), 0, 1));
 }
 
+/* As api/schema writes it. */
+static uint32_t space_symbol(struct gr_rules *r)
+{
+    enum { BLANKS_MAX = 32, TABS_MAX = 8 };
+    struct rx *x = gr_rx(r);
+    uint32_t   blanks = rx_repeat(x, rx_of_byte(x, ' '), 0, BLANKS_MAX);
+    uint32_t   tabs = rx_repeat(x, rx_of_byte(x, '\t'), 0, TABS_MAX);
+    uint32_t   line = rx_cat(x, rx_of_byte(x, '\n'), rx_or2(x, blanks, tabs));
+    return gr_terminal(r, rx_or2(x, rx_repeat(x, rx_of_byte(x, ' '), 0, 1), line));
+}
+
+static uint32_t place_symbol(struct gr_rules *r, char place)
+{
+    if (place == *CF_NUMBER) return number_symbol(r);
+    return place == *CF_LINE ? line_symbol(r) : space_symbol(r);
+}
+
 /* Adds a text of the row, with its places filled in, to a rule as an alternative. */
 static void add_text(struct build *b, uint32_t rule, const char *text, const struct fill *fill)
 {
@@ -109,9 +127,9 @@ static void add_text(struct build *b, uint32_t rule, const char *text, const str
         } else if (c == *CF_ARGS || c == *CF_VALUE) {
             end_text(b, &s);
             put_symbol(&s, c == *CF_ARGS ? fill->args : fill->value);
-        } else if (c == *CF_NUMBER || c == *CF_LINE) {
+        } else if (c == *CF_NUMBER || c == *CF_LINE || c == *CF_SPACE) {
             end_text(b, &s);
-            put_symbol(&s, c == *CF_NUMBER ? number_symbol(b->r) : line_symbol(b->r));
+            put_symbol(&s, place_symbol(b->r, c));
         } else {
             put_text(&s, &c, 1);
         }
@@ -129,55 +147,6 @@ static uint32_t text_rule(struct build *b, const char *text)
 
 /* ---------------------------------------------------------------- arguments */
 
-static const json_t *inside(const json_t *root, const json_t *ref)
-{
-    const char *s = json_string_value(ref);
-    if (!s || *s++ != '#') return NULL;
-    while (root && *s == '/') {
-        char   key[200];
-        size_t n = strcspn(++s, "/");
-        if (n >= sizeof key) return NULL;
-        memcpy(key, s, n);
-        key[n] = 0;
-        root = json_object_get(root, key);
-        s += n;
-    }
-    return root;
-}
-
-/* Is every value that this schema accepts an object? */
-static bool is_of_objects(const json_t *root, const json_t *schema, int depth)
-{
-    static const char *const unions[] = { "anyOf", "oneOf" };
-    const json_t            *type = json_object_get(schema, "type");
-    if (depth > REFS_MAX) return false;
-    if (type) return json_str_is(type, "object");
-    if (json_object_get(schema, "$ref"))
-        return is_of_objects(root, inside(root, json_object_get(schema, "$ref")), depth + 1);
-    const json_t *all = json_object_get(schema, "allOf");
-    for (size_t i = 0; i < json_array_size(all); i++)
-        if (is_of_objects(root, json_array_get(all, i), depth + 1)) return true;
-    for (size_t u = 0; u < sizeof unions / sizeof *unions; u++) {
-        const json_t *list = json_object_get(schema, unions[u]);
-        size_t        n = json_array_size(list), good = 0;
-        while (good < n && is_of_objects(root, json_array_get(list, good), depth + 1)) good++;
-        if (n && good == n) return true;
-    }
-    return json_object_get(schema, "properties") || json_object_get(schema, "required");
-}
-
-/* No keyword says anything about the arguments. */
-static bool says_nothing(const json_t *schema)
-{
-    static const char *const said[] = {
-        "type",  "properties", "required", "additionalProperties", "$ref", "anyOf", "oneOf", "allOf", "enum",
-        "const", "not",        "if",       "patternProperties"
-    };
-    for (size_t i = 0; i < sizeof said / sizeof *said; i++)
-        if (json_object_get(schema, said[i])) return false;
-    return true;
-}
-
 static enum status json_args(struct build *b, uint32_t *symbol_out)
 {
     struct schema_form form = { .compact = false };
@@ -188,12 +157,12 @@ static enum status json_args(struct build *b, uint32_t *symbol_out)
             *symbol_out = schema_any_object(b->r, form);
         return ST_OK;
     }
-    if (says_nothing(b->schema)) {
+    if (callschema_says_nothing(b->schema)) {
         *symbol_out = schema_any_object(b->r, form);
         return ST_OK;
     }
-    enum status st = is_of_objects(b->schema, b->schema, 0) ? schema_rules(b->r, b->schema, form, symbol_out, b->err)
-                                                            : fail(b, "a schema of objects alone is needed");
+    enum status st = callschema_is_of_objects(b->schema) ? schema_rules(b->r, b->schema, form, symbol_out, b->err)
+                                                         : fail(b, "a schema of objects alone is needed");
     if (st != ST_INVALID || !b->f->lenient || b->tool->strict) return st;
     *symbol_out = schema_any_object(b->r, form);
     return ST_OK;
@@ -390,6 +359,38 @@ static enum status args_of(struct build *b, uint32_t *symbol_out)
     return b->row->values == CF_JSON ? json_args(b, symbol_out) : single_args(b, symbol_out);
 }
 
+bool callform_binds(const struct calls_model *m, const struct calls_tool *t)
+{
+    const struct callform_row *row = m->row ? callform_row_of(m->row->name, 0) : NULL;
+    return row && row->rest && t->allowed && (t->strict || t->grammar || row->values == CF_JSON);
+}
+
+bool callform_binds_again(const struct calls_model *m)
+{
+    const struct callform_row *row = m->row ? callform_row_of(m->row->name, 0) : NULL;
+    if (calls_have_marks(m)) return true;
+    for (uint32_t i = 0; i < m->n_step; i++) /* a header that is spelled may go on in the token that ends it */
+        if (m->step[i].act & CA_HEADER && m->mark[m->step[i].mark].id == UINT32_MAX) return false;
+    return row && row->rest;
+}
+
+/* The rest of a call whose arguments are about to begin. */
+static enum status add_rest(struct build *b, uint32_t rule)
+{
+    struct fill fill = { .name = b->tool->name, .n_name = b->tool->n };
+    uint32_t    key = gr_rule(b->r), rest = gr_rule(b->r), behind = gr_rule(b->r);
+    if (!callform_binds(b->f->calls, b->tool)) return ST_OK;
+    enum status st = args_of(b, &fill.args);
+    if (st) return st;
+    add_text(b, key, CF_NAME "(", &fill);
+    add_text(b, rest, b->row->rest, &fill);
+    gr_alt(b->r, behind, NULL, 0);
+    for (size_t i = 0; i < sizeof b->row->behind / sizeof *b->row->behind && b->row->behind[i]; i++)
+        add_text(b, behind, b->row->behind[i], &fill);
+    gr_alt(b->r, rule, (uint32_t[]){ key, rest, behind }, 3);
+    return ST_OK;
+}
+
 static enum status add_call(struct build *b, uint32_t rule)
 {
     struct fill fill = { .name = b->tool->name, .n_name = b->tool->n };
@@ -438,17 +439,20 @@ enum status callform_rules(struct gr_rules *r, const struct callform *f, uint32_
         return ST_INVALID;
     }
     uint32_t call = gr_rule(r);
+    bool     late = f->again && !calls_have_marks(f->calls);
     for (uint32_t i = 0; i < f->tools->n; i++) {
         b.tool = &f->tools->tool[i];
         if (!b.tool->allowed) continue;
         b.schema = json_object_get(json_object_get(json_array_get(f->shown, i), "function"), "parameters");
         if (json_is_null(b.schema)) b.schema = NULL;
-        enum status st = add_call(&b, call);
+        enum status st = late ? add_rest(&b, call) : add_call(&b, call);
         if (st) {
             *tool_out = i;
             return st;
         }
     }
+    *symbol_out = call;
+    if (late) return ST_OK;
     bool     one = f->one || b.row->one || (f->again && !*b.row->end);
     uint32_t all = one ? call : several(&b, call), rule = gr_rule(r);
     gr_alt(r, rule, (uint32_t[]){ text_rule(&b, b.row->begin), all, text_rule(&b, b.row->end) }, 3);

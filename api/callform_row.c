@@ -20,7 +20,7 @@
     .data = "<" DSML "parameter name=\"" CF_KEY "\" string=\"false\">" CF_VALUE "</" DSML "parameter>\n"
 #define PYTHON_ROW(name, open, close)                                                                                \
     .row = name, .begin = open, .call = CF_NAME "(" CF_ARGS ")", .between = ", ", .end = close, .values = CF_PYTHON, \
-    .value = CF_KEY "=" CF_VALUE, .join = ", "
+    .value = CF_KEY "=" CF_VALUE, .join = ", ", .rest = CF_ARGS ")", .behind = { "]", ",", ", " }
 #define BARE_ROW(name, open, quote, close)                                                                  \
     .row = name, .begin = "", .call = open "call:" CF_NAME "{" CF_ARGS "}" close, .between = "", .end = "", \
     .values = CF_BARE, .value = CF_KEY ":" quote CF_VALUE quote, .data = CF_KEY ":" CF_VALUE, .join = ",",  \
@@ -29,7 +29,13 @@
 static const struct callform_row rows[] = {
     { .row = "hermes", .begin = "", .call = TAGGED, .between = "\n", .end = "" },
     { .row = "ernie", .begin = "", .call = TAGGED "\n", .between = "", .end = "" },
-    { .row = "llama_json", .begin = "", .call = PARAMETERS, .between = "; ", .end = "" },
+    { .row = "llama_json",
+      .begin = "",
+      .call = PARAMETERS,
+      .between = "; ",
+      .end = "",
+      .rest = CF_SPACE ":" CF_SPACE CF_ARGS CF_SPACE "}",
+      .behind = { ";", "; " } },
     { .row = "mistral", .begin = "", .call = "[TOOL_CALLS]" CF_NAME "[ARGS]" CF_ARGS, .between = "", .end = "" },
     { .row = "mistral_old", .begin = "[TOOL_CALLS][", .call = ARGUMENTS, .between = ", ", .end = "]" },
     {
@@ -62,6 +68,8 @@ static const struct callform_row rows[] = {
         .between = "",
         .end = "",
         .one = true,
+        .rest = CF_ARGS,
+        .behind = { "<|end|>", "<|call|>", "<|return|>" },
     },
     {
         .row = "cohere",

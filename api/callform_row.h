@@ -11,6 +11,7 @@
 #define CF_KEY    "\4" /* the name of an argument */
 #define CF_VALUE  "\5" /* its value */
 #define CF_LINE   "\6" /* a newline or nothing */
+#define CF_SPACE  "\7" /* white space between the parts of JSON */
 
 enum callform_values {
     CF_JSON,   /* the arguments are one JSON object */
@@ -29,6 +30,9 @@ struct callform_row {
     const char          *join;  /* between arguments; NULL: nothing */
     const char          *stop;  /* what the text of a string must not contain; NULL: nothing */
     bool                 one;   /* an answer holds one call */
+    /* Of a family whose calls have no marker: what stands behind the key of a call's arguments, and what may stand
+     * behind the call. */
+    const char *rest, *behind[4];
 };
 
 /* The i-th row of the family of this name; NULL: there are no more. */

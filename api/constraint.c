@@ -332,7 +332,7 @@ struct binding {
 
 static enum gate_kind gate_of(const struct call *c, struct binding b)
 {
-    if (b.again) return GATE_CALLS;
+    if (b.again) return calls_have_marks(&c->model->family->calls) ? GATE_CALLS : GATE_ARGS;
     if (!b.form) return GATE_NONE;
     return c->reasons ? GATE_INSIDE : GATE_BEFORE;
 }
@@ -375,11 +375,11 @@ enum status constraint_prepare(struct call *c, struct api_error *e)
         st =
             api_fail(e, 400, "thinking_token_budget",
                      "'thinking_token_budget' needs a model whose reasoning ends with a marker, and this one has none");
-    if (!st && b.again && !calls_have_marks(&c->model->family->calls))
+    if (!st && b.again && !callform_binds_again(&c->model->family->calls))
         st = api_fail(
             e, 400, "tools",
-            "'strict': true and a custom tool's grammar are not supported where 'tool_choice' is \"auto\": this "
-            "model's calls have no marker that tells them from text");
+            "'strict': true and a custom tool's grammar are not supported where 'tool_choice' is \"auto\": nothing "
+            "in this model's calls tells them from text");
     if (!st && (b.form || b.again)) st = compile(c, &k, param, &c->grammar, e);
     if (!param) param = "thinking_token_budget";
     if (!st && (b.form || b.again || b.time)) st = make_guides(c, b, param, e);

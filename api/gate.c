@@ -1,9 +1,10 @@
 #include "api/gate.h"
+#include "api/callform.h"
 #include "api/calls/calls_row.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEPT_BYTES_MAX = 1 << 16 };
+enum { KEPT_BYTES_MAX = 1 << 16, KEYS_BYTES_MAX = 1 << 17 };
 
 struct answer_gate {
     struct gate              base;
@@ -14,8 +15,10 @@ struct answer_gate {
     bool                     reasoning;      /* at the beginning */
     uint32_t                 budget, n_left; /* tokens of reasoning */
     enum gate_phase          phase;
-    struct buf               opened; /* the marker that ended reasoning, and the bytes behind it */
+    struct buf               opened; /* the marker that ended the free text, and the bytes behind it */
+    struct buf               keys;   /* GATE_ARGS: of each tool in order, its name and a bracket */
 };
+_Static_assert((int)CALLS_LEADS_MAX <= (int)GATE_NEAR, "all leads are markers");
 
 static void nobody(void *ctx, const struct calls_event *ev)
 {
@@ -44,7 +47,85 @@ static void open_with(struct answer_gate *g, struct token_bytes b, size_t taken,
     buf_put(&g->opened, b.p + taken, b.n - taken);
     open->bytes = (const unsigned char *)g->opened.data;
     open->n = g->opened.n;
+    calls_text(&g->calls, (const char *)b.p + taken, b.n - taken);
 }
+
+/* ---------------------------------------------------------------- arguments alone */
+
+/* The name of a tool and a bracket, with which the grammar of its arguments begins. */
+static const char *key_of(const struct answer_gate *g, const struct calls_tool *tool)
+{
+    const struct calls_tools *tools = g->calls.cfg.tools;
+    size_t                    at = 0;
+    for (const struct calls_tool *t = tools->tool; t < tool; t++) at += t->n + 1;
+    return g->keys.data + at;
+}
+
+static const struct calls_tool *bound_tool(const struct answer_gate *g)
+{
+    const struct calls_tool *t = calls_args_begin(&g->calls);
+    return t && callform_binds(g->m->calls, t) ? t : NULL;
+}
+
+static enum gate_phase push_args(struct gate *base, uint32_t token, struct gate_open *open)
+{
+    struct answer_gate      *g = (struct answer_gate *)base;
+    const struct calls_tool *tool = NULL;
+    int                      mark = calls_mark_of(g->m->calls, token);
+    struct token_bytes       b = { .n = 0 };
+    uint32_t                 taken = 0;
+    if (calls_reasoning(&g->calls) && g->n_left) g->n_left--;
+    if (mark >= 0) {
+        calls_mark(&g->calls, mark);
+        tool = bound_tool(g);
+    } else {
+        b = bytes_of(g, token);
+    }
+    bool was_free = g->phase == GATE_FREE;
+    while (taken < b.n && !(was_free && tool)) {
+        taken += (uint32_t)calls_text_args(&g->calls, (const char *)b.p + taken, b.n - taken);
+        tool = bound_tool(g);
+    }
+    if (!was_free || !tool) return g->phase;
+    buf_clear(&g->opened);
+    buf_put(&g->opened, key_of(g, tool), tool->n + 1);
+    buf_put(&g->opened, b.p + taken, b.n - taken);
+    open->bytes = (const unsigned char *)g->opened.data;
+    open->n = g->opened.n;
+    calls_text(&g->calls, (const char *)b.p + taken, b.n - taken);
+    return g->phase = GATE_WATCH;
+}
+
+static uint32_t leads(const struct gate *base, struct gate_mark *out)
+{
+    const struct answer_gate *g = (const struct answer_gate *)base;
+    struct calls_lead         lead[CALLS_LEADS_MAX];
+    uint32_t                  n = calls_args_leads(&g->calls, lead), n_out = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (!callform_binds(g->m->calls, lead[i].tool)) continue;
+        const char *key = key_of(g, lead[i].tool);
+        uint32_t    n_key = (uint32_t)lead[i].tool->n + 1;
+        out[n_out++] = (struct gate_mark){ .text = lead[i].text ? lead[i].text : key,
+                                           .n = lead[i].text ? lead[i].n : n_key,
+                                           .begun = lead[i].begun,
+                                           .token = UINT32_MAX,
+                                           .open = key,
+                                           .n_open = n_key,
+                                           .near = true };
+    }
+    return n_out;
+}
+
+/* Harmony's message goes on behind the arguments, up to its end. */
+static bool restart_args(struct gate *base)
+{
+    struct answer_gate *g = (struct answer_gate *)base;
+    if (g->calls.opened) return false;
+    g->phase = GATE_FREE;
+    return true;
+}
+
+/* ---------------------------------------------------------------- markers */
 
 static enum gate_phase push(struct gate *base, uint32_t token, struct gate_open *open)
 {
@@ -71,10 +152,11 @@ static enum gate_phase push(struct gate *base, uint32_t token, struct gate_open 
     return g->phase = was_free || g->calls.said ? GATE_BOUND : GATE_WATCH;
 }
 
-static void restart(struct gate *base)
+static bool restart(struct gate *base)
 {
     struct answer_gate *g = (struct answer_gate *)base;
     g->phase = GATE_FREE;
+    return true;
 }
 
 static bool forced(const struct gate *base, uint32_t *token_out)
@@ -96,6 +178,7 @@ static uint32_t marks(const struct gate *base, struct gate_mark *out)
         struct gate_mark k = { .text = m->mark[i].text, .n = m->mark[i].n, .token = m->mark[i].id };
         if (!calls_leaves(&g->calls, g->what, i, &k.begun)) continue;
         if (m->mark[i].by_id && k.token != UINT32_MAX) k.n = k.begun = 0;
+        k.near = k.begun > 0;
         out[n++] = k;
     }
     return n;
@@ -108,6 +191,7 @@ static void drop(struct gate *base)
     struct answer_gate *g = (struct answer_gate *)base;
     calls_free(&g->calls);
     buf_free(&g->opened);
+    buf_free(&g->keys);
     free(g);
 }
 
@@ -121,12 +205,14 @@ struct gate *gate_create(const struct gate_model *m, const struct calls_tools *t
                          bool reasoning, uint32_t budget)
 {
     static const struct gate_ops ops = { push, restart, forced, marks, fork, drop };
+    static const struct gate_ops args_ops = { push_args, restart_args, forced, leads, fork, drop };
     const struct calls_cfg       cfg = { .model = m->calls, .tools = tools, .hidden = true, .sink = nobody };
     struct answer_gate          *g = calloc(1, sizeof *g);
     if (!g) return NULL;
-    g->base = (struct gate){ .ops = &ops,
+    g->base = (struct gate){ .ops = kind == GATE_ARGS ? &args_ops : &ops,
                              .first = kind == GATE_BEFORE ? GATE_WATCH : GATE_FREE,
-                             .again = kind == GATE_CALLS || kind == GATE_NONE,
+                             .again = kind == GATE_CALLS || kind == GATE_ARGS || kind == GATE_NONE,
+                             .late = kind == GATE_ARGS,
                              .odd = m->odd,
                              .n_odd = kind == GATE_NONE ? 0 : m->n_odd };
     g->kind = kind;
@@ -138,8 +224,13 @@ struct gate *gate_create(const struct gate_model *m, const struct calls_tools *t
     calls_init(&g->calls, &cfg, reasoning);
     buf_init(&g->opened, KEPT_BYTES_MAX);
     /* memory that a step would else allocate */
-    bool room = buf_reserve(&g->opened, CALLS_MARK_BYTES + 256) && buf_reserve(&g->calls.run, 256);
-    if (room) return &g->base;
+    bool room = buf_reserve(&g->opened, CALLS_NAME_MAX + 256) && buf_reserve(&g->calls.run, 256);
+    buf_init(&g->keys, KEYS_BYTES_MAX);
+    for (uint32_t i = 0; kind == GATE_ARGS && i < tools->n; i++) {
+        buf_put(&g->keys, tools->tool[i].name, tools->tool[i].n);
+        buf_putc(&g->keys, '(');
+    }
+    if (room && !g->keys.failed) return &g->base;
     drop(&g->base);
     return NULL;
 }
@@ -158,7 +249,7 @@ static bool ends_inside(const struct calls_model *m, struct token_bytes b)
         const unsigned char *at = b.n ? memmem(b.p, b.n, text, n) : NULL;
         if (at && at + n < b.p + b.n) return true;
     }
-    return false;
+    return calls_passes_lead(m, (const char *)b.p, b.n);
 }
 
 /* ---------------------------------------------------------------- the marker that ends reasoning */

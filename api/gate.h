@@ -26,10 +26,11 @@ enum gate_kind {
     GATE_INSIDE, /* the prompt leaves reasoning open; the grammar begins where it ends */
     GATE_BEFORE, /* the answer may begin with reasoning, or with the grammar */
     GATE_CALLS,  /* all is free but calls: the grammar binds each from its first marker to its end */
+    GATE_ARGS,   /* all is free but calls, which have no marker: the grammar binds each from its arguments on */
     GATE_NONE,   /* all is free: there is no grammar, and only the reasoning has a bound */
 };
 enum { GATE_UNBOUNDED = INT32_MAX }; /* a budget that no answer uses up */
-/* tools: as the reader of the answer gets them (struct calls_cfg). reasoning: the prompt leaves reasoning open. budget:
+/* GATE_ARGS: the grammar begins with the tool's name and a bracket, and is that of api/callform.h. tools: as the reader of the answer gets them (struct calls_cfg). reasoning: the prompt leaves reasoning open. budget:
  * tokens of reasoning, of all its blocks together; when they are used up the marker that ends reasoning is forced.
  * NULL: no memory. */
 struct gate *gate_create(const struct gate_model *m, const struct calls_tools *tools, enum gate_kind kind,

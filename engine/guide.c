@@ -66,25 +66,19 @@ static enum guide_state bound_mask(struct guide *u)
     return is_empty(u) ? GUIDE_FAILED : GUIDE_READY;
 }
 
-/* May the grammar begin with these bytes? */
-static bool may_begin(struct guide *u, const void *a, size_t n_a, const void *b, size_t n_b)
-{
-    if (n_a && gr_accept_bytes(u->match, a, n_a)) return false;
-    bool good = !n_b || !gr_accept_bytes(u->match, b, n_b);
-    gr_restart(u->match);
-    return good;
-}
-
-/* Tokens that complete a marker which has begun, and with whose other bytes the grammar does not go on. */
-static void forbid_wrong_ends(struct guide *u, const struct gate_mark *k)
+/* Tokens that complete a marker which is near, and with whose other bytes the grammar does not go on. */
+static enum status forbid_wrong_ends(struct guide *u, const struct gate_mark *k)
 {
     const char *left = k->text + k->begun;
-    uint32_t    n = k->n - k->begun, n_token = gr_vocab_n(u->vocab);
-    for (uint32_t t = 0; t < n_token; t++) {
-        struct token_bytes b = gr_vocab_token(u->vocab, t);
-        if (b.n < n || b.p[0] != (unsigned char)left[0] || memcmp(b.p, left, n) != 0) continue;
-        if (!may_begin(u, k->text, k->n, b.p + n, b.n - n)) forbid(u, t);
+    uint32_t    n = k->n - k->begun;
+    enum status st = gr_accept_bytes(u->match, k->open ? k->open : k->text, k->open ? k->n_open : k->n);
+    if (st == ST_INVALID) {
+        gr_vocab_forbid(u->vocab, left, n, u->mask);
+        return ST_OK;
     }
+    if (!st) st = gr_mask_behind(u->match, left, n, u->mask);
+    gr_restart(u->match);
+    return st;
 }
 
 static enum guide_state mask_of_one(struct guide *u, uint32_t token)
@@ -98,18 +92,18 @@ static enum guide_state mask_of_one(struct guide *u, uint32_t token)
 /* A free text has a mask only where a token is forced, or the next one might complete a marker wrongly. */
 static enum guide_state free_mask(struct guide *u)
 {
-    struct gate_mark mark[GATE_MARKS];
-    uint32_t         n = u->gate->ops->marks(u->gate, mark), n_begun = 0, token;
+    struct gate_mark mark[GATE_NEAR];
+    uint32_t         n = u->gate->ops->marks(u->gate, mark), n_near = 0, token;
     if (u->gate->ops->forced(u->gate, &token)) return mask_of_one(u, token);
-    for (uint32_t i = 0; i < n; i++) n_begun += mark[i].begun > 0;
-    u->plain = !n_begun && !u->gate->n_odd;
+    for (uint32_t i = 0; i < n; i++) n_near += mark[i].near;
+    u->plain = !n_near && !u->gate->n_odd;
     if (u->plain) return GUIDE_READY;
     memset(u->mask, 0xff, u->n_words * sizeof *u->mask);
+    for (uint32_t i = 0; i < n; i++)
+        if (mark[i].near && forbid_wrong_ends(u, &mark[i])) return GUIDE_FAILED;
     for (uint32_t i = 0; i < u->n_eos && !u->gate->again; i++) forbid(u, u->eos_id[i]);
     for (uint32_t i = 0; i < u->n_refused; i++) forbid(u, u->refused[i]);
     for (uint32_t i = 0; i < u->gate->n_odd; i++) forbid(u, u->gate->odd[i]);
-    for (uint32_t i = 0; i < n; i++)
-        if (mark[i].begun) forbid_wrong_ends(u, &mark[i]);
     return is_empty(u) ? GUIDE_FAILED : GUIDE_READY;
 }
 
@@ -187,7 +181,7 @@ enum status guide_create(struct grammar *g, const struct gr_vocab *v, const uint
     }
     u->gate = gate;
     u->phase = gate ? gate->first : GATE_BOUND;
-    enum status st = gate && m ? try_marks(u) : ST_OK;
+    enum status st = gate && m && !gate->late ? try_marks(u) : ST_OK;
     if (!st && make_mask(u) == GUIDE_FAILED) st = m && gr_mask(m, u->mask) ? ST_TOO_LARGE : ST_INVALID;
     atomic_init(&u->state, GUIDE_READY);
     if (st)
@@ -265,13 +259,15 @@ static enum status take(struct guide *u, bool pushed)
     bool        was_free = pushed || u->phase == GATE_FREE;
     enum status st = was_free ? ST_OK : gr_accept(u->match, u->token);
     if (!st && !pushed && u->phase != GATE_BOUND) push_gate(u);
-    if (!st && !was_free && u->gate && u->gate->again && gr_is_end(u->match)) {
-        u->gate->ops->restart(u->gate);
+    if (st || u->phase == GATE_FREE) return st;
+    if (was_free)
+        st = u->open.bytes ? gr_accept_bytes(u->match, u->open.bytes, u->open.n) : gr_accept(u->match, u->token);
+    bool over = !st && u->gate && u->gate->again && gr_is_end(u->match);
+    if (over && u->gate->ops->restart(u->gate)) {
         gr_restart(u->match);
         u->phase = GATE_FREE;
     }
-    if (st || !was_free || u->phase == GATE_FREE) return st;
-    return u->open.bytes ? gr_accept_bytes(u->match, u->open.bytes, u->open.n) : gr_accept(u->match, u->token);
+    return st;
 }
 
 static void advance(struct guide *u, bool pushed)
@@ -285,13 +281,13 @@ static void advance(struct guide *u, bool pushed)
  * True: there is no mask for the next one either. */
 static bool stays_plain(struct guide *u)
 {
-    struct gate_mark mark[GATE_MARKS];
+    struct gate_mark mark[GATE_NEAR];
     uint32_t         token;
     push_gate(u);
     if (u->phase != GATE_FREE || u->gate->ops->forced(u->gate, &token)) return false;
     uint32_t n = u->gate->ops->marks(u->gate, mark);
     for (uint32_t i = 0; i < n; i++)
-        if (mark[i].begun) return false;
+        if (mark[i].near) return false;
     return true;
 }
 

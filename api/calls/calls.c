@@ -355,6 +355,43 @@ bool calls_have_marks(const struct calls_model *m)
     return any && !m->row->thinks;
 }
 
+const struct calls_tool *calls_args_begin(const struct calls *p)
+{
+    const struct calls_tool *t = NULL;
+    if (!p->cfg.tools || p->done || p->n_call >= CALLS_MAX) return NULL;
+    if (p->state == CS_CALL) t = calls_object_begins(p);
+    if (p->state == CS_PYTHON) t = calls_python_begins(p);
+    if (p->state == CS_BODY && p->opened && !p->n_arg) t = p->tool;
+    return t && t->allowed ? t : NULL;
+}
+
+size_t calls_text_args(struct calls *p, const char *s, size_t n)
+{
+    size_t i = 0;
+    p->n_token++;
+    do byte(p, s[i++]);
+    while (i < n && !calls_args_begin(p));
+    calls_flush(p);
+    return i;
+}
+
+uint32_t calls_args_leads(const struct calls *p, struct calls_lead *out)
+{
+    if (!p->cfg.tools || p->done || p->n_call >= CALLS_MAX) return 0;
+    if (p->state == CS_CALL) return calls_object_leads(p, out);
+    return p->state == CS_PYTHON ? calls_python_leads(p, out) : 0;
+}
+
+bool calls_passes_lead(const struct calls_model *m, const char *s, size_t n)
+{
+    bool passes = false;
+    for (uint32_t i = 0; i < m->n_step && !calls_have_marks(m); i++) {
+        passes = passes || (m->step[i].to == CS_CALL && calls_object_passes(s, n));
+        passes = passes || (m->step[i].to == CS_PYTHON && calls_python_passes(s, n));
+    }
+    return passes;
+}
+
 void calls_free(struct calls *p)
 {
     buf_free(&p->raw);

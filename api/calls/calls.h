@@ -144,4 +144,21 @@ bool calls_leaves(const struct calls *p, enum calls_free what, uint32_t mark, ui
 /* Whether every call of this model begins with a marker that is none of its bytes, so that text cannot be taken for a
  * call before the marker is whole. */
 bool calls_have_marks(const struct calls_model *m);
+/* Where a call has no such marker, it is certain only where its arguments are about to begin: behind the key of an
+ * object's arguments, Python's bracket, harmony's header. The tool of that call, an allowed one; NULL: the answer is
+ * not there. */
+const struct calls_tool *calls_args_begin(const struct calls *p);
+/* As calls_text, up to the byte behind which calls_args_begin has a tool. Returns how many it took; n > 0. */
+size_t calls_text_args(struct calls *p, const char *s, size_t n);
+/* A text with which the answer comes to the arguments of a tool from here. */
+struct calls_lead {
+    const struct calls_tool *tool;
+    const char              *text; /* [n] of which `begun` bytes have come; NULL: the tool's name and a bracket */
+    uint32_t                 n, begun;
+};
+enum { CALLS_LEADS_MAX = 128 };
+/* Writes those of which a token may be the end, at most CALLS_LEADS_MAX, and returns how many. */
+uint32_t calls_args_leads(const struct calls *p, struct calls_lead *out);
+/* Whether a text of these bytes may come from before such a lead to behind it. */
+bool calls_passes_lead(const struct calls_model *m, const char *s, size_t n);
 void calls_free(struct calls *p);

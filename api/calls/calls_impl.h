@@ -35,6 +35,13 @@ enum calls_verdict calls_json_byte(struct calls *p, char c);   /* CS_JSON */
 enum calls_verdict calls_object_byte(struct calls *p, char c); /* CS_CALL, CS_LIST */
 enum calls_verdict calls_python_byte(struct calls *p, char c);
 enum calls_verdict calls_gemma_byte(struct calls *p, char c);
+/* Of calls_args_begin, calls_args_leads and calls_passes_lead: those of objects and of Python's calls. */
+const struct calls_tool *calls_object_begins(const struct calls *p);
+const struct calls_tool *calls_python_begins(const struct calls *p);
+uint32_t                 calls_object_leads(const struct calls *p, struct calls_lead *out);
+uint32_t                 calls_python_leads(const struct calls *p, struct calls_lead *out);
+bool                     calls_object_passes(const char *s, size_t n);
+bool                     calls_python_passes(const char *s, size_t n);
 /* Whether a bare word is a JSON number, true, false or null. */
 bool calls_word_good(const char *s, size_t n);
 bool calls_number_good(const char *s, size_t n, bool integer);

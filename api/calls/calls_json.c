@@ -75,7 +75,10 @@ static bool may_open(struct calls *p)
     struct calls_machine *m = &p->m;
     if (p->opened || !m->has_name) return true;
     if (p->cfg.model->row->needs_arguments && !m->has_args) return true;
-    if (m->bare && !calls_tool_find(p->cfg.tools, p->name, p->n_name)) return false;
+    const struct calls_tool *t = calls_tool_find(p->cfg.tools, p->name, p->n_name);
+    if (m->bare && !t) return false;
+    /* arguments before the name were bound by nothing */
+    if (m->at == AT_NEXT && m->has_args && t && (t->strict || t->grammar)) return false;
     return calls_open(p);
 }
 
@@ -220,6 +223,49 @@ static enum calls_verdict next_byte(struct calls *p, char c)
     p->m.at = AT_KEY;
     return c == ',' ? CALLS_MORE : CALLS_WRONG;
 }
+
+/* ---------------------------------------------------------------- where arguments begin */
+
+/* The name has come, and the arguments have not. */
+static const struct calls_tool *named_tool(const struct calls *p)
+{
+    if (p->opened || !p->m.has_name || p->m.has_args) return NULL;
+    const struct calls_tool *t = calls_tool_find(p->cfg.tools, p->name, p->n_name);
+    return t && t->allowed ? t : NULL;
+}
+
+const struct calls_tool *calls_object_begins(const struct calls *p)
+{
+    return p->m.at == AT_COLON && p->m.key == KEY_ARGS ? named_tool(p) : NULL;
+}
+
+static const char *const args_keys[] = { "\"parameters\"", "\"arguments\"" };
+
+uint32_t calls_object_leads(const struct calls *p, struct calls_lead *out)
+{
+    const struct calls_machine *m = &p->m;
+    const struct calls_tool    *t = m->at == AT_IN_KEY && !m->escape ? named_tool(p) : NULL;
+    uint32_t                    n = 0;
+    for (size_t i = 0; t && i < sizeof args_keys / sizeof *args_keys; i++) {
+        const char *text = args_keys[i] + 1;
+        uint32_t    len = (uint32_t)strlen(text);
+        if (m->n_text >= len || memcmp(m->text, text, m->n_text) != 0) continue;
+        out[n++] = (struct calls_lead){ .tool = t, .text = text, .n = len, .begun = m->n_text };
+    }
+    return n;
+}
+
+bool calls_object_passes(const char *s, size_t n)
+{
+    for (size_t i = 0; n && i < sizeof args_keys / sizeof *args_keys; i++) {
+        size_t      len = strlen(args_keys[i]);
+        const char *at = memmem(s, n, args_keys[i], len);
+        if (at && at + len < s + n) return true;
+    }
+    return false;
+}
+
+/* ---------------------------------------------------------------- bytes */
 
 enum calls_verdict calls_object_byte(struct calls *p, char c)
 {

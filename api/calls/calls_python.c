@@ -24,6 +24,7 @@ enum { WORD_MAX = 64 };
 
 static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+static bool in_name(char c) { return is_letter(c) || is_digit(c) || c == '.' || c == '-'; }
 
 static enum calls_verdict put(struct calls *p, const char *s)
 {
@@ -186,7 +187,7 @@ static enum calls_verdict name_byte(struct calls *p, char c)
         m->has_args = false;
         return CALLS_MORE;
     }
-    bool good = is_letter(c) || (p->n_name && (is_digit(c) || c == '.' || c == '-'));
+    bool good = p->n_name ? in_name(c) : is_letter(c);
     if (!good || p->n_name >= CALLS_NAME_MAX) return CALLS_WRONG;
     p->name[p->n_name++] = c;
     return CALLS_MORE;
@@ -236,6 +237,40 @@ static enum calls_verdict next_byte(struct calls *p, char c)
     p->m.at = AT_NAME;
     return CALLS_MORE;
 }
+
+/* ---------------------------------------------------------------- where arguments begin */
+
+const struct calls_tool *calls_python_begins(const struct calls *p)
+{
+    if (p->m.at != AT_ARG || p->m.has_args || p->opened) return NULL;
+    return calls_tool_find(p->cfg.tools, p->name, p->n_name);
+}
+
+uint32_t calls_python_leads(const struct calls *p, struct calls_lead *out)
+{
+    const struct calls_tools *tools = p->cfg.tools;
+    uint32_t                  n = 0;
+    for (uint32_t i = 0; p->m.at == AT_NAME && i < tools->n && n < CALLS_LEADS_MAX; i++) {
+        const struct calls_tool *t = &tools->tool[i];
+        if (!t->allowed || p->n_name > t->n || memcmp(t->name, p->name, p->n_name) != 0) continue;
+        out[n++] = (struct calls_lead){ .tool = t, .begun = p->n_name };
+    }
+    return n;
+}
+
+/* A name with something before it and something behind its bracket: what is only behind it is below a lead. */
+bool calls_python_passes(const char *s, size_t n)
+{
+    for (size_t i = 1; i + 1 < n; i++) {
+        size_t from = i;
+        if (s[i] != '(') continue;
+        while (from > 0 && in_name(s[from - 1])) from--;
+        if (from < i && from > 0 && (s[from - 1] == '[' || s[from - 1] == ',' || calls_blank(s[from - 1]))) return true;
+    }
+    return false;
+}
+
+/* ---------------------------------------------------------------- bytes */
 
 enum calls_verdict calls_python_byte(struct calls *p, char c)
 {

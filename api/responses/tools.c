@@ -1,4 +1,5 @@
 #include "api/responses/responses.h"
+#include "api/callform.h"
 #include "api/family.h"
 #include <stdio.h>
 #include <string.h>
@@ -29,7 +30,7 @@ static bool binds(const struct call *c)
 {
     const struct family *f = c->model->family;
     const json_t        *choice = c->ask.tool_choice;
-    if (f && calls_have_marks(&f->calls)) return true;
+    if (f && callform_binds_again(&f->calls)) return true;
     return json_str_is(choice, "required") || kind_of(choice) ||
            json_str_is(json_object_get(choice, "mode"), "required");
 }

@@ -4,7 +4,6 @@
 #include <string.h>
 
 static void allow(uint32_t *bits, uint32_t token) { bits[token / 32] |= 1u << (token % 32); }
-static bool allowed(const uint32_t *bits, uint32_t token) { return bits[token / 32] >> (token % 32) & 1; }
 
 /* The way from a reading down a tree. By depth: where its threads end in m->walk, and the rows that are in use. */
 struct descent {
@@ -89,6 +88,23 @@ static void mask_of(struct gr_match *m, struct gr_thread t, uint32_t *bits)
     mask_release(p);
 }
 
+enum status gr_mask_behind(struct gr_match *m, const void *bytes, size_t n, uint32_t *bits)
+{
+    const struct trie *t = &m->v->all;
+    uint32_t           root = trie_find(t, bytes, n);
+    m->st = ST_OK;
+    if (root == TRIE_NONE) return ST_OK;
+    struct descent w = { .fuel = WALK_FUEL };
+    w.end[n] = m->now.n;
+    w.row[n] = m->n_row;
+    memcpy(m->walk, m->now.thread, m->now.n * sizeof *m->walk);
+    gr_vocab_forbid(m->v, bytes, n, bits);
+    below(m, &w, t, root, bits);
+    if (trie_token(t->node[root]) != TRIE_NONE) allow(bits, trie_token(t->node[root]));
+    vocab_equal_bits(m->v, bits);
+    return m->st;
+}
+
 enum status gr_mask(struct gr_match *m, uint32_t *bits)
 {
     size_t bytes = gr_words(m->v->n) * sizeof *bits;
@@ -100,7 +116,6 @@ enum status gr_mask(struct gr_match *m, uint32_t *bits)
         memset(bits, 0, bytes);
         return m->st;
     }
-    for (uint32_t i = 0; i < m->v->n_alias; i++)
-        if (allowed(bits, m->v->alias[i].first)) allow(bits, m->v->alias[i].second);
+    vocab_equal_bits(m->v, bits);
     return ST_OK;
 }

@@ -28,6 +28,9 @@ void gr_restart(struct gr_match *m);
  * here:
  * gr_is_end. ST_TOO_LARGE: over a bound; the mask is then all zero. */
 enum status gr_mask(struct gr_match *m, uint32_t *bits);
+/* The same of the tokens that begin with these n > 0 bytes, as if the bytes had come already: it sets and clears their
+ * bits, and leaves those of other tokens. */
+enum status gr_mask_behind(struct gr_match *m, const void *bytes, size_t n, uint32_t *bits);
 /* Takes a token. ST_INVALID: it is not allowed, and the matcher is where it was; ST_TOO_LARGE: likewise. */
 enum status gr_accept(struct gr_match *m, uint32_t token);
 /* Takes some bytes as if they were one token. */

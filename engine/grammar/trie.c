@@ -52,6 +52,18 @@ enum status trie_make(const struct token_bytes *bytes, const uint32_t *token, ui
     return ST_OK;
 }
 
+uint32_t trie_find(const struct trie *t, const unsigned char *p, size_t n)
+{
+    uint32_t i = 0, end = t->n;
+    for (size_t d = 0; d < n; d++) {
+        if (d) end = i + trie_size(t->node[i]);
+        if (d) i++;
+        while (i < end && trie_byte(t->node[i]) != p[d]) i += trie_size(t->node[i]);
+        if (i >= end) return TRIE_NONE;
+    }
+    return i;
+}
+
 void trie_free(struct trie *t)
 {
     free(t->node);

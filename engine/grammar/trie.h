@@ -36,3 +36,5 @@ struct token_bytes {
  * */
 enum status trie_make(const struct token_bytes *bytes, const uint32_t *token, uint32_t n_token, struct trie *t_out);
 void        trie_free(struct trie *t);
+/* The node to which these n > 0 bytes lead; TRIE_NONE: no token begins with them. */
+uint32_t trie_find(const struct trie *t, const unsigned char *p, size_t n);

@@ -144,6 +144,25 @@ struct token_bytes gr_vocab_token(const struct gr_vocab *v, uint32_t token)
     return token < v->n ? v->token[token] : (struct token_bytes){ .n = 0 };
 }
 
+void gr_vocab_forbid(const struct gr_vocab *v, const void *bytes, size_t n, uint32_t *bits)
+{
+    uint32_t root = trie_find(&v->all, bytes, n);
+    uint32_t end = root == TRIE_NONE ? 0 : root + trie_size(v->all.node[root]);
+    for (uint32_t i = root; i < end; i++) {
+        uint32_t token = trie_token(v->all.node[i]);
+        if (token != TRIE_NONE) bits[token / 32] &= ~(1u << (token % 32));
+    }
+    vocab_equal_bits(v, bits);
+}
+
+void vocab_equal_bits(const struct gr_vocab *v, uint32_t *bits)
+{
+    for (uint32_t i = 0; i < v->n_alias; i++) {
+        uint32_t from = v->alias[i].first, to = v->alias[i].second;
+        bits[to / 32] = (bits[to / 32] & ~(1u << (to % 32))) | (bits[from / 32] >> (from % 32) & 1) << (to % 32);
+    }
+}
+
 size_t gr_vocab_bytes(const struct gr_vocab *v)
 {
     size_t nodes = v->all.n, words = SLICES * gr_words(v->n);

@@ -13,6 +13,8 @@ void        gr_vocab_free(struct gr_vocab *v);
 uint32_t    gr_vocab_n(const struct gr_vocab *v);
 /* The bytes of a token; n = 0: no text contains it, or there is no such token. They belong to v. */
 struct token_bytes gr_vocab_token(const struct gr_vocab *v, uint32_t token);
-size_t             gr_vocab_bytes(const struct gr_vocab *v);
+/* Clears the bits of the tokens that begin with these n > 0 bytes; bits: [gr_words] or more. */
+void   gr_vocab_forbid(const struct gr_vocab *v, const void *bytes, size_t n, uint32_t *bits);
+size_t gr_vocab_bytes(const struct gr_vocab *v);
 /* Words of 32 bits in a mask. */
 static inline uint32_t gr_words(uint32_t n_token) { return (n_token + 31) / 32; }

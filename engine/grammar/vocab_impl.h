@@ -32,3 +32,6 @@ struct gr_vocab {
     struct vocab_slice  slice[SLICES]; /* the longest first */
     uint8_t            *n_plain; /* [n] how many characters that stand for themselves in a JSON string; 0: others too */
 };
+
+/* Gives the second of two tokens of equal bytes the bit of the first. */
+void vocab_equal_bits(const struct gr_vocab *v, uint32_t *bits);

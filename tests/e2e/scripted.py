@@ -9,6 +9,7 @@ where it stands for the first time. Bytes are tokens, so any prompt can be read.
 
 import json
 import os
+import re
 import struct
 
 HIDDEN = 1024
@@ -25,15 +26,23 @@ def byte_chars():
     return table
 
 
-def pieces_of(text, taken):
+def pieces_between(text, taken, markers):
+    """As pieces_of, but no piece holds the beginning of a marker."""
+    out = []
+    for part in re.split("(%s)" % "|".join(map(re.escape, markers)), text):
+        out += pieces_of(part, taken, markers) if part else []
+    return out
+
+
+def pieces_of(text, taken, markers=MARKERS):
     """text as tokens that nobody has: markers, then the shortest pieces of 3 or more characters that are new."""
     out = []
     while text:
-        piece = next((m for m in MARKERS if text.startswith(m) and m not in taken), None)
+        piece = next((m for m in markers if text.startswith(m) and m not in taken), None)
         n = 3
         while piece is None:
             # a character above ASCII in a piece without a blank would be read as a byte of GPT-2's table
-            good = text[:n] not in taken and text[:n] not in MARKERS and (text[:n].isascii() or " " in text[:n])
+            good = text[:n] not in taken and text[:n] not in markers and (text[:n].isascii() or " " in text[:n])
             rest = len(text) - n
             if n >= len(text) or (good and rest not in (1, 2)):
                 piece = text[:n]
@@ -113,13 +122,13 @@ TAIL{% endif %}
 {#- <think> and </think> are known to it #}"""
 
 
-def make(folder, scripts, template_tail=""):
+def make(folder, scripts, template_tail="", markers=MARKERS):
     """Writes the checkpoint of {trigger: script} into folder."""
     special = ["<|im_start|>", "<|im_end|>"]
     taken, cut = set(scripts), {}
     for trigger, text in scripts.items():
-        cut[trigger] = pieces_of(text, taken)
-    added = sorted(taken | set(MARKERS))
+        cut[trigger] = pieces_of(text, taken) if markers is MARKERS else pieces_between(text, taken, markers)
+    added = sorted(taken | set(markers))
     ids, tok = tokenizer(added, special)
     end = ids["<|im_end|>"]
     follows = {i: end for i in range(256 + len(ids))}

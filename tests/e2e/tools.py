@@ -226,6 +226,49 @@ def calls_of_a_strict_tool_are_bound_wherever_they_come(s, x):
     assert got == want, (got, want)
 
 
+UNMARKED = {
+    "llama3_json": {"@right": '{"name": "get_weather", "parameters": {"city": "Rome"}}', "@wrong": 'So:\n{"name": "get_weather", "arguments": {"place": 5}}',
+                    "@plain": 'Thus {"name": 1}\n{"city": "Oslo"} is JSON'},
+    "pythonic": {"@right": '[get_weather(city="Rome")]', "@wrong": '[get_weather(city="Oslo")]', "@plain": "[get_weather] is a list"},
+    "openai": {"@right": '<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"city": "Rome"}<|call|>',
+               "@wrong": '<|start|>assistant to=functions.get_weather<|channel|>commentary<|message|>{"place": 5}', "@plain": "no header at all"},
+}
+HARMONY = ["<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>", "<|call|>", "<|return|>"]
+
+
+@test
+def calls_without_a_marker_are_bound_where_their_arguments_begin(s, x):
+    from harness import Server
+
+    only = {"type": "function", "function": {"name": "get_weather", "strict": True, "parameters": {"type": "object", "properties": {
+        "city": {"enum": ["Paris", "Rome"]}}, "required": ["city"], "additionalProperties": False}}}
+    free = {"type": "function", "function": dict(only["function"], strict=False)}
+    for row, scripts in UNMARKED.items():
+        # a marker is a token that only one script can hold
+        for name, script in scripts.items():
+            folder = os.path.join(s.folder, row + name)
+            scripted.make(folder, {name: script}, markers=HARMONY if row == "openai" else scripted.MARKERS)
+            server = Server("--model", folder, "--device", "cpu", "--tool-call-parser", row)
+            try:
+                body = {"messages": [{"role": "user", "content": name}], "max_tokens": 200, "temperature": 0, "return_token_ids": True}
+                a, b = (server.post("/v1/chat/completions", dict(body, tools=[tool])).json["choices"][0] for tool in (only, free))
+            finally:
+                server.stop()
+            if name == "@wrong":
+                assert a["finish_reason"] == "tool_calls", (row, a)
+                (call,) = a["message"]["tool_calls"]
+                assert json.loads(call["function"]["arguments"]) in ({"city": "Rome"}, {"city": "Paris"}), a
+                if row == "pythonic":
+                    assert json.loads(b["message"]["tool_calls"][0]["function"]["arguments"]) == {"city": "Oslo"}, b
+                continue
+            assert a["token_ids"] == b["token_ids"], (a, b)
+            assert a["finish_reason"] == ("stop" if name == "@plain" else "tool_calls"), a
+            if name == "@right":
+                assert json.loads(a["message"]["tool_calls"][0]["function"]["arguments"]) == {"city": "Rome"}, a
+            else:
+                assert a["message"]["content"] == script, a
+
+
 @test
 def a_form_and_tools_are_text_of_the_form_or_calls(s, x):
     """In `auto` the model may answer in the form, or call; where a call is required the form is none."""

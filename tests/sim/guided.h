@@ -68,7 +68,7 @@ static inline enum gate_phase guided_push(struct gate *base, uint32_t token, str
 static inline uint32_t guided_marks(const struct gate *base, struct gate_mark *out)
 {
     const struct guided_gate *g = (const struct guided_gate *)base;
-    *out = (struct gate_mark){ .text = "xe", .n = 2, .begun = g->begun, .token = UINT32_MAX };
+    *out = (struct gate_mark){ .text = "xe", .n = 2, .begun = g->begun, .token = UINT32_MAX, .near = g->begun };
     return 1;
 }
 

@@ -5,9 +5,14 @@
  * "texts": [[token ids ..] ..], "wrong": [likewise, texts that the schema forbids]}. For each of those a line of JSON
  * comes out: {"error": ".."} or {"compile_us": .., "first_us": .., "mask_us": [..], "accept_us": [..], "refused": texts
  * that were not accepted to their end, "taken": wrong ones that were}. tools/bench/bench_grammar.py makes the file, and
- * runs other engines beside it. */
+ * runs other engines beside it.
+ * A line with "row", a notation of calls, is of answers in which a strict tool "f" with this schema may be called: its
+ * texts are free, and accept_us is the step over a token with the mask behind it. */
+#include "api/callform.h"
+#include "api/calls/calls_row.h"
+#include "api/gate.h"
 #include "api/schema/schema.h"
-#include "engine/grammar/match.h"
+#include "engine/guide.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,6 +72,15 @@ static void put_times(const char *name, const double *t, size_t n)
     printf(", \"%s\": [", name);
     for (size_t i = 0; i < n; i++) printf("%s%.2f", i ? ", " : "", t[i]);
     printf("]");
+}
+
+static void put_error(const char *err)
+{
+    struct buf b;
+    buf_init(&b, 4096);
+    json_put_str(&b, err, strlen(err));
+    printf("{\"error\": %.*s", (int)b.n, b.data);
+    buf_free(&b);
 }
 
 static size_t n_tokens(const json_t *texts)
@@ -131,6 +145,68 @@ static void follow(struct grammar *g, const struct gr_vocab *v, const json_t *li
     free(bits);
 }
 
+/* Every text of a line with free text and calls, by a guide as the engine has one. */
+static void follow_calls(const struct gr_vocab *v, const json_t *line)
+{
+    static char              name[] = "f";
+    const char              *row = json_string_value(json_object_get(line, "row"));
+    struct calls_tool        tool = { .name = name, .n = 1, .allowed = true, .strict = true };
+    const struct calls_tools tools = { .tool = &tool, .n = 1, .limited = true };
+    struct calls_model       calls;
+    struct gate_model        gate = { .calls = &calls, .vocab = v };
+    struct arena             arena;
+    arena_init(&arena, 1 << 20);
+    calls_model_init(&calls, calls_row_find(row), NULL, NULL);
+    json_t *shown =
+        json_pack("[{s:{s:s,s:O}}]", "function", "name", name, "parameters", json_object_get(line, "schema"));
+    const struct callform f = { .calls = &calls, .tools = &tools, .shown = shown, .again = true };
+    struct gr_rules      *r = gr_rules_create(&gr_limits_default);
+    struct grammar       *g = NULL;
+    struct guides        *work = NULL;
+    struct ring           wake;
+    char                  err[CALLFORM_ERR] = "";
+    uint32_t              symbol, which;
+    size_t                room = n_tokens(json_object_get(line, "texts")), n = 0, refused = 0;
+    double               *us = calloc(room + 1, sizeof *us), begin = now_us();
+    enum status           st = calls_tool_props(&tool, json_object_get(line, "schema"), &arena);
+    if (!st) st = callform_rules(r, &f, &symbol, &which, err);
+    if (!st) st = gr_build(r, symbol, &g, err);
+    double compile_us = now_us() - begin;
+    if (!st) st = gate_model_scan(&gate);
+    if (!st) st = ring_init(&wake, 4);
+    if (!st) st = guides_create(0, 4, &wake, &work);
+    for (size_t i = 0; !st && i < json_array_size(json_object_get(line, "texts")); i++) {
+        const json_t *text = json_array_get(json_object_get(line, "texts"), i);
+        struct guide *u = NULL;
+        size_t        k = 0;
+        struct gate  *free_text = gate_create(&gate, &tools, GATE_ARGS, false, GATE_UNBOUNDED);
+        st = guide_create(g, v, &(uint32_t){ gr_vocab_n(v) }, 1, free_text, &u);
+        for (; !st && k < json_array_size(text) && guide_state(u) == GUIDE_READY; k++) {
+            uint32_t        token = (uint32_t)json_integer_value(json_array_get(text, k)), n_word;
+            const uint32_t *mask = guide_mask(u, &n_word);
+            if (n_word && !(mask[token / 32] >> (token % 32) & 1)) break;
+            begin = now_us();
+            guide_post(work, u, token);
+            us[n++] = now_us() - begin;
+        }
+        refused += k < json_array_size(text);
+        guide_drop(u);
+    }
+    if (st)
+        put_error(err);
+    else
+        printf("{\"compile_us\": %.1f, \"first_us\": 0, \"refused\": %zu, \"taken\": 0", compile_us, refused);
+    put_times("mask_us", us, n);
+    put_times("accept_us", us, n);
+    printf("}\n");
+    free(us);
+    json_decref(shown);
+    arena_free(&arena);
+    guides_free(work);
+    gr_free(g);
+    free((void *)(uintptr_t)gate.odd);
+}
+
 int main(int argc, char **argv)
 {
     FILE *f = argc == 2 ? fopen(argv[1], "r") : NULL;
@@ -140,6 +216,10 @@ int main(int argc, char **argv)
     }
     struct gr_vocab *v = read_vocab(f);
     for (json_t *line; v && (line = read_line(f)); json_decref(line)) {
+        if (json_object_get(line, "row")) {
+            follow_calls(v, line);
+            continue;
+        }
         struct gr_rules   *r = gr_rules_create(&gr_limits_default);
         struct grammar    *g = NULL;
         struct schema_form form = { .compact = false };
@@ -153,11 +233,8 @@ int main(int argc, char **argv)
             st = gr_build(r, symbol, &g, err);
         double compile_us = now_us() - begin;
         if (st) {
-            struct buf b;
-            buf_init(&b, 4096);
-            json_put_str(&b, err, strlen(err));
-            printf("{\"error\": %.*s}\n", (int)b.n, b.data);
-            buf_free(&b);
+            put_error(err);
+            printf("}\n");
             continue;
         }
         follow(g, v, line, compile_us);

@@ -115,6 +115,25 @@ def cases(n, vocabulary):
     return out
 
 
+CALLS = {"llama_json": 'Let me see.\n{"name": "f", "parameters": %s}', "pythonic": "[f(%s)]"}
+
+
+def cases_of_calls(row, work, vocabulary):
+    """The same schemas as those of a strict tool that the model may call, behind free text."""
+    out = []
+    for c in work:
+        if c["schema"]["type"] != "object":
+            continue
+        texts = []
+        for ids in c["texts"]:
+            value = b"".join(vocabulary.tokens[i] for i in ids).decode()
+            if row == "pythonic":
+                value = ", ".join("%s=%s" % (k, json.dumps(v, ensure_ascii=False)) for k, v in json.loads(value).items())
+            texts.append(vocabulary.encode(CALLS[row] % value))
+        out.append({"schema": c["schema"], "row": row, "texts": texts})
+    return out
+
+
 def run_own(program, vocabulary, work):
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl", delete=False) as f:
         f.write(json.dumps({"tokens": [t.hex() for t in vocabulary.tokens]}) + "\n")
@@ -219,18 +238,20 @@ def main():
     ap.add_argument("--tokens", required=True)
     ap.add_argument("--program", default=os.path.join(ROOT, "build", "release", "tools", "bench_grammar"))
     ap.add_argument("--schemas", type=int, default=300)
+    ap.add_argument("--calls", choices=sorted(CALLS), help="calls of a strict tool in this notation, by this engine alone")
     ap.add_argument("--json")
     a = ap.parse_args()
     vocabulary = Vocabulary(a.tokens)
     work = cases(a.schemas, vocabulary)
+    work = cases_of_calls(a.calls, work, vocabulary) if a.calls else work
     print("%d schemas, %d allowed texts, %d forbidden ones, %d tokens of text, %d of vocabulary" % (
-        len(work), sum(len(c["texts"]) for c in work), sum(len(c["wrong"]) for c in work), sum(len(t) for c in work for t in c["texts"]),
+        len(work), sum(len(c["texts"]) for c in work), sum(len(c.get("wrong", [])) for c in work), sum(len(t) for c in work for t in c["texts"]),
         len(vocabulary.tokens)))
     print("| engine | mask us p50 / p99 / p99.9 / max | compile + first mask ms p50 / p99 | step us p50 | schemas refused | "
           "allowed texts refused | forbidden texts taken |\n|---|---|---|---|---|---|---|")
     all_rows = {"spillway": run_own(a.program, vocabulary, work)}
     report("spillway", all_rows["spillway"])
-    for name, run in (("llguidance", llguidance_rows), ("xgrammar", xgrammar_rows)):
+    for name, run in (() if a.calls else (("llguidance", llguidance_rows), ("xgrammar", xgrammar_rows))):
         try:
             all_rows[name] = run(vocabulary, work)
         except ImportError as e:

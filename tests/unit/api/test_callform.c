@@ -13,7 +13,7 @@
 /* Random answers under the grammar of calls, for each family, with its markers as tokens and as bytes: the reader of
  * answers must find calls alone, of allowed tools, with arguments that their schemas accept. */
 
-enum { WALKS = 24, TOKENS_MAX = 1500, N_MORE = 24, BYTES = 256, END = BYTES, MARK_0 = BYTES + 1 };
+enum { WALKS = 24, TOKENS_MAX = 1500, N_MORE = 32, BYTES = 256, END = BYTES, MARK_0 = BYTES + 1 };
 
 static const char tools_text[] =
     "[{\"function\":{\"name\":\"w\",\"parameters\":{\"type\":\"object\",\"properties\":{\"city\":{\"type\":\"string\","
@@ -104,7 +104,7 @@ static void tools_open(struct family_under_test *k)
         struct calls_tool *t = &k->tools->tool[i];
         t->name = json_string_value(json_object_get(f, "name"));
         t->n = strlen(t->name);
-        t->allowed = true;
+        t->allowed = t->strict = true;
         if (i < ARRAY_N(text_of_tool) && text_of_tool[i].grammar) {
             t->custom = true;
             t->grammar = text_of_tool[i].grammar;
@@ -121,9 +121,10 @@ static void tools_open(struct family_under_test *k)
 static void vocab_open(struct family_under_test *k)
 {
     static char              one[BYTES];
-    static const char *const more[N_MORE] = { "\"}",   "\": ", "{\"",  "\", \"", "</",   "null", "true", "false",
-                                              "12",    "é",    "\n\n", "ame",    "<par", "ter>", "True", "None",
-                                              "\">\n", "0.5",  "}}",   "city",   "q\"",  " a",   "])",   "</x>\n" };
+    static const char *const more[N_MORE] = { "\"}",    "\": ",    "{\"",  "\", \"", "</",   "null", "true", "false",
+                                              "12",     "é",       "\n\n", "ame",    "<par", "ter>", "True", "None",
+                                              "\">\n",  "0.5",     "}}",   "city",   "q\"",  " a",   "])",   "</x>\n",
+                                              "\":{\"", "rs\": {", "(q",   "()",     "w(u",  "})",   "}; ",  ", s-1(" };
     struct token_bytes       b[BYTES + 64] = { { 0 } };
     uint32_t                 n = MARK_0 + 20;
     for (uint32_t i = 0; i < BYTES; i++) {
@@ -164,7 +165,8 @@ enum bound { PLAIN, BEFORE, INSIDE, AGAIN };
 static struct guide *guide_of(struct family_under_test *k, bool one, enum bound how)
 {
     static const enum markup_start start[] = { MARKUP_PLAIN, MARKUP_BEFORE, MARKUP_INSIDE, MARKUP_PLAIN };
-    static const enum gate_kind    kind[] = { GATE_BEFORE, GATE_BEFORE, GATE_INSIDE, GATE_CALLS };
+    const enum gate_kind           kind[] = { GATE_BEFORE, GATE_BEFORE, GATE_INSIDE,
+                                    calls_have_marks(&k->calls) ? GATE_CALLS : GATE_ARGS };
     const struct callform          f = {
                  .calls = &k->calls, .tools = k->tools, .shown = k->shown, .one = one, .again = how == AGAIN
     };
@@ -271,25 +273,83 @@ static void check_calls(const struct family_under_test *k, const struct told *t,
     }
 }
 
+/* What a free text of a family without markers holds, that a call begins: %s is the tool. */
+static const struct {
+    const char *row, *text;
+} begins[] = {
+    { "llama_json", "\n{\"name\": \"%s\", \"parameters\": " },
+    { "llama_json", "\n{ \"type\": \"function\", \"name\": \"%s\",\n\"arguments\"" },
+    { "llama_json", "\n{\"arguments\": {\"city\": 5}, \"name\": \"%s\"}" },
+    { "llama_json", "<|python_tag|>{\"name\": \"%s\", \"parameters\":" },
+    { "llama_json", "{\"a\": 1}" },
+    { "pythonic", "[%s(" },
+    { "pythonic", ", %s(" },
+    { "pythonic", "<|python_start|>[ %s(" },
+    { "harmony", "<|start|>assistant<|channel|>commentary to=functions.%s <|constrain|>json<|message|>" },
+    { "harmony",
+      "<|channel|>analysis<|message|>x<|end|><|start|>assistant to=functions.%s<|channel|>commentary<|message|>" },
+};
+
+struct script {
+    char     text[120];
+    uint32_t at, n;
+};
+
+/* The whole of it, or all but its end: then the call begins in a token that is drawn. */
+static void script_begin(struct script *s, const struct family_under_test *k, uint32_t *seed)
+{
+    uint32_t    i = next(seed) % ARRAY_N(begins);
+    const char *name = k->tools->tool[next(seed) % k->tools->n].name;
+    while (strcmp(begins[i].row, k->calls.row->name) != 0) i = (i + 1) % ARRAY_N(begins);
+    s->n = (uint32_t)snprintf(s->text, sizeof s->text, begins[i].text, name);
+    s->at = 0;
+    if (strcmp(k->calls.row->name, "harmony") != 0) s->n -= next(seed) % 4;
+}
+
+/* Its next token; false: the mask has another opinion, or the script is over. */
+static bool script_next(struct script *s, const struct family_under_test *k, const struct guide *u, uint32_t *token_out)
+{
+    uint32_t        n_word, n = 1;
+    const uint32_t *mask = guide_mask(u, &n_word);
+    if (s->at >= s->n) return false;
+    *token_out = (unsigned char)s->text[s->at];
+    for (uint32_t i = 0; i < k->calls.n_mark; i++) {
+        if (k->calls.mark[i].id == UINT32_MAX ||
+            strncmp(s->text + s->at, k->calls.mark[i].text, k->calls.mark[i].n) != 0)
+            continue;
+        *token_out = k->calls.mark[i].id;
+        n = k->calls.mark[i].n;
+    }
+    s->at += n;
+    if (!n_word || mask[*token_out / 32] >> *token_out % 32 & 1) return true;
+    s->n = 0;
+    return false;
+}
+
 /* true: the answer came to its end. *n_call_out grows by the calls that a free text holds. */
 static bool walk(struct family_under_test *k, struct guides *g, uint32_t seed, size_t *n_call_out)
 {
     enum bound how = (enum bound)(seed / 2 % 4);
     bool       one = seed % 2, ended = false;
-    if (how == AGAIN && !calls_have_marks(&k->calls)) how = PLAIN;
-    if (k->calls.row->thinks) how = BEFORE;
+    if (k->calls.row->thinks && how != AGAIN) how = BEFORE;
     for (uint32_t i = 0; i < k->tools->n; i++) k->tools->tool[i].allowed = seed % 4 == 0 || seed / 4 % 5 == i;
     struct told            t = { .calls = json_array() };
     const struct calls_cfg cfg = { .model = &k->calls, .tools = k->tools, .hidden = true, .sink = tell, .ctx = &t };
     struct guide          *u = guide_of(k, one, how);
     struct calls           p;
-    uint32_t               dice = seed;
+    struct script          script = { .n = 0 };
+    uint32_t               dice = seed, n_word;
+    bool                   late = how == AGAIN && !calls_have_marks(&k->calls);
     buf_init(&t.text, 1 << 20);
     buf_init(&t.args, 1 << 20);
     calls_init(&p, &cfg, how == INSIDE);
     for (int i = 0; i < TOKENS_MAX && !ended; i++) {
         if (guide_state(u) != GUIDE_READY) fail_msg("%s, seed %u: no token", k->calls.row->name, seed);
-        uint32_t           token = draw(k, u, &dice);
+        uint32_t token;
+        bool     is_free = guide_may_end(u) && (guide_mask(u, &n_word), n_word == 0);
+        if (late && is_free && script.at >= script.n && next(&dice) % 3 == 0) script_begin(&script, k, &dice);
+        if (!is_free && script.at >= script.n) script.n = 0;
+        if (!script_next(&script, k, u, &token)) token = draw(k, u, &dice);
         struct token_bytes b = gr_vocab_token(k->vocab, token);
         ended = token == END;
         if (ended) break;
@@ -324,9 +384,10 @@ static void every_answer_of_every_family_is_calls_that_the_schemas_accept(void *
             uint32_t                 n_ended = 0;
             size_t                   n_call = 0;
             family_open(&k, calls_row_at(i), tokens);
-            for (uint32_t seed = 0; seed < n_walk; seed++) n_ended += walk(&k, g, seed, &n_call);
-            if (n_ended < n_walk / 4) fail_msg("%s: %u of %u ended", k.calls.row->name, n_ended, n_walk);
-            if (tokens && calls_have_marks(&k.calls) && !n_call) fail_msg("%s: no call in a text", k.calls.row->name);
+            uint32_t n = calls_have_marks(&k.calls) ? n_walk : 8 * n_walk;
+            for (uint32_t seed = 0; seed < n; seed++) n_ended += walk(&k, g, seed, &n_call);
+            if (n_ended < n / 4) fail_msg("%s: %u of %u ended", k.calls.row->name, n_ended, n);
+            if (tokens && !n_call) fail_msg("%s: no call in a text", k.calls.row->name);
             family_close(&k);
         }
     }

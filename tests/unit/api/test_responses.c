@@ -233,17 +233,19 @@ static void a_stream_comes_to_the_same_as_the_whole(void **state)
 #define SPACE \
     "{\"type\":\"namespace\",\"name\":\"n\",\"description\":\"d\",\"tools\":[" W ",{\"type\":\"web_search\"}]}"
 
-/* Coding agents send a grammar to every model: where calls have no marker, only a call that is demanded is bound. */
+/* Coding agents send a grammar to every model. Harmony's header is a token in its models, and none here: then only a
+ * call that is demanded is bound. */
 static void the_grammar_of_a_custom_tool_binds_where_calls_can_be_told(void **state)
 {
     (void)state;
-    static const char *const rows[] = { "hermes", "llama_json" };
+    static const char *const rows[] = { "hermes", "llama_json", "pythonic", "harmony" };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct call c;
         family_init(&family, world.tmpl, world.tok, rows[i], "auto");
         ask_ok(&c, &dialect_responses, body_with("\"input\":\"x\",\"tools\":[" PATCH "]"));
-        assert_int_equal(c.grammar != NULL, i == 0);
+        assert_int_equal(c.grammar != NULL, i < 3);
         call_free(&c);
+        if (i == 3) continue; /* a header that is spelled cannot be demanded */
         ask_ok(&c, &dialect_responses, body_with("\"input\":\"x\",\"tool_choice\":\"required\",\"tools\":[" PATCH "]"));
         assert_non_null(c.grammar);
         assert_non_null(c.tools->tool[0].grammar);

@@ -111,8 +111,8 @@ struct op_qkv {       /* qk-norm (optional), RoPE, KV append: one pass over the 
     uint32_t     n_head, n_kv_head, head_dim, rot; /* rot <= head_dim: partial rotary                            */
     uint32_t     layer;  /* of the KV pool                                                                    */
     float        q_beta; /* at last, q *= 1 + q_beta * ln(1 + floor(pos / q_period)); 0: not          */
-    uint32_t     q_period;
-    bool         norm_late; /* the norms follow RoPE instead of preceding it                                */
+    uint32_t     q_period, q_shift; /* .. of pos + q_shift instead of pos */
+    bool         norm_late;         /* the norms follow RoPE instead of preceding it                                */
     /* NULL: each head has a norm of its own. Else one norm spans all q heads and one all k heads, of all ranks
      * together: sums of squares as op `squares` makes them, [n_row][n_square][2]; q_norm and k_norm are then as long as
      * this rank's heads, [n_head * head_dim] and [n_kv_head * head_dim], and norm_late is not allowed. */
@@ -132,6 +132,7 @@ struct op_attn {     /* paged GQA attention, causal, ragged: prefill chunks and 
     /* F32 [n_head] or NULL. A sink is one more score of each row of its head, neither scaled nor capped, whose value is
      * 0: the weights of the keys sum to less than 1. */
     const float *sinks;
+    bool         chunked; /* the window does not slide: a row at p sees keys p - p % window .. p */
 };
 /* How a router chooses experts and weighs them, in fp32: scores s of all logits; the top_k experts with the largest s +
  * bias, ties to the lower id; their weights s, without bias. With groups, only experts of the group_keep groups whose
@@ -156,6 +157,8 @@ struct op_moe {                   /* router, SwiGLU experts, weighted sum */
     /* F32 [n_expert, 2 * inter] and [n_expert, hidden], added to the experts' products before gate and weight; or
      * NULL */
     const float *gate_up_bias, *down_bias;
+    /* The weights multiply what the experts read instead of what they make: in the products of gate and up, before biases. */
+    bool weigh_input;
 };
 
 /* Low-rank adapters (LoRA) of a matrix [n, k], or of n neighbouring rows of it: B A of slot s adds scale[s] * B (A x). An

@@ -8,7 +8,7 @@
 /* The factor on q of a row at pos (struct op_qkv). */
 static inline float qkv_q_scale(const struct op_qkv *o, uint32_t pos)
 {
-    return 1 + o->q_beta * logf((float)(1 + pos / o->q_period));
+    return 1 + o->q_beta * logf((float)(1 + (pos + o->q_shift) / o->q_period));
 }
 
 struct host_dev {

@@ -256,6 +256,24 @@ static const struct model_moe_keys moe_ernie = { .bias = true,
                                                  .every = "moe_layer_interval" };
 static const struct model_moe_keys moe_minimax = { .score = OP_ROUTE_SIGMOID, .bias = true, .renorm = true };
 
+static const struct model_defaults def_llama4 = { .n_kv_head = 8,
+                                                  .head_dim = 128,
+                                                  .context = 131072,
+                                                  .n_expert = 16,
+                                                  .top_k_expert = 1,
+                                                  .dense_inter = 16384,
+                                                  .shared_inter = 8192,
+                                                  .rms_eps = 1e-5f,
+                                                  .rope_theta = 5e5,
+                                                  .bos_id = 1,
+                                                  .eos_id = 2 };
+static const struct model_moe_keys moe_llama4 = { .score = OP_ROUTE_SIGMOID,
+                                                  .weigh_input = true,
+                                                  .shared_inter = "intermediate_size",
+                                                  .dense_inter = "intermediate_size_mlp",
+                                                  .layers = "moe_layers",
+                                                  .every = "interleave_moe_layer_step" };
+
 static const struct model_bias_keys bias_qkv = { .qkv = "qkv_bias", .qkv_default = true };
 static const struct model_bias_keys bias_attention_qkv = { .qkv = "attention_bias" };
 static const struct model_defaults  def_gpt_oss = {
@@ -383,6 +401,11 @@ static const struct model_family families[] = {
       .bias = &bias_attention, .wrapper = true, .mrope = true, .norm_topk = true,
       .served = "the text part of Qwen3-VL-MoE", .variants = "Qwen3-VL 30B-A3B, 235B-A22B, without images",
       .def = &def_qwen3_vl_moe, .names = &names_qwen_vl_moe },
+    { "Llama4ForCausalLM", "llama4_text", NORM_RMS, MIX_GQA, FFN_MOE, .bias = &bias_attention, .rope_pairs = true,
+      .nope = true, .chunks = true, .q_scale_nope = true, .qk_norm_unit = true, .qk_norm_late = true,
+      .moe = &moe_llama4, .served = "Llama 4 (text)",
+      .variants = "Scout 17B-16E, Maverick 17B-128E; the text part of Llama4ForConditionalGeneration",
+      .def = &def_llama4, .names = &names_llama4 },
 };
 enum { N_FAMILY = sizeof families / sizeof *families };
 

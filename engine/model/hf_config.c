@@ -124,6 +124,7 @@ static void hf_nope(struct hf *c)
     struct model_spec *s = c->spec;
     const json_t      *list = hf_value(c->text, "no_rope_layers");
     if (!s->family->nope) return;
+    if (json_is_array(list) && !json_array_size(list)) list = NULL; /* as files of Llama 4 have it */
     if (list && (!json_is_array(list) || json_array_size(list) < s->n_layer)) {
         hf_fail(c, "no_rope_layers must be a list of num_hidden_layers, %u, numbers 0 or 1", s->n_layer);
         return;
@@ -147,14 +148,24 @@ static void hf_layer_type(struct hf *c, uint32_t l, const json_t *v)
 {
     const char *t = json_is_string(v) ? json_string_value(v) : "";
     if (!strcmp(t, "full_attention")) return;
-    if (strcmp(t, "sliding_attention"))
-        hf_fail(c, "layer_types[%u] is %s, supported are full_attention and sliding_attention", l, hf_show(v).text);
+    const char *window = c->spec->family->chunks ? "chunked_attention" : "sliding_attention";
+    if (strcmp(t, window))
+        hf_fail(c, "layer_types[%u] is %s, supported are full_attention and %s", l, hf_show(v).text, window);
     else if (!c->spec->window)
         hf_fail(c, "layer_types[%u] is sliding_attention, but %s", l,
                 c->spec->family->window ? "sliding_window is not set or not used"
                                         : "this architecture has no sliding window");
     else
         c->spec->layer_windowed[l] = 1;
+}
+
+/* Each row of such a layer sees the chunk that it lies in, up to itself. */
+static void hf_chunks(struct hf *c)
+{
+    if (json_is_null(json_object_get(c->text, "attention_chunk_size")))
+        hf_fail(c, "attention_chunk_size is null, must be a whole number of tokens");
+    c->spec->window = hf_size(c, "attention_chunk_size", 1, 1 << 30, 8192);
+    c->spec->chunked = true;
 }
 
 static void hf_window(struct hf *c)
@@ -168,6 +179,7 @@ static void hf_window(struct hf *c)
         if (f->window_gate && !hf_flag(c, hf_value(c->text, "use_sliding_window"), "use_sliding_window", false))
             s->window = 0;
     }
+    if (f->chunks) hf_chunks(c);
     const json_t *types = hf_value(c->text, "layer_types"), *v;
     size_t        i;
     if (types && (!json_is_array(types) || json_array_size(types) != s->n_layer)) {
@@ -184,11 +196,12 @@ static void hf_window(struct hf *c)
         uint32_t first =
             f->window_layers ? hf_size(c, "max_window_layers", 0, LAYERS_MAX, f->def->max_window_layers) : 0;
         uint32_t every = f->def->window_pattern;
+        bool     nope = f->window_nope || f->chunks;
         if (f->window_key) every = hf_size(c, "sliding_window_pattern", 1, LAYERS_MAX, every);
         uint32_t end =
             f->window_below ? hf_size(c, "max_window_layers", 0, LAYERS_MAX, f->def->max_window_layers) : s->n_layer;
         for (uint32_t l = first; l < s->n_layer && l < end; l++)
-            s->layer_windowed[l] = f->window_nope ? s->layer_nope[l] : !every || (l + 1) % every;
+            s->layer_windowed[l] = nope ? s->layer_nope[l] == f->window_nope : !every || (l + 1) % every;
     }
 }
 
@@ -284,6 +297,7 @@ static void hf_flags(struct hf *c)
     hf_biases(c);
     hf_tied(c);
     s->qk_norm = s->family->qk_norm || hf_family_flag(c, s->family->qk_norm_key, false);
+    s->qk_norm_unit = s->family->qk_norm_unit && hf_flag(c, hf_value(c->text, "use_qk_norm"), "use_qk_norm", true);
 
     v = hf_value_or_top(c, "torch_dtype");
     if (!v) v = hf_value_or_top(c, "dtype");

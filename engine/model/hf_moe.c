@@ -6,7 +6,25 @@
 
 enum { EXPERTS_MAX = 4096, INTER_MAX = 1 << 24 };
 
-/* Layers with experts: from `first` to `last`, every n-th of all. */
+/* The layers that a list names have experts (1), or none. */
+static void hf_moe_mark(struct hf *c, const char *key, unsigned char moe)
+{
+    struct model_spec *s = c->spec;
+    const json_t      *list = hf_value(c->text, key), *v;
+    size_t             i;
+    if (list && !json_is_array(list)) hf_fail(c, "%s is %s, must be a list of layer numbers", key, hf_show(list).text);
+    if (c->st) return;
+    json_array_foreach(list, i, v)
+    {
+        if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) >= s->n_layer) {
+            hf_fail(c, "%s[%zu] is %s, must be a layer from 0 to %u", key, i, hf_show(v).text, s->n_layer - 1);
+            return;
+        }
+        s->layer_moe[json_integer_value(v)] = moe;
+    }
+}
+
+/* Layers with experts: from `first` to `last`, every n-th of all; or by a list. */
 static void hf_moe_layers(struct hf *c)
 {
     struct model_spec           *s = c->spec;
@@ -21,26 +39,12 @@ static void hf_moe_layers(struct hf *c)
         c->st = ST_NOMEM;
         return;
     }
+    if (k && k->layers && hf_value(c->text, k->layers)) {
+        hf_moe_mark(c, k->layers, 1);
+        return;
+    }
     for (uint32_t l = first; l < s->n_layer && (last < 0 || l <= last); l++)
         s->layer_moe[l] = s->n_expert > 0 && (l + 1) % step == 0;
-}
-
-static void hf_moe_dense_layers(struct hf *c)
-{
-    struct model_spec *s = c->spec;
-    const json_t      *only = hf_value(c->text, "mlp_only_layers"), *v;
-    size_t             i;
-    if (only && !json_is_array(only))
-        hf_fail(c, "mlp_only_layers is %s, must be a list of layer numbers", hf_show(only).text);
-    if (c->st) return;
-    json_array_foreach(only, i, v)
-    {
-        if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) >= s->n_layer) {
-            hf_fail(c, "mlp_only_layers[%zu] is %s, must be a layer from 0 to %u", i, hf_show(v).text, s->n_layer - 1);
-            return;
-        }
-        s->layer_moe[json_integer_value(v)] = 0;
-    }
 }
 
 /* Only experts of the best groups are chosen. One group is none. */
@@ -133,6 +137,7 @@ void hf_moe(struct hf *c)
     s->n_expert = hf_size(c, key, 0, EXPERTS_MAX, def->n_expert);
     s->top_k_expert = hf_size(c, top, 1, EXPERTS_MAX, def->top_k_expert);
     s->moe_inter = hf_size(c, "moe_intermediate_size", 1, INTER_MAX, def->moe_inter ? def->moe_inter : s->inter);
+    if (k && k->dense_inter) s->inter = hf_size(c, k->dense_inter, 1, INTER_MAX, def->dense_inter);
     s->norm_topk =
         hf_flag(c, hf_value(c->text, "norm_topk_prob"), "norm_topk_prob", def->norm_topk) || s->family->norm_topk;
     if (c->st) return;
@@ -144,5 +149,5 @@ void hf_moe(struct hf *c)
     s->n_extra_layer = hf_size(c, extra, 0, LAYERS_MAX, def->n_extra_layer);
     if (k && s->n_expert) hf_moe_route(c, k);
     hf_moe_layers(c);
-    if (!c->st) hf_moe_dense_layers(c);
+    if (!c->st) hf_moe_mark(c, "mlp_only_layers", 0);
 }

@@ -152,8 +152,8 @@ static void hf_rope_scaling(struct hf *c, const json_t *rp, const char *type)
             hf_fail(c, "low_freq_factor or high_freq_factor is missing");
         s->rope_low_freq = hf_num(c, rp, "low_freq_factor", 1e-6, 1e6, 1);
         s->rope_high_freq = hf_num(c, rp, "high_freq_factor", 1e-6, 1e6, 4);
-        if (!c->st && s->rope_high_freq <= s->rope_low_freq)
-            hf_fail(c, "high_freq_factor is %g, must be more than low_freq_factor, which is %g", s->rope_high_freq,
+        if (!c->st && s->rope_high_freq < s->rope_low_freq)
+            hf_fail(c, "high_freq_factor is %g, must not be less than low_freq_factor, which is %g", s->rope_high_freq,
                     s->rope_low_freq);
         return;
     }
@@ -223,11 +223,25 @@ static bool hf_rope_served(const struct model_family *f, const char *key)
     return (f->mrope && !strcmp(key, "mrope_section")) || (f->q_scale && !strcmp(key, "llama_4_scaling_beta"));
 }
 
+/* The same of layers that do not rotate, where the first token counts as 1. Files have a number instead of true. */
+static void hf_q_scale_nope(struct hf *c)
+{
+    static const char  tuning[] = "attn_temperature_tuning";
+    struct model_spec *s = c->spec;
+    const json_t      *v = hf_value(c->text, tuning);
+    if (json_is_integer(v) ? !json_integer_value(v) : !hf_flag(c, v, tuning, true)) return;
+    s->q_beta = hf_num(c, c->text, "attn_scale", 0, 1e3, 0.1);
+    s->q_period = hf_size(c, "floor_scale", 1, 1 << 30, 8192);
+    s->q_shift = 1;
+    s->q_nope = true;
+}
+
 /* Queries that grow with their position: by how much, and after how many tokens. */
 static void hf_q_scale(struct hf *c, const json_t *rp)
 {
     static const char  period[] = "original_max_position_embeddings";
     struct model_spec *s = c->spec;
+    if (s->family->q_scale_nope) hf_q_scale_nope(c);
     if (!s->family->q_scale) return;
     s->q_beta = hf_num(c, rp, "llama_4_scaling_beta", 0, 1e3, 0);
     if (s->q_beta == 0) return;

@@ -110,6 +110,8 @@ static enum status model_fill(struct place *p, struct model *m, const struct mod
     size_t bytes = p->spec->rot / 2 * sizeof *inv_freq;
     p->dev->ops->to_device(p->dev, m->inv_freq, inv_freq, bytes);
     if (m->inv_freq_local) p->dev->ops->to_device(p->dev, m->inv_freq_local, inv_freq + p->spec->rot / 2, bytes);
+    for (uint32_t i = 0; m->ones && i < m->head_dim; i++)
+        p->dev->ops->to_device(p->dev, m->ones + i, &(float){ 1 }, sizeof *m->ones);
     if (!src->dummy) return model_read(p, cfg, err, err_bytes);
     model_dummy(p, cfg);
     return ST_OK;

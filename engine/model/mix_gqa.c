@@ -55,7 +55,10 @@ void mix_gqa_place(struct place *p, struct layer *layer, uint32_t l)
     layer->gqa.local = layer->gqa.window && p->m->inv_freq_local;
     layer->gqa.inv_freq = layer->gqa.local ? p->m->inv_freq_local : p->m->inv_freq;
     bool nope = !layer->gqa.window && (s->family->nope_rest || (s->family->nope_full && s->window));
-    if (nope || (s->layer_nope && s->layer_nope[l])) layer->gqa.inv_freq = NULL;
+    nope = nope || (s->layer_nope && s->layer_nope[l]);
+    if (nope) layer->gqa.inv_freq = NULL;
+    if (s->qk_norm_unit && !nope) layer->gqa.q_norm = layer->gqa.k_norm = p->m->ones;
+    layer->gqa.q_beta = s->q_nope && !nope ? 0 : (float)s->q_beta;
 }
 
 /* The sums for norms over whole projections, of all ranks. With more ranks than KV heads each head is counted as often
@@ -93,8 +96,9 @@ void mix_gqa(struct model *m, const struct dev_batch *b, uint32_t l, const struc
                                   .head_dim = m->head_dim,
                                   .rot = m->rot,
                                   .layer = l,
-                                  .q_beta = m->q_beta,
+                                  .q_beta = y->gqa.q_beta,
                                   .q_period = m->q_period,
+                                  .q_shift = m->q_shift,
                                   .norm_late = m->qk_norm_late,
                                   .norm_mean = m->qk_norm_mean };
     struct op_attn        attn = { .out = m->narrow,
@@ -106,7 +110,8 @@ void mix_gqa(struct model *m, const struct dev_batch *b, uint32_t l, const struc
                                    .scale = m->attn_scale,
                                    .window = y->gqa.window,
                                    .cap = m->attn_cap,
-                                   .sinks = y->gqa.sinks };
+                                   .sinks = y->gqa.sinks,
+                                   .chunked = m->chunked && y->gqa.window };
     const void           *in = model_in_order(m, m->h, y->gqa.qkv_order, b->n_row, m->hidden);
     op->linear(m->dev, m->wide, in, &y->gqa.qkv, y->gqa.qkv_bias, b->n_row);
     gqa_adapt(m, y, b->n_row);

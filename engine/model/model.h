@@ -41,6 +41,7 @@ struct model_defaults {
     const char *rope;             /* rope_parameters, JSON; NULL: none */
     uint32_t    window_pattern;   /* without layer_types: every n-th layer sees all tokens; 0: none does */
     double      rope_local_theta; /* of layers with a window; 0: rope_theta */
+    uint32_t    dense_inter;      /* of layers without experts, where they have a size of their own */
     float       attn_cap, logit_cap,
         query_scalar; /* attn_logit_softcapping, final_logit_softcapping; query_pre_attn_scalar */
 };
@@ -60,10 +61,13 @@ struct model_moe_keys {
     float         sum_min, sum_add;     /* struct op_moe */
     const char   *n_expert, *top_k;     /* the numbers of experts */
     const char   *shared_inter;         /* the size of the shared expert */
+    const char   *dense_inter;          /* the size of layers without experts; intermediate_size is the experts' */
+    const char   *layers;               /* a list of the layers with experts, before `every` */
     const char   *n_shared;             /* ... or how many experts large it is */
     const char   *first, *last, *every; /* layers with experts: first_k_dense_replace and the like; last -1: all */
     const char   *sum_min_key;
-    bool          groups; /* honours n_group, topk_group and routed_scaling_factor */
+    bool          weigh_input; /* struct op_moe */
+    bool          groups;      /* honours n_group, topk_group and routed_scaling_factor */
 };
 
 /* One row per architecture (families.c): data, no code. */
@@ -82,6 +86,8 @@ struct model_family {
     bool            nope;          /* honours no_rope_layers and no_rope_layer_interval: layers that do not rotate */
     bool            window_nope;   /* the window, without layer_types, is of the layers that do not rotate */
     bool            q_scale;       /* honours llama_4_scaling_beta: queries grow with their position */
+    bool            q_scale_nope;  /* honours attn_temperature_tuning: those of layers that do not rotate grow */
+    bool            chunks;        /* honours attention_chunk_size: layers that rotate see a chunk each */
     bool            rope_part;     /* honours partial_rotary_factor; no other rope_type than default */
     bool            rope_pairs;    /* q and k rotate in pairs (0, 1), (2, 3) ...: their rows change places at load */
     bool            wrapper;       /* arch is a larger model, of which this row serves text_config */
@@ -89,6 +95,7 @@ struct model_family {
     bool            qk_norm_whole; /* qk_norm spans all heads instead of each                                       */
     bool qk_norm_late; /* qk_norm follows RoPE instead of preceding it                                         */
     bool qk_norm_mean; /* qk_norm takes the mean of a head off first, and each head has weights of its own */
+    bool qk_norm_unit; /* honours use_qk_norm: norms without weights behind RoPE, of layers that rotate */
     bool norm_plus_1;  /* norms multiply by 1 + weight */
     bool
          gemma; /* honours query_pre_attn_scalar and the soft caps; gates by hidden_activation alone; embedding times sqrt(hidden) */
@@ -150,12 +157,14 @@ struct model_spec {
     float         *rope_short, *rope_long; /* [rot / 2] longrope: what the frequencies are divided by; else NULL */
     bool           rope_is_long;           /* rope_long is in use (model_spec_serve) */
     double         q_beta;                 /* llama_4_scaling_beta; 0: none (struct op_qkv) */
-    uint32_t       q_period;
-    bool           rope_truncate;    /* yarn: round the correction range */
-    uint32_t       rot;              /* dimensions that rotate           */
-    uint32_t       window;           /* 0: none                          */
-    unsigned char *layer_windowed;   /* [n_layer] 1: sliding window; NULL: all layers if window > 0 */
-    unsigned char *layer_nope;       /* [n_layer] 1: q and k do not rotate; NULL: all do */
+    uint32_t       q_period, q_shift;      /* struct op_qkv */
+    bool           q_nope;                 /* q_beta is of layers that do not rotate */
+    bool           rope_truncate;          /* yarn: round the correction range */
+    uint32_t       rot;                    /* dimensions that rotate           */
+    uint32_t       window;                 /* 0: none                          */
+    bool           chunked;                /* the windows do not slide (struct op_attn) */
+    unsigned char *layer_windowed;         /* [n_layer] 1: sliding window; NULL: all layers if window > 0 */
+    unsigned char *layer_nope;             /* [n_layer] 1: q and k do not rotate; NULL: all do */
     double         rope_local_theta; /* base of plain frequencies for layers with a window; 0: they are as the others */
     bool           tied, qkv_bias, o_bias, mlp_bias;
     uint32_t       n_expert, top_k_expert, moe_inter;
@@ -163,7 +172,7 @@ struct model_spec {
     bool           norm_topk;
     uint32_t       shared_inter;  /* width of the shared expert; 0: none */
     uint32_t       n_extra_layer; /* behind the others: they predict further tokens, and are not read */
-    bool           qk_norm;
+    bool           qk_norm, qk_norm_unit;
     bool           router_bias;                /* struct op_moe */
     uint32_t       n_group, group_keep;        /* n_group 0: none */
     float          route_scale, route_sum_min; /* route_scale 0: 1 */

@@ -26,6 +26,7 @@ struct layer {
             *k_norm; /* or NULL; [head_dim], or of whole projections; o_bias on rank 0 only, so that the sum contains it once */
         uint32_t *qkv_order, *o_order; /* [k] the input at each place of the matrix; NULL: in their own order */
         uint32_t  window;
+        float     q_beta;   /* struct op_qkv */
         float    *sinks;    /* [n_head] or NULL */
         float    *inv_freq; /* one of those of struct model; NULL: no rotation */
         bool      local;    /* it is inv_freq_local */
@@ -64,8 +65,10 @@ struct model {
     bool                 parallel;  /* struct model_family */
     enum op_act          act;
     struct op_moe        route; /* how experts are chosen and weighed: the fields that are the same in every layer */
-    float                eps, rope_scale, q_beta;
-    uint32_t             q_period;
+    float                eps, rope_scale;
+    uint32_t             q_period, q_shift;
+    bool                 chunked; /* struct op_attn */
+    float               *ones;    /* [head_dim] weights of norms that have none; or NULL */
     float                embed_scale, attn_scale, residual_scale, logit_scale; /* as in struct model_spec */
     float               *inv_freq, *inv_freq_local; /* [rot / 2]; local: of layers with a window, NULL: as the others */
     float                attn_cap, logit_cap;

@@ -85,6 +85,22 @@ static const struct name_stack stacks_qwen_vl_moe[] = {
     { "model.layers.{l}.mlp.experts.gate_up_proj", SLOT_X_GATE, 2, STACK_COLUMNS, false },
     { "model.layers.{l}.mlp.experts.down_proj", SLOT_X_DOWN, 1, STACK_COLUMNS, false },
 };
+static const struct name_row rows_llama4[] = {
+    { SLOT_GATE, "model.layers.{l}.feed_forward.gate_proj.weight", 0 },
+    { SLOT_UP, "model.layers.{l}.feed_forward.up_proj.weight", 0 },
+    { SLOT_DOWN, "model.layers.{l}.feed_forward.down_proj.weight", 0 },
+    { SLOT_ROUTER, "model.layers.{l}.feed_forward.router.weight", 0 },
+    { SLOT_S_GATE, "model.layers.{l}.feed_forward.shared_expert.gate_proj.weight", 0 },
+    { SLOT_S_UP, "model.layers.{l}.feed_forward.shared_expert.up_proj.weight", 0 },
+    { SLOT_S_DOWN, "model.layers.{l}.feed_forward.shared_expert.down_proj.weight", 0 },
+    { SLOT_X_GATE, "model.layers.{l}.feed_forward.experts.{e}.gate_proj.weight", 0 },
+    { SLOT_X_UP, "model.layers.{l}.feed_forward.experts.{e}.up_proj.weight", 0 },
+    { SLOT_X_DOWN, "model.layers.{l}.feed_forward.experts.{e}.down_proj.weight", 0 },
+};
+static const struct name_stack stacks_llama4[] = {
+    { "model.layers.{l}.feed_forward.experts.gate_up_proj", SLOT_X_GATE, 2, STACK_COLUMNS, false },
+    { "model.layers.{l}.feed_forward.experts.down_proj", SLOT_X_DOWN, 1, STACK_COLUMNS, false },
+};
 static const struct name_row rows_phi3[] = {
     { SLOT_EMBED, "model.embed_tokens.weight", 0 },
     { SLOT_NORM, "model.norm.weight", 0 },
@@ -146,6 +162,7 @@ const struct model_names names_starcoder2 = { ROWS(rows_starcoder2), .base = &na
 const struct model_names names_glm = { ROWS(rows_glm), .base = &names_llama };
 const struct model_names names_glm4 = { ROWS(rows_glm4), .base = &names_glm };
 const struct model_names names_granite_moe = { ROWS(rows_granite_moe), .base = &names_llama };
+const struct model_names names_llama4 = { ROWS(rows_llama4), STACKS(stacks_llama4), .base = &names_llama };
 const struct model_names names_phi3 = { ROWS(rows_phi3) };
 
 /* What embedders leave out, which were saved without a head. */

@@ -16,6 +16,7 @@ static struct op_moe model_route(const struct model_spec *s)
     o.scale = s->route_scale;
     o.sum_min = s->route_sum_min;
     o.sum_add = k->sum_add;
+    o.weigh_input = k->weigh_input;
     return o;
 }
 
@@ -36,8 +37,9 @@ static void model_sizes(struct model *m, const struct model_spec *s, const struc
                          .n_expert = s->n_expert,
                          .top_k_expert = s->top_k_expert,
                          .rot = s->rot,
-                         .q_beta = (float)s->q_beta,
                          .q_period = s->q_period,
+                         .q_shift = s->q_shift,
+                         .chunked = s->chunked,
                          .qk_norm_late = s->family->qk_norm_late,
                          .qk_norm_mean = s->qk_norm && s->family->qk_norm_mean,
                          .layernorm = s->family->norm != NORM_RMS,
@@ -142,6 +144,7 @@ void plan_weights(struct place *p)
     }
     place_vector(p, &m->inv_freq, s->rot / 2);
     if (s->rope_local_theta != 0) place_vector(p, &m->inv_freq_local, s->rot / 2);
+    if (s->qk_norm_unit) place_vector(p, &m->ones, s->head_dim);
     for (uint32_t l = 0; l < s->n_layer && !p->st; l++) {
         struct layer           scratch = { .mix = NULL }, *y = p->bind ? &m->layer[l] : &scratch;
         const struct mix_part *mix = parts_mix(s, l);

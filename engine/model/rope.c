@@ -37,7 +37,7 @@ static float rope_yarn(const struct model_spec *s, float *inv_freq)
 static double rope_llama3(const struct model_spec *s, double f)
 {
     double turns = s->rope_orig_context * f / (2 * M_PI); /* over the original context */
-    if (turns > s->rope_high_freq) return f;
+    if (turns >= s->rope_high_freq) return f;
     if (turns < s->rope_low_freq) return f / s->rope_factor;
     double smooth = (turns - s->rope_low_freq) / (s->rope_high_freq - s->rope_low_freq);
     return (1 - smooth) * f / s->rope_factor + smooth * f;

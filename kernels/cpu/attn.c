@@ -65,6 +65,7 @@ static uint32_t attn_pos(const struct attn_job *j, uint32_t seq, uint32_t row)
 static uint32_t attn_first_key(const struct attn_job *j, uint32_t seq, uint32_t row)
 {
     uint32_t pos = attn_pos(j, seq, row), window = j->o->window;
+    if (j->o->chunked) return pos - pos % window;
     return window && pos >= window ? pos - window + 1 : 0;
 }
 static uint32_t attn_last_key(const struct attn_job *j, uint32_t seq, uint32_t row)

@@ -54,7 +54,7 @@ static void moe_route_biased(const struct moe_job *j, uint32_t r)
     const float         *logit = (const float *)o->router_logits + (size_t)(j->row0 + r) * o->n_expert;
     struct moe_slot     *slot = j->slot + (size_t)r * o->top_k;
     float               *choice = j->choice, all = 0, chosen = 0, by = o->scale != 0 ? o->scale : 1;
-    bool                 nan;
+    bool                 nan, by_logit = o->score == OP_ROUTE_SIGMOID && !o->bias && !o->n_group; /* scores may tie */
     if (o->score == OP_ROUTE_SIGMOID) {
         for (uint32_t e = 0; e < o->n_expert; e++) j->p[e] = 1 / (1 + expf(-logit[e]));
     } else {
@@ -64,7 +64,8 @@ static void moe_route_biased(const struct moe_job *j, uint32_t r)
         for (uint32_t e = 0; e < o->n_expert; e++) j->p[e] /= all;
     }
     for (uint32_t e = 0; e < o->n_expert; e++) {
-        choice[e] = j->p[e] + (o->bias ? o->bias[e] : 0);
+        choice[e] = by_logit ? logit[e] : j->p[e];
+        if (o->bias) choice[e] += o->bias[e];
         if (isnan(choice[e])) choice[e] = -INFINITY;
     }
     if (o->n_group) moe_groups(o, choice);
@@ -129,26 +130,19 @@ static void moe_gather(void *arg, uint32_t s, uint32_t thread)
         memcpy(to, x, dim * sizeof(float));
 }
 
-/* The last expert e with first[e] <= at: whose that is. */
-static uint32_t moe_whose(const struct moe_job *j, const uint32_t *first, uint32_t at)
+/* The expert whose product piece this is, and its first panel. */
+static uint32_t moe_find(const struct moe_job *j, uint32_t piece, uint32_t *panel_out)
 {
     uint32_t lo = 0, hi = j->o->n_expert;
     while (hi - lo > 1) {
         uint32_t mid = (lo + hi) / 2;
-        if (first[mid] <= at)
+        if (j->fours[mid] <= piece)
             lo = mid;
         else
             hi = mid;
     }
+    *panel_out = (piece - j->fours[lo]) * 4;
     return lo;
-}
-
-/* The expert whose product piece this is, and its first panel. */
-static uint32_t moe_find(const struct moe_job *j, uint32_t piece, uint32_t *panel_out)
-{
-    uint32_t e = moe_whose(j, j->fours, piece);
-    *panel_out = (piece - j->fours[e]) * 4;
-    return e;
 }
 
 static void moe_product(const struct moe_job *j, const struct dev_weight *weights, uint32_t piece, uint32_t thread,
@@ -167,13 +161,15 @@ static void moe_gate_up(void *arg, uint32_t piece, uint32_t thread)
     moe_product(j, j->o->gate_up, piece, thread, j->h, 2 * (size_t)j->o->inter, j->px, j->px_stride);
 }
 
-static void moe_act(void *arg, uint32_t place, uint32_t thread)
+static void moe_act(void *arg, uint32_t s, uint32_t thread)
 {
     (void)thread;
-    const struct moe_job *j = arg;
-    size_t                wide = 2 * (size_t)j->o->inter;
-    float                *h = j->h + place * wide;
-    if (j->o->gate_up_bias) j->v->add(h, j->o->gate_up_bias + moe_whose(j, j->start, place) * wide, (uint32_t)wide);
+    const struct moe_job  *j = arg;
+    const struct moe_slot *slot = &j->slot[s];
+    uint32_t               wide = 2 * j->o->inter, place = slot->place;
+    float                 *h = j->h + (size_t)place * wide;
+    if (j->o->weigh_input) j->v->norm(h, h, NULL, slot->weight, wide);
+    if (j->o->gate_up_bias) j->v->add(h, j->o->gate_up_bias + (size_t)slot->expert * wide, wide);
     j->v->act_mul[j->o->act](h, h, h + j->o->inter, j->o->inter);
     if (gemm_of(j->o->down)->prepare) gemm_of(j->o->down)->prepare(j->ph + place * j->ph_stride, h, j->o->down);
 }
@@ -194,7 +190,7 @@ static void moe_combine(void *arg, uint32_t r, uint32_t thread)
         const struct moe_slot *s = &j->slot[(size_t)r * j->o->top_k + k];
         float                 *y = j->x + (size_t)s->place * dim;
         if (j->o->down_bias) j->v->add(y, j->o->down_bias + (size_t)s->expert * dim, dim);
-        j->v->norm(k ? y : out, y, NULL, s->weight, dim);
+        j->v->norm(k ? y : out, y, NULL, j->o->weigh_input ? 1 : s->weight, dim);
         if (k) j->v->add(out, y, dim);
     }
 }

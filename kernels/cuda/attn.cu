@@ -37,7 +37,7 @@ static __device__ __forceinline__ bool attn_item_of(const struct attn_args &a, u
         chunk = *a.plan.chunk;
     }
     w.pos = a.pos[w.seq];
-    w.first = a.window && w.pos >= a.window ? w.pos - a.window + 1 : 0;
+    w.first = attn_first(a, w.pos);
     w.chunk = chunk ? chunk : cuda_attn_chunk_fixed(w.pos + 1, a.window);
     w.index = a.cut.each ? w.first / w.chunk + (item - w.part0) : a.plan.item_chunk[item];
     w.part0 -= a.cut.each ? w.first / w.chunk : 0;
@@ -266,13 +266,13 @@ static __device__ __forceinline__ void attn_sees(const struct attn_args &a, stru
         r.first[h] = 1, r.last[h] = 0; /* nothing */
         if (row + g + 8 * h >= end) continue;
         r.last[h] = a.pos[row + g + 8 * h];
-        r.first[h] = a.window && r.last[h] >= a.window ? r.last[h] - a.window + 1 : 0;
+        r.first[h] = attn_first(a, r.last[h]);
     }
     r.seen_first = r.all_first = UINT32_MAX, r.seen_last = r.all_last = 0;
     if (row >= end) return;
     uint32_t p0 = a.pos[row], p1 = a.pos[min(row + 16, end) - 1];
-    r.seen_first = a.window && p0 >= a.window ? p0 - a.window + 1 : 0;
-    r.all_first = a.window && p1 >= a.window ? p1 - a.window + 1 : 0;
+    r.seen_first = attn_first(a, p0);
+    r.all_first = attn_first(a, p1);
     r.seen_last = p1, r.all_last = p0;
 }
 
@@ -306,7 +306,7 @@ __global__ void __launch_bounds__(WARPS * 32, HD > 128 ? 1 : 3 - (MT == 2)) k_at
 
     struct attn_feed f;
     f.ring = smem;
-    f.lo = a.window && p0 >= a.window ? p0 - a.window + 1 : 0, f.hi = a.pos[end - 1] + 1;
+    f.lo = attn_first(a, p0), f.hi = a.pos[end - 1] + 1;
     f.head = a.pool + (size_t)(head0 / a.group) * a.block_tokens * a.head_dim;
     f.page = a.page + a.page_start[seq];
     bool early = f.lo / ATTN_KV * ATTN_KV + ATTN_KV <= a.pos[a.row_start[seq]]; /* older steps wrote it */
@@ -426,7 +426,7 @@ extern "C" void cuda_attention(struct device *dev, const struct op_attn *o, cons
     a.first = (long long)(((uintptr_t)pool - (uintptr_t)low) / sizeof *a.pool);
     a.n_block = kv->n_guest ? kv->n_block : UINT32_MAX;
     a.block_tokens = kv->block_tokens, a.head_dim = o->head_dim, a.n_head = o->n_head, a.n_kv_head = o->n_kv_head;
-    a.group = o->n_head / o->n_kv_head, a.window = o->window;
+    a.group = o->n_head / o->n_kv_head, a.window = o->window, a.chunked = o->chunked;
     a.scale = o->scale * ATTN_LOG2E;
     a.sinks = o->sinks;
     if (o->cap != 0.0f) { /* the capped scores have their scale already */

@@ -37,12 +37,20 @@ struct attn_args {
     bool                  wide_q; /* heads of qkv are of whole 16 bytes, aligned so, and of the template's dim */
     bool                  fixed;  /* tiles of rows: fold where decode would split */
     const uint32_t       *pos, *row_start, *page_start, *page;
+    bool                  chunked; /* as in op_attn */
     struct cuda_attn_plan plan;
     struct cuda_attn_cut  cut;    /* with a window, in place of the plan's items; each 0: none */
     uint32_t              n_item; /* bound, of the plan or of the cut */
     uint32_t              n_unit;
     uint32_t              n_slot; /* the host's: blocks of decode that run at a time */
 };
+
+/* The first key that the row at `pos` sees. */
+static __device__ __forceinline__ uint32_t attn_first(const struct attn_args &a, uint32_t pos)
+{
+    if (a.chunked) return pos - pos % a.window;
+    return a.window && pos >= a.window ? pos - a.window + 1 : 0;
+}
 
 template <int HD> struct attn_dim {
     enum { STRIDE = (HD / 8 | 1) * 16, SLOT = ATTN_KV * STRIDE, TILES = HD / 8, STEPS = HD / 16 };

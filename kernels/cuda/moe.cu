@@ -93,7 +93,7 @@ struct route_args {
     enum op_route score;
     uint32_t      n_expert, top_k, n_group, group_keep;
     float         sum_min, sum_add, scale;
-    bool          renorm;
+    bool          renorm, by_logit; /* by_logit: the choice is by logits, as scores may tie */
 };
 
 __device__ __forceinline__ float route_load(float x) { return x; }
@@ -161,7 +161,8 @@ __global__ void __launch_bounds__(ROUTE_THREADS)
         uint32_t best_id = UINT32_MAX;
         for (uint32_t e = lane; e < a.n_expert; e += 32) {
             float s = route_score(route_load(logits[e]), a.score, max, all);
-            float w = route_key(s + (a.bias ? a.bias[e] : 0.0f));
+            float w = a.by_logit ? route_load(logits[e]) : s;
+            w = route_key(a.bias ? w + a.bias[e] : w);
             if (!(keep >> (e / each) & 1)) w = -INFINITY;
             if ((!k || route_before(last, last_id, w, e)) && route_before(w, e, best, best_id))
                 best = w, best_id = e, best_score = s;
@@ -359,7 +360,7 @@ static void moe_product_of(struct cuda_dev *d, const struct moe_args *p, uint32_
 template <class T, bool GATE_UP>
 static void moe_product(struct cuda_dev *d, const struct moe_args *p, uint32_t n_row, bool vector)
 {
-    if (p->gate_up_bias || p->down_bias || p->clamped)
+    if (p->gate_up_bias || p->down_bias || p->clamped || p->weigh_input)
         moe_product_of<T, GATE_UP, true>(d, p, n_row, vector);
     else
         moe_product_of<T, GATE_UP, false>(d, p, n_row, vector);
@@ -375,10 +376,17 @@ static void moe_route(struct cuda_dev *d, const struct op_moe *o, const struct m
     size_t          at = (size_t)row0 * o->n_expert;
     bool plain = o->score == OP_ROUTE_SOFTMAX && !o->bias && !o->n_group && o->scale == 0 && o->sum_min == 0 &&
                  o->sum_add == 0 && !o->router_f32;
-    struct route_args a = { o->bias,    o->score,   o->n_expert,
-                            o->top_k,   o->n_group, o->group_keep,
-                            o->sum_min, o->sum_add, o->scale != 0 ? o->scale : 1.0f,
-                            o->renorm };
+    struct route_args a = { o->bias,
+                            o->score,
+                            o->n_expert,
+                            o->top_k,
+                            o->n_group,
+                            o->group_keep,
+                            o->sum_min,
+                            o->sum_add,
+                            o->scale != 0 ? o->scale : 1.0f,
+                            o->renorm,
+                            o->score == OP_ROUTE_SIGMOID && !o->bias && !o->n_group };
     if (plain)
         LAUNCH(k_moe_route<T>, blocks, ROUTE_THREADS, 0, d, w->expert, w->weight, (const T *)o->router_logits + at,
                row_seq, n_row, o->n_expert, o->top_k, o->renorm);
@@ -413,7 +421,8 @@ template <class T> static void moe_rows(struct cuda_dev *d, const struct op_moe 
                           o->inter,
                           o->gate_up_bias,
                           o->down_bias,
-                          o->act == OP_CLAMPED };
+                          o->act == OP_CLAMPED,
+                          o->weigh_input };
     bool vector = vec_fits(o->hidden, o->x, o->out, p.gate_up) && vec_fits(o->inter, p.down, d->work, d->work);
     CHECK(w.bytes <= d->work_bytes);
     p.gate_up_stride = moe_stride(o->gate_up, o->n_expert, d->impl.dev.act, 2 * o->inter, o->hidden);

@@ -31,20 +31,36 @@ struct moe_args {
     uint32_t        n_expert, top_k, hidden, inter;
     const float    *gate_up_bias, *down_bias; /* [n_expert, 2 inter], [n_expert, hidden]; or NULL */
     bool            clamped;                  /* OP_CLAMPED, else OP_SILU */
+    bool            weigh_input;              /* as in op_moe; weight is then 1 for the product `down` */
+};
+
+/* One part of the work: row tile `rt` of the weights of `expert` times the places [place, end). */
+struct moe_item {
+    uint32_t expert, rt, place, end;
 };
 
 /* Row r of h from the products of its gate and its up row; of y before the slot's weight. Rows past the last are
- * computed like the last. MORE: with biases or another gate; a template, because kernels without them need their
+ * computed like the last. MORE: with biases, another gate, or weights of inputs; a template, because kernels without them need their
  * registers. */
 template <bool MORE>
-__device__ __forceinline__ float moe_h(const struct moe_args &p, uint32_t expert, uint32_t r, float gate, float up)
+__device__ __forceinline__ float moe_h(const struct moe_args &p, const struct moe_item &it, uint32_t place, uint32_t r,
+                                       float gate, float up)
 {
     if (!MORE) return act_silu(gate) * up;
+    if (p.weigh_input) {
+        float weight = p.weight[p.order[min(place, it.end - 1)]];
+        gate = __fmul_rn(gate, weight), up = __fmul_rn(up, weight);
+    }
     if (p.gate_up_bias) {
-        const float *bias = p.gate_up_bias + (size_t)expert * 2 * p.inter + min(r, p.inter - 1);
+        const float *bias = p.gate_up_bias + (size_t)it.expert * 2 * p.inter + min(r, p.inter - 1);
         gate += bias[0], up += bias[p.inter];
     }
     return p.clamped ? act_clamped(gate, up) : act_silu(gate) * up;
+}
+/* The weight of what a slot's expert made. */
+template <bool MORE> __device__ __forceinline__ float moe_weight(const struct moe_args &p, uint32_t slot)
+{
+    return MORE && p.weigh_input ? 1.0f : p.weight[slot];
 }
 template <bool MORE>
 __device__ __forceinline__ float moe_y(const struct moe_args &p, uint32_t expert, uint32_t r, float sum)
@@ -71,11 +87,6 @@ template <class T> __device__ __forceinline__ void moe_mma32(float d[4], uint4 t
 }
 
 /* ---------------------------------------------------------------- the work list */
-
-/* One part of the work: row tile `rt` of the weights of `expert` times the places [place, end). */
-struct moe_item {
-    uint32_t expert, rt, place, end;
-};
 
 /* Every block makes the list for itself: first[e] = tiles before expert e, [n_expert + 1] in shared memory. All
  * threads. */
@@ -208,10 +219,10 @@ __global__ void __launch_bounds__(MOE_STREAM_THREADS, 4) k_moe_stream(const __gr
                 if (GATE_UP) {
                     if (r0 < n_out)
                         ((T *)p.h)[(size_t)at * n_out + r0] =
-                            act_store<T>(moe_h<MORE>(p, it.expert, r0, acc[b][j], acc[b][j + 2]));
+                            act_store<T>(moe_h<MORE>(p, it, at, r0, acc[b][j], acc[b][j + 2]));
                 } else {
                     uint32_t slot = p.order[at];
-                    float    weight = p.weight[slot];
+                    float    weight = moe_weight<MORE>(p, slot);
                     T       *y = (T *)p.y + (size_t)slot * n_out;
                     if (r0 < n_out) y[r0] = act_store<T>(weight * moe_y<MORE>(p, it.expert, r0, acc[b][j]));
                     if (r1 < n_out) y[r1] = act_store<T>(weight * moe_y<MORE>(p, it.expert, r1, acc[b][j + 2]));
@@ -330,13 +341,13 @@ __global__ void __launch_bounds__(MOE_BLOCK_THREADS, TOKENS == 64 ? 3 : 2)
             for (int j = 0; j < 2; j++) {
                 uint32_t row = (b * 2 + odd) * 8 + t * 2 + j;
                 float    weight = 0;
-                if (!GATE_UP && it.place + row < it.end) weight = p.weight[p.order[it.place + row]];
+                if (!GATE_UP && it.place + row < it.end) weight = moe_weight<MORE>(p, p.order[it.place + row]);
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
                     uint32_t column = (half * 4 + i) * (GATE_UP ? 8 : 16) + g, r = it.rt * OUT + column;
                     T       *to = result + row * PITCH + column;
                     if (GATE_UP) {
-                        to[0] = act_store<T>(moe_h<MORE>(p, it.expert, r, acc[i][b][j], acc[i][b][j + 2]));
+                        to[0] = act_store<T>(moe_h<MORE>(p, it, it.place + row, r, acc[i][b][j], acc[i][b][j + 2]));
                     } else {
                         to[0] = act_store<T>(weight * moe_y<MORE>(p, it.expert, r, acc[i][b][j]));
                         to[8] = act_store<T>(weight * moe_y<MORE>(p, it.expert, r + 8, acc[i][b][j + 2]));

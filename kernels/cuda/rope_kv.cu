@@ -22,7 +22,7 @@ struct qkv_args {
     uint32_t        n_head, n_kv_head, head_dim, half; /* half: pairs that are turned */
     __nv_bfloat16  *pool;                              /* K of head 0, token 0 of block 0 in this layer */
     size_t          block_stride, v_offset;            /* elements */
-    uint32_t        block_tokens, q_period;
+    uint32_t        block_tokens, q_period, q_shift;
     const uint32_t *pos, *row_seq, *page_start, *page;
     const float    *square; /* as in op_qkv */
     uint32_t        n_square;
@@ -66,7 +66,8 @@ static __device__ __forceinline__ void qkv_angles(const struct qkv_args &a, uint
 static __device__ __forceinline__ void qkv_scale(const struct qkv_args &a, uint32_t pos, float *q_scale)
 {
     if (threadIdx.x == 0)
-        *q_scale = a.q_beta != 0.0f ? __fmaf_rn(a.q_beta, logf((float)(1 + pos / a.q_period)), 1.0f) : 1.0f;
+        *q_scale =
+            a.q_beta != 0.0f ? __fmaf_rn(a.q_beta, logf((float)(1 + (pos + a.q_shift) / a.q_period)), 1.0f) : 1.0f;
 }
 
 /* Where K of this position lies for KV head 0 (V is v_offset behind); NULL: nowhere. */
@@ -320,6 +321,7 @@ extern "C" void cuda_qkv(struct device *dev, const struct op_qkv *o, const struc
     memset(&a, 0, sizeof a);
     a.qkv = o->qkv, a.q_norm = o->q_norm, a.k_norm = o->k_norm, a.inv_freq = o->inv_freq;
     a.eps = o->eps, a.rope_scale = o->rope_scale, a.q_beta = o->q_beta, a.q_period = o->q_period;
+    a.q_shift = o->q_shift;
     CHECK(o->q_beta == 0.0f || o->q_period > 0);
     a.n_head = o->n_head, a.n_kv_head = o->n_kv_head, a.head_dim = o->head_dim, a.half = o->inv_freq ? o->rot / 2 : 0;
     a.v_offset = kv->layer[o->layer].bytes / 2 / sizeof *a.pool;

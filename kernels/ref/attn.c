@@ -10,6 +10,13 @@ static const char *slot(const struct op_attn *o, const struct dev_batch *b, cons
     return kv_key_read(kv, block, o->layer, head, pos % kv->block_tokens, o->head_dim);
 }
 
+static uint32_t first_key(const struct op_attn *o, uint32_t pos)
+{
+    if (!o->window) return 0;
+    if (o->chunked) return pos / o->window * o->window;
+    return pos >= o->window ? pos - o->window + 1 : 0;
+}
+
 /* out = softmax(scale * q k^T) v over the keys a row may see, and a sink; two passes, nothing running. */
 void ref_attention(struct device *d, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv)
 {
@@ -21,7 +28,7 @@ void ref_attention(struct device *d, const struct op_attn *o, const struct dev_b
             const float *q = (const float *)o->qkv + ((size_t)r * (o->n_head + 2 * o->n_kv_head) + h) * hd;
             float       *out = (float *)o->out + ((size_t)r * o->n_head + h) * hd;
             uint32_t     seq = b->row_seq[r], pos = b->pos[r];
-            uint32_t     first = o->window && pos >= o->window ? pos - o->window + 1 : 0;
+            uint32_t     first = first_key(o, pos);
             double       max = o->sinks ? (double)o->sinks[h] : -INFINITY, sum = 0, acc[1024] = { 0 };
             for (int pass = 0; pass < 2; pass++)
                 for (uint32_t t = first; t <= pos; t++) {

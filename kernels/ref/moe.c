@@ -1,7 +1,7 @@
 #include "kernels/ref/ref.h"
 #include <math.h>
 
-/* out += weight * down(act(gate(x)) * up(x)) of expert e; nothing is stored between, so up to inter dot products are
+/* out += weight * down(act(gate(x)) * up(x)) of expert e, or down(act(weight * gate(x)) * weight * up(x)); nothing is stored between, so up to inter dot products are
  * taken again per output */
 static void expert(const struct op_moe *o, float *out, const float *x, uint32_t e, double weight)
 {
@@ -11,10 +11,11 @@ static void expert(const struct op_moe *o, float *out, const float *x, uint32_t 
     enum { INTER_MAX = 1 << 15 };
     static _Thread_local float act[INTER_MAX], rounded[INTER_MAX];
     uint32_t                   inter = down->k;
+    double                     in = o->weigh_input ? weight : 1, by = o->weigh_input ? 1 : weight;
     CHECK(inter <= INTER_MAX && gate_up->k <= INTER_MAX);
     x = ref_act(x, gate_up, rounded);
     for (uint32_t j = 0; j < inter; j++) {
-        double gate = ref_dot(x, gate_up, j), up = ref_dot(x, gate_up, inter + j);
+        double gate = ref_dot(x, gate_up, j) * in, up = ref_dot(x, gate_up, inter + j) * in;
         if (gu_bias) {
             gate += (double)gu_bias[j];
             up += (double)gu_bias[inter + j];
@@ -23,7 +24,7 @@ static void expert(const struct op_moe *o, float *out, const float *x, uint32_t 
     }
     const float *a = ref_act(act, down, rounded);
     for (uint32_t j = 0; j < down->n; j++)
-        out[j] += (float)(weight * (ref_dot(a, down, j) + (down_bias ? (double)down_bias[j] : 0)));
+        out[j] += (float)(by * (ref_dot(a, down, j) + (down_bias ? (double)down_bias[j] : 0)));
 }
 
 enum { EXPERTS_MAX = 4096 };
@@ -72,8 +73,7 @@ void ref_moe(struct device *d, const struct op_moe *o)
     static _Thread_local double score[EXPERTS_MAX], choice[EXPERTS_MAX];
     CHECK(o->top_k >= 1 && o->top_k <= o->n_expert && o->n_expert <= EXPERTS_MAX);
     CHECK(o->n_group <= OP_ROUTE_GROUPS_MAX);
-    bool plain =
-        o->score == OP_ROUTE_SOFTMAX && !o->bias && !o->n_group; /* the largest logits, also where scores tie */
+    bool plain = !o->bias && !o->n_group; /* the largest logits, also where scores tie */
     for (uint32_t r = 0; r < o->n_row; r++) {
         const float *logit = (const float *)o->router_logits + (size_t)r * o->n_expert,
                     *x = (const float *)o->x + (size_t)r * o->hidden;

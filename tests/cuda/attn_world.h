@@ -11,7 +11,7 @@ struct aw_shape {
     uint32_t   n_head, n_kv_head, dim, block_tokens, window;
     enum dtype act;
     float      cap;
-    bool       sinks;
+    bool       sinks, chunked;
 };
 struct aw_world {
     struct aw_shape s;
@@ -194,7 +194,7 @@ static inline struct op_attn aw_op(const struct aw_world *w, void *out, const vo
 {
     return (struct op_attn){
         out,         qkv,      w->s.n_head, w->s.n_kv_head, w->s.dim, AW_LAYER, 1 / sqrtf((float)w->s.dim),
-        w->s.window, w->s.cap, sinks
+        w->s.window, w->s.cap, sinks,       w->s.chunked
     };
 }
 static inline void aw_enqueue(struct aw_device *a, const struct aw_world *w, const struct aw_step *st)

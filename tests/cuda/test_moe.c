@@ -390,6 +390,7 @@ static void routers_agree_with_ref(void **state)
     static const struct op_moe kinds[] = {
         { .score = OP_ROUTE_SIGMOID, .renorm = true, .sum_add = 1e-20f, .scale = 2.5f },
         { .score = OP_ROUTE_SIGMOID, .n_group = 4, .group_keep = 2, .renorm = true },
+        { .score = OP_ROUTE_SIGMOID, .weigh_input = true },
         { .score = OP_ROUTE_SOFTMAX, .renorm = true, .sum_min = 0.9f },
         { .score = OP_ROUTE_SOFTMAX, .scale = 3.0f, .n_group = 2, .group_keep = 1 },
     };

@@ -423,10 +423,10 @@ static void eight_adapters_on_two_ranks(void **state)
 static void every_type_of_weights_on_every_instruction_set(void **state)
 {
     (void)state;
-    static const char *const models[] = { "llama-linear",   "mistral",       "qwen3-moe",  "qwen3",       "mixtral",
-                                          "smollm3-window", "glm4",          "cohere2",    "starcoder2",  "qwen2-moe",
-                                          "glm4-moe",       "ernie4-5-moe",  "minimax-m2", "granite-moe", "gpt-oss",
-                                          "qwen3-vl-moe",   "cohere-qk-norm" };
+    static const char *const models[] = { "llama-linear",   "mistral",        "qwen3-moe",  "qwen3",       "mixtral",
+                                          "smollm3-window", "glm4",           "cohere2",    "starcoder2",  "qwen2-moe",
+                                          "glm4-moe",       "ernie4-5-moe",   "minimax-m2", "granite-moe", "gpt-oss",
+                                          "qwen3-vl-moe",   "cohere-qk-norm", "llama4" };
     const char              *all = getenv("EXACT_ALL");
     uint64_t                 n_mix = all ? strtoull(all, NULL, 10) : 1, seed = 5001;
     char                     have[128], *rest = have;

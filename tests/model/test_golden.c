@@ -58,7 +58,9 @@ static const char *const names[] = { "llama3",
                                      "gpt-oss-mxfp4",
                                      "qwen3-vl-moe",
                                      "qwen3-vl-moe-rows",
-                                     "cohere-qk-norm" };
+                                     "cohere-qk-norm",
+                                     "llama4",
+                                     "llama4-wrapped" };
 
 /* max |a - b| over all recorded rows, relative to the largest recorded logit */
 static double logits_error(const struct gold *g, struct gold_run *r)

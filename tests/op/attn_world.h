@@ -9,7 +9,7 @@ struct shape {
     enum dtype kv;
     bool       norm;
     float      cap;
-    bool       sinks;
+    bool       sinks, chunked;
 };
 
 /* Sequences of given lengths, their projections, and a pool whose pages are dealt in no order. */
@@ -94,7 +94,8 @@ static inline void step(struct device *d, struct world *w, struct dev_kv *kv, co
                            w->s.rot,
                            .layer = LAYER,
                            .q_beta = w->s.norm ? 0.3f : 0,
-                           .q_period = 7 };
+                           .q_period = 7,
+                           .q_shift = w->s.chunked };
     struct op_attn   a = { y,
                            x,
                            w->s.n_head,
@@ -104,7 +105,8 @@ static inline void step(struct device *d, struct world *w, struct dev_kv *kv, co
                            1 / sqrtf((float)w->s.dim),
                            w->s.window,
                            w->s.cap,
-                         w->s.sinks ? w->sinks : NULL };
+                         w->s.sinks ? w->sinks : NULL,
+                           .chunked = w->s.chunked };
     d->ops->qkv(d, &q, &b, kv);
     d->ops->attention(d, &a, &b, kv);
     for (uint32_t r = 0; r < n; r++) {

@@ -8,9 +8,9 @@
 #include "kernels/cpu/attn_amx.c"
 
 static const struct shape shapes[] = {
-    { 4, 2, 64, 64, 16, 0, DT_BF16, true, 0, false },   { 8, 1, 32, 32, 32, 0, DT_BF16, false, 0, false },
-    { 6, 2, 96, 96, 16, 50, DT_BF16, false, 0, false }, { 2, 1, 128, 0, 64, 70, DT_BF16, true, 0, false },
-    { 70, 1, 32, 16, 16, 0, DT_BF16, false, 0, false }, { 8, 1, 64, 64, 16, 50, DT_BF16, true, 0, true }
+    { 4, 2, 64, 64, 16, 0, DT_BF16, true, 0, false, false },   { 8, 1, 32, 32, 32, 0, DT_BF16, false, 0, false, false },
+    { 6, 2, 96, 96, 16, 50, DT_BF16, false, 0, false, false }, { 2, 1, 128, 0, 64, 70, DT_BF16, true, 0, false, false },
+    { 70, 1, 32, 16, 16, 0, DT_BF16, false, 0, false, false }, { 8, 1, 64, 64, 16, 50, DT_BF16, true, 0, true, false }
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 

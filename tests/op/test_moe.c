@@ -49,6 +49,7 @@ static struct setup make(struct device *d, const struct format *f)
 
 static enum op_act  run_act; /* of the experts */
 static const float *run_gate_up_bias, *run_down_bias;
+static bool         run_weigh_input;
 
 static void run(struct device *d, struct setup *s, float *out, const float *x, const float *logits, uint32_t n,
                 bool renorm)
@@ -66,7 +67,8 @@ static void run(struct device *d, struct setup *s, float *out, const float *x, c
                         .renorm = renorm,
                         .act = run_act,
                         .gate_up_bias = run_gate_up_bias,
-                        .down_bias = run_down_bias };
+                        .down_bias = run_down_bias,
+                        .weigh_input = run_weigh_input };
     d->ops->moe(d, &o);
 }
 
@@ -158,6 +160,39 @@ static void a_row_has_the_same_bits_in_every_batch_and_place(void **state)
     op_close(d, n_dev);
 }
 
+/* Of what experts read, in every format; a row alone; and it is another result than weights of what they make. */
+static void weights_of_inputs_agree_with_ref(void **state)
+{
+    (void)state;
+    struct device *d[OP_DEVICES_MAX], *ref = op_open(DEV_REF, NULL, 0);
+    uint32_t       n_dev = op_cpu_devices(d);
+    float         *x = op_random(ROWS * HIDDEN, 1, 1), *logits = op_random(ROWS * EXPERTS, 2, 2),
+          *want = op_random(ROWS * HIDDEN, 3, 1), *got = op_random(ROWS * HIDDEN, 4, 1),
+          *alone = op_random(HIDDEN, 5, 1);
+    for (int f = 0; f < FORMATS; f++) {
+        struct setup sr = make(ref, &formats[f]);
+        run_weigh_input = true;
+        run(ref, &sr, want, x, logits, ROWS, false);
+        for (uint32_t i = 0; i < n_dev; i++) {
+            struct setup s = make(d[i], &formats[f]);
+            run(d[i], &s, got, x, logits, ROWS, false);
+            op_assert_near(got, want, ROWS * HIDDEN, bound(d[i], &formats[f]), formats[f].name);
+            run(d[i], &s, alone, x + 7 * HIDDEN, logits + 7 * EXPERTS, 1, false);
+            op_assert_same(got + 7 * HIDDEN, alone, HIDDEN, formats[f].name);
+        }
+        run_weigh_input = false;
+        run(ref, &sr, got, x, logits, ROWS, false);
+        assert_memory_not_equal(got, want, ROWS * HIDDEN * sizeof *got);
+    }
+    free(x);
+    free(logits);
+    free(want);
+    free(got);
+    free(alone);
+    dev_close(ref);
+    op_close(d, n_dev);
+}
+
 /* Biases of each expert, large enough to clamp gates and ups on both sides; every format, and a row alone. What is
  * summed over is up to 56 then, where without biases it is about 1, and sums of that cancel. */
 static void biases_of_experts_agree_with_ref(void **state)
@@ -226,6 +261,7 @@ static void rows_that_do_not_fit_scratch_are_done_in_parts(void **state)
  * are not kept are not chosen, however good they are. */
 static const struct op_moe routers[] = {
     { .score = OP_ROUTE_SIGMOID },
+    { .score = OP_ROUTE_SIGMOID, .weigh_input = true },
     { .score = OP_ROUTE_SIGMOID, .renorm = true, .sum_add = 1e-20f, .scale = 2.5f },
     { .score = OP_ROUTE_SIGMOID, .n_group = 4, .group_keep = 2, .renorm = true },
     { .score = OP_ROUTE_SIGMOID, .n_group = 2, .group_keep = 1, .scale = 0.5f },
@@ -269,6 +305,8 @@ static void routers_agree_with_ref(void **state)
     struct setup sr = make(ref, &formats[1]);
     for (int k = 0; k < N_ROUTER; k++)
         for (int with = 0; with < 2; with++) {
+            bool by_logit = !with && !routers[k].n_group; /* then also where all scores are 1 in float32 */
+            for (uint32_t e = 0; e < ROUTED; e++) logits[3 * ROUTED + e] = by_logit ? 30.0f + (float)e : 0;
             run_router(ref, &routers[k], &sr, want, x, logits, with ? bias : NULL);
             for (uint32_t i = 0; i < n_dev; i++) {
                 struct setup s = make(d[i], &formats[1]);
@@ -307,6 +345,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(experts_agree_with_ref),
         cmocka_unit_test(a_row_has_the_same_bits_in_every_batch_and_place),
+        cmocka_unit_test(weights_of_inputs_agree_with_ref),
         cmocka_unit_test(biases_of_experts_agree_with_ref),
         cmocka_unit_test(rows_that_do_not_fit_scratch_are_done_in_parts),
         cmocka_unit_test(routers_agree_with_ref),

@@ -28,7 +28,7 @@ from transformers import (
     Ministral3ForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM, Olmo3Config,
     GraniteMoeConfig, GraniteMoeForCausalLM, Ernie4_5_MoeConfig, Ernie4_5_MoeForCausalLM, Glm4MoeConfig, Glm4MoeForCausalLM, MiniMaxM2Config, MiniMaxM2ForCausalLM, Qwen2MoeConfig, Qwen2MoeForCausalLM,
     Olmo3ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM,
-    Qwen3VLConfig, Qwen3VLForConditionalGeneration, Qwen3VLMoeConfig, Qwen3VLMoeForConditionalGeneration, SeedOssConfig, SeedOssForCausalLM, SmolLM3Config, SmolLM3ForCausalLM,
+    Llama4Config, Llama4ForCausalLM, Llama4ForConditionalGeneration, Llama4TextConfig, Qwen3VLConfig, Qwen3VLForConditionalGeneration, Qwen3VLMoeConfig, Qwen3VLMoeForConditionalGeneration, SeedOssConfig, SeedOssForCausalLM, SmolLM3Config, SmolLM3ForCausalLM,
 )
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
@@ -43,6 +43,7 @@ YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_posit
 
 LONG = ([1.0, 1.05, 1.1, 1.3, 1.5, 1.75, 2.0, 2.5], [1.25, 1.5, 2.5, 4.0, 7.0, 11.0, 16.0, 24.0])
 SMALL = dict(hidden_size=32, intermediate_size=48)
+TINY = dict(hidden_size=32, head_dim=8, vocab_size=128)
 # Keys of config.json as published checkpoints have them, where the configuration that made the logits writes other ones ("drop": none).
 PATCHES = {"llama-untied": dict(tie_word_embeddings=True), "seed-oss": dict(attention_bias="drop"),
            "smollm3": dict(no_rope_layers="drop", layer_types="drop", tie_word_embeddings="drop"),
@@ -52,7 +53,7 @@ PATCHES = {"llama-untied": dict(tie_word_embeddings=True), "seed-oss": dict(atte
            "minimax-m2": dict(rope_parameters="drop", rope_theta=10000.0, rotary_dim=8, scoring_func="sigmoid", use_routing_bias=True, shared_intermediate_size=0,
                               attn_type_list=[1, 1])}
 # Where the seed must also be one with which rounding changes no choice of experts.
-STEADY = {"qwen3-vl-moe", "qwen3-vl-moe-rows", "gpt-oss", "granite-moe", "qwen2-moe", "glm4-moe", "glm4-moe-air", "ernie4-5-moe", "minimax-m2"}
+STEADY = {"llama4", "llama4-wrapped", "qwen3-vl-moe", "qwen3-vl-moe-rows", "gpt-oss", "granite-moe", "qwen2-moe", "glm4-moe", "glm4-moe-air", "ernie4-5-moe", "minimax-m2"}
 # Tensors of layers that predict further tokens, which published files hold beside the model.
 EXTRA = {"glm4-moe": {"model.layers.3.eh_proj.weight": (48, 96), "model.layers.3.input_layernorm.weight": (48,), "model.layers.3.mlp.gate.weight": (12, 48),
                       "model.layers.3.shared_head.norm.weight": (48,)}}
@@ -72,6 +73,12 @@ def qwen3_vl_moe_config(tie_word_embeddings, **text):
     vision = dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=2, patch_size=4, out_hidden_size=text["hidden_size"], num_position_embeddings=4,
                   deepstack_visual_indexes=[0])
     return Qwen3VLMoeConfig(text_config=text, vision_config=vision, tie_word_embeddings=tie_word_embeddings)
+
+
+def llama4_config(tie_word_embeddings, **text):
+    vision = dict(num_hidden_layers=1, hidden_size=16, intermediate_size=16, num_attention_heads=2, vision_output_dim=16, image_size=8, patch_size=4,
+                  projector_input_dim=16, projector_output_dim=16)
+    return Llama4Config(text_config=text, vision_config=vision, tie_word_embeddings=tie_word_embeddings)
 
 
 # name: (config class, model class, config, dtype of the file, "v4" keys, shards)
@@ -201,6 +208,13 @@ MODELS = {
     "qwen3-vl-moe-rows": (qwen3_vl_moe_config, Qwen3VLMoeForConditionalGeneration, dict(SMALL, tie_word_embeddings=True, num_experts=4, num_experts_per_tok=2,
                           moe_intermediate_size=24, rope_parameters=dict(rope_type="default", rope_theta=10000.0, mrope_section=[4, 2, 2])),
                           torch.bfloat16, False, 1),
+    # chunks, norms without weights, queries that grow where nothing rotates, weights of what experts read; frequencies as Scout has them
+    "llama4": (Llama4TextConfig, Llama4ForCausalLM, dict(TINY, num_hidden_layers=3, no_rope_layers=[1, 1, 0], attention_chunk_size=16, floor_scale=8, attn_scale=0.5,
+               num_local_experts=3, intermediate_size=16, intermediate_size_mlp=32, interleave_moe_layer_step=2, rope_parameters=dict(rope_type="llama3",
+               rope_theta=10000.0, factor=16.0, low_freq_factor=1.0, high_freq_factor=1.0, original_max_position_embeddings=64)), torch.bfloat16, False, 1),
+    "llama4-wrapped": (llama4_config, Llama4ForConditionalGeneration, dict(TINY, tie_word_embeddings=False, num_hidden_layers=2, no_rope_layers=[0, 1], attention_chunk_size=24,
+                       floor_scale=16, use_qk_norm=False, attention_bias=True, num_local_experts=4, num_experts_per_tok=2, moe_layers=[0], intermediate_size=16,
+                       intermediate_size_mlp=32, rope_parameters=dict(rope_type="default", rope_theta=10000.0)), torch.bfloat16, False, 1),
 }
 
 
@@ -226,6 +240,8 @@ def fill(model, seed, dtype):
                 r = r * 0.15 / p.shape[-2] ** 0.5
             elif name.endswith("experts.down_proj") and model.config.model_type == "qwen3_vl_moe":
                 r = r * 0.3 / p.shape[-1] ** 0.5  # small: another choice of experts in one layer would else change that of the next
+            elif "feed_forward.experts" in name:
+                r = r * 1.2 / p.shape[-2] ** 0.5
             elif name.endswith("bias"):
                 r = (1.0 if "router" in name else 0.3) * r
             elif name.endswith("sinks"):
@@ -251,7 +267,7 @@ def logits_of(model, ids):
 
 def steady(model, prompts):
     """Do the recorded rows choose the same experts where activations are rounded? With two experts nearly alike, a rounding would swap them."""
-    routers = [m for name, m in model.named_modules() if type(m).__name__.lower().endswith("topkrouter")]
+    routers = [m for name, m in model.named_modules() if type(m).__name__.lower().endswith(("topkrouter", "llama4router"))]
     if not routers:
         return True
     g = torch.Generator().manual_seed(1)

@@ -394,7 +394,7 @@ static void an_unsupported_value_in_config_json_is_refused_by_name(void **state)
         { "{\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 1e6, \"x\": 1}, \"max_position_embeddings\": 100000}",
           "context" },
         { "{\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8}}", "low_freq_factor" },
-        { "{\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 4, \"high_freq_factor\": 4}}",
+        { "{\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 5, \"high_freq_factor\": 4}}",
           "high_freq_factor is 4" },
         { "{\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 8, \"truncate\": 1}}", "truncate" },
         { "{\"rope_scaling\": {\"rope_type\": 3}}", "rope_type" },
@@ -694,6 +694,11 @@ static void ends_of_families_are_those_of_class_and_generation_config(void **sta
           "{\"eos_token_id\": [200002, 199999, 200012]}",
           3,
           { 200002, 199999, 200012 } },
+        { "Llama4ForCausalLM",
+          "{\"vocab_size\": 202048, \"eos_token_id\": [200001, 200007, 200008]}",
+          "{\"eos_token_id\": [200001, 200007, 200008]}",
+          3,
+          { 200001, 200007, 200008 } },
     };
     for (size_t i = 0; i < ARRAY_N(cases); i++) {
         struct model_spec s;

@@ -70,6 +70,50 @@ static void absent_keys_mean_what_each_family_of_transformers_means(void **state
     model_spec_free(&s);
 }
 
+static void llama_4_has_experts_chunks_and_two_widths(void **state)
+{
+    (void)state;
+    struct model_spec s;
+    load("Llama4ForCausalLM", "{\"num_key_value_heads\": \"-\", \"num_attention_heads\": 16}", &s);
+    assert_int_equal(s.n_kv_head, 8);
+    assert_int_equal(s.head_dim, 128);
+    assert_int_equal(s.n_expert, 16);
+    assert_int_equal(s.top_k_expert, 1);
+    assert_int_equal(s.moe_inter, 96);
+    assert_int_equal(s.shared_inter, 96);
+    assert_int_equal(s.inter, 16384);
+    assert_int_equal(s.window, 8192);
+    assert_true(s.chunked && s.qk_norm_unit && s.q_nope && s.q_beta == 0.1);
+    assert_int_equal(s.q_period, 8192);
+    assert_int_equal(s.q_shift, 1);
+    assert_false(s.tied || s.qkv_bias || s.o_bias || s.norm_topk || s.router_bias);
+    assert_memory_equal(s.layer_moe, "\1\1\1\1", 4);
+    assert_memory_equal(s.layer_nope, "\0\0\0\1", 4);
+    assert_memory_equal(s.layer_windowed, "\1\1\1\0", 4);
+    model_spec_free(&s);
+
+    load(
+        "Llama4ForCausalLM",
+        "{\"no_rope_layers\": [], \"interleave_moe_layer_step\": 2, \"attn_temperature_tuning\": false, \"use_qk_norm\": "
+        "false, \"attention_bias\": true, \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 16, "
+        "\"low_freq_factor\": 1, \"high_freq_factor\": 1, \"original_max_position_embeddings\": 8192}}",
+        &s);
+    assert_memory_equal(s.layer_moe, "\0\1\0\1", 4);
+    assert_memory_equal(s.layer_nope, "\0\0\0\1", 4);
+    assert_true(s.q_beta == 0 && s.qkv_bias && s.o_bias && !s.qk_norm_unit);
+    model_spec_free(&s);
+
+    load("Llama4ForCausalLM",
+         "{\"moe_layers\": [2], \"no_rope_layers\": [0, 1, 1, 1], \"layer_types\": [\"chunked_attention\", "
+         "\"full_attention\", \"full_attention\", \"chunked_attention\"], \"attn_temperature_tuning\": 4}",
+         &s);
+    assert_memory_equal(s.layer_moe, "\0\0\1\0", 4);
+    assert_memory_equal(s.layer_nope, "\1\0\0\0", 4);
+    assert_memory_equal(s.layer_windowed, "\1\0\0\1", 4);
+    assert_true(s.q_beta == 0.1);
+    model_spec_free(&s);
+}
+
 /* Keys that would make another router, other groups or another shared expert. */
 static void routers_that_are_not_served_are_refused(void **state)
 {
@@ -99,6 +143,20 @@ static void routers_that_are_not_served_are_refused(void **state)
         { "Ernie4_5_MoeForCausalLM", "{\"moe_k\": 65}", "moe_k is 65, at most num_experts" },
         { "Qwen2MoeForCausalLM", "{\"shared_expert_intermediate_size\": 0}", "shared_expert_intermediate_size is 0" },
         { "Qwen2MoeForCausalLM", "{\"scoring_func\": \"sigmoid\"}", "scoring_func is \"sigmoid\", supported of" },
+        { "Llama4ForCausalLM", "{\"attention_chunk_size\": null}", "attention_chunk_size is null, must be a whole" },
+        { "Llama4ForCausalLM", "{\"attention_chunk_size\": 0}", "attention_chunk_size is 0" },
+        { "Llama4ForCausalLM", "{\"floor_scale\": 0}", "floor_scale is 0" },
+        { "Llama4ForCausalLM", "{\"attn_scale\": -1}", "attn_scale is -1" },
+        { "Llama4ForCausalLM", "{\"attn_temperature_tuning\": \"yes\"}", "attn_temperature_tuning is \"yes\"" },
+        { "Llama4ForCausalLM", "{\"use_qk_norm\": 1}", "use_qk_norm is 1, must be true or false" },
+        { "Llama4ForCausalLM", "{\"moe_layers\": [4]}", "moe_layers[0] is 4, must be a layer from 0 to 3" },
+        { "Llama4ForCausalLM", "{\"moe_layers\": 1}", "moe_layers is 1, must be a list of layer numbers" },
+        { "Llama4ForCausalLM", "{\"intermediate_size_mlp\": 0}", "intermediate_size_mlp is 0" },
+        { "Llama4ForCausalLM", "{\"num_experts_per_tok\": 17}", "num_experts_per_tok is 17, at most" },
+        { "Llama4ForCausalLM",
+          "{\"layer_types\": [\"sliding_attention\", \"full_attention\", \"full_attention\", "
+          "\"full_attention\"]}",
+          "layer_types[0] is \"sliding_attention\", supported are full_attention and chunked_attention" },
     };
     for (size_t i = 0; i < ARRAY_N(cases); i++) refused(cases[i].arch, cases[i].over, cases[i].says);
 }
@@ -108,6 +166,7 @@ int main(void)
     log_init(LOG_LEVEL_ERROR, open("/dev/null", O_WRONLY | O_CLOEXEC), false);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(absent_keys_mean_what_each_family_of_transformers_means),
+        cmocka_unit_test(llama_4_has_experts_chunks_and_two_widths),
         cmocka_unit_test(routers_that_are_not_served_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -43,21 +43,20 @@ static void lane_learn(struct lane_rate *l, uint64_t bytes, uint64_t begin_us, u
 static void finish(struct xfer_item *it, enum status st)
 {
     struct xfer_lane *l = it->lane;
-    struct lane_rate *rate = &l->rate[lane_rate_of(it->dst.kind)];
+    struct lane_rate *rate = &l->rate[lane_rate_of(it->dst->kind)];
     uint64_t          now = l->x->cfg.clock(), begin = it->begin_us ? it->begin_us : now;
     it->done.st = st;
     it->done.wait_us = (uint32_t)(begin - it->post_us);
     it->done.run_us = (uint32_t)(now - begin);
-    atomic_fetch_add_explicit(&l->n_done, 1, memory_order_relaxed);
     if (st == ST_OK) {
-        atomic_fetch_add_explicit(&l->bytes, it->job.bytes, memory_order_relaxed);
+        lane_count(&l->bytes, it->job.bytes);
         if (it->begin_us) lane_learn(rate, it->job.bytes, begin, now);
     } else {
-        atomic_fetch_add_explicit(&l->n_failed, 1, memory_order_relaxed);
+        lane_count(&l->n_failed, 1);
     }
     rate->last_done_us = now;
-    atomic_fetch_sub_explicit(&l->n_queued, 1, memory_order_relaxed);
-    atomic_fetch_sub_explicit(&rate->queued_bytes, it->job.bytes, memory_order_relaxed);
+    lane_count(&l->n_done, 1);
+    lane_count(&rate->done_bytes, it->job.bytes);
     bool quiet = it->job.quiet && st == ST_OK;
     CHECK(quiet ? ring_push_quiet(&l->x->done, it)
                 : ring_push(&l->x->done, it)); /* the owner may free it from here on */

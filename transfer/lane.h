@@ -10,18 +10,20 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+/* In this order: the owner reads one line of the cache when the item has come back, and the lane writes two. */
 struct xfer_item {
-    struct list       link;
-    struct xfer_job   job;
-    struct xfer_seg   src, dst; /* copies of the segments, made when the job was posted */
+    struct xfer_done       done;
+    const struct xfer_seg *src, *dst; /* of xfer; they stay as they are while the job is open */
+    struct list            link;
+    uint64_t               begin_us;
+    uint32_t               left, tried; /* for the lane: bytes still to move, attempts */
+    const void            *host;        /* for the crew: the item's bytes on the host */
+    bool                   checking;    /* for lane_dev: the item is with the crew */
+    unsigned char  *bounce; /* for the lane: a sealed copy that is written instead of the host's bytes; NULL: no copy */
+    struct xfer_job job;
     struct xfer_lane *lane;
     _Atomic bool      canceled;
-    uint64_t          ticket, post_us, begin_us;
-    uint32_t          left, tried; /* for the lane: bytes still to move, attempts */
-    const void       *host;        /* for the crew: the item's bytes on the host */
-    bool              checking;    /* for lane_dev: the item is with the crew */
-    unsigned char *bounce; /* for the lane: a sealed copy that is written instead of the host's bytes; NULL: no copy */
-    struct xfer_done done;
+    uint64_t          ticket, post_us;
 };
 
 struct lane_ops {
@@ -49,7 +51,7 @@ enum { LANE_BATCH_MAX = 64 };
 /* Measurements of one direction: towards the host, or away from it. Their speeds differ, and on many lanes both run at
  * once. */
 struct lane_rate {
-    _Atomic uint64_t queued_bytes, busy_ns, busy_bytes, latency_ns;
+    _Atomic uint64_t done_bytes, busy_ns, busy_bytes, latency_ns;
     uint64_t         last_done_us; /* the thread's */
     bool             learns;       /* the thread's: one has been moved, the next ones tell the bandwidth */
 };
@@ -66,9 +68,19 @@ struct xfer_lane {
     uint32_t               n_begun;
     struct list            queue[XFER_PRIOS];
     _Atomic bool           stop;
-    _Atomic uint64_t       n_done, n_failed, bytes, n_queued;
+    _Atomic uint64_t       n_done, n_failed, bytes; /* n_done: also of the failed ones */
     struct lane_rate       rate[LANE_RATES];
+    /* What the owner has posted, ever. Apart from what the thread writes: a line of the cache that two cores write costs
+     * each of them 100 ns. */
+    char             pad[64];
+    _Atomic uint64_t n_posted, posted_bytes[LANE_RATES];
 };
+
+/* Adds to a counter that only the calling thread writes. */
+static inline void lane_count(_Atomic uint64_t *c, uint64_t n)
+{
+    atomic_store_explicit(c, atomic_load_explicit(c, memory_order_relaxed) + n, memory_order_relaxed);
+}
 
 /* The common part of a lane, not started. ops must live as long as the lane. */
 void lane_init(struct xfer_lane *l, const struct lane_ops *ops);

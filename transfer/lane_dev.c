@@ -58,10 +58,10 @@ static bool dev_can(const struct xfer_lane *l, enum xfer_kind src, enum xfer_kin
     return (src == XFER_DEVICE || src == XFER_HOST) && (dst == XFER_DEVICE || dst == XFER_HOST);
 }
 
-static enum dev_way   way_of(const struct xfer_item *it) { return it->dst.kind == XFER_DEVICE ? DEV_UP : DEV_DOWN; }
+static enum dev_way   way_of(const struct xfer_item *it) { return it->dst->kind == XFER_DEVICE ? DEV_UP : DEV_DOWN; }
 static unsigned char *host_of(const struct xfer_item *it)
 {
-    return way_of(it) == DEV_UP ? it->src.base + it->job.src_off : it->dst.base + it->job.dst_off;
+    return way_of(it) == DEV_UP ? it->src->base + it->job.src_off : it->dst->base + it->job.dst_off;
 }
 static uint64_t place_of(const struct xfer_item *it)
 {
@@ -69,7 +69,7 @@ static uint64_t place_of(const struct xfer_item *it)
 }
 static const struct xfer_ranks *ranks_of(const struct xfer_item *it)
 {
-    return way_of(it) == DEV_UP ? it->dst.ranks : it->src.ranks;
+    return way_of(it) == DEV_UP ? it->dst->ranks : it->src->ranks;
 }
 
 static bool is_async(const struct xfer_ranks *r)
@@ -278,17 +278,17 @@ static bool advance(struct lane_dev *l) /* false: nothing has moved */
 /* Only the digest of a place on the host is wanted. */
 static bool is_look(const struct xfer_item *it)
 {
-    return it->src.kind == XFER_HOST && it->dst.base + it->job.dst_off == it->src.base + it->job.src_off;
+    return it->src->kind == XFER_HOST && it->dst->base + it->job.dst_off == it->src->base + it->job.src_off;
 }
 
 static enum status memory_move(struct xfer_item *it)
 {
-    unsigned char       *dst = it->dst.base + it->job.dst_off;
-    const unsigned char *src = it->src.base + it->job.src_off;
-    if (it->src.kind == XFER_HOST && !lane_digest(it, src)) return ST_INVALID;
+    unsigned char       *dst = it->dst->base + it->job.dst_off;
+    const unsigned char *src = it->src->base + it->job.src_off;
+    if (it->src->kind == XFER_HOST && !lane_digest(it, src)) return ST_INVALID;
     if (is_look(it)) return ST_OK;
     memcpy(dst, src, it->job.bytes);
-    if (it->src.kind != XFER_HOST && !lane_digest(it, dst)) return ST_INVALID;
+    if (it->src->kind != XFER_HOST && !lane_digest(it, dst)) return ST_INVALID;
     return ST_OK;
 }
 
@@ -305,7 +305,7 @@ static void dev_begin(struct xfer_lane *lane, struct xfer_item **item, uint32_t 
 {
     struct lane_dev *l = dev_of(lane);
     for (uint32_t i = 0; i < n; i++) {
-        const struct xfer_ranks *r = item[i]->src.kind == item[i]->dst.kind ? NULL : ranks_of(item[i]);
+        const struct xfer_ranks *r = item[i]->src->kind == item[i]->dst->kind ? NULL : ranks_of(item[i]);
         if (l->crew && is_look(item[i])) {
             item[i]->checking = true;
             crew_give(l->crew, item[i], host_of(item[i])); /* crew_turn hears of it */

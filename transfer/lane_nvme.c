@@ -75,13 +75,13 @@ static bool nvme_can(const struct xfer_lane *l, enum xfer_kind src, enum xfer_ki
     return (src == XFER_HOST && dst == XFER_FILE) || (src == XFER_FILE && dst == XFER_HOST);
 }
 
-static bool           is_write(const struct xfer_item *it) { return it->dst.kind == XFER_FILE; }
-static int            file_of(const struct xfer_item *it) { return is_write(it) ? it->dst.fd : it->src.fd; }
+static bool           is_write(const struct xfer_item *it) { return it->dst->kind == XFER_FILE; }
+static int            file_of(const struct xfer_item *it) { return is_write(it) ? it->dst->fd : it->src->fd; }
 static uint64_t       file_off(const struct xfer_item *it) { return is_write(it) ? it->job.dst_off : it->job.src_off; }
 static unsigned char *host_of(const struct xfer_item *it)
 {
     if (it->bounce) return it->bounce;
-    return is_write(it) ? it->src.base + it->job.src_off : it->dst.base + it->job.dst_off;
+    return is_write(it) ? it->src->base + it->job.src_off : it->dst->base + it->job.dst_off;
 }
 
 static enum status status_of(int error)
@@ -114,14 +114,14 @@ static bool nvme_goes_on(struct xfer_item *it, int64_t n, enum status *st_out)
 static enum status nvme_end(struct sealer *s, struct xfer_item *it, enum status st)
 {
     if (st || is_write(it)) return st;
-    if (it->src.seal && !seal_blob_open(s, it->src.seal, it->job.src_off, host_of(it), it->job.skip, it->job.bytes))
+    if (it->src->seal && !seal_blob_open(s, it->src->seal, it->job.src_off, host_of(it), it->job.skip, it->job.bytes))
         return ST_INVALID;
     return lane_digest(it, host_of(it)) ? ST_OK : ST_INVALID;
 }
 
 static void nvme_seal(struct sealer *s, struct xfer_item *it, unsigned char *bounce)
 {
-    seal_blob(s, it->dst.seal, it->job.dst_off, host_of(it), it->job.skip, it->job.bytes, bounce);
+    seal_blob(s, it->dst->seal, it->job.dst_off, host_of(it), it->job.skip, it->job.bytes, bounce);
     it->bounce = bounce;
 }
 
@@ -149,7 +149,7 @@ static void *pool_main(void *arg)
             continue;
         }
         enum status st;
-        if (is_write(it) && it->dst.seal) nvme_seal(sealer, it, bounce);
+        if (is_write(it) && it->dst->seal) nvme_seal(sealer, it, bounce);
         while (nvme_goes_on(it, nvme_io(it), &st)) continue;
         it->done.st = nvme_end(sealer, it, st);
         CHECK(ring_push(&l->done, it));
@@ -360,9 +360,9 @@ static void nvme_begin(struct xfer_lane *lane, struct xfer_item **item, uint32_t
             lane_done(item[i], ST_INVALID);
             continue;
         }
-        CHECK(!item[i]->dst.seal || item[i]->job.bytes <= l->bounce_bytes);
+        CHECK(!item[i]->dst->seal || item[i]->job.bytes <= l->bounce_bytes);
 #ifdef WITH_URING
-        if (l->uring && item[i]->dst.seal) {
+        if (l->uring && item[i]->dst->seal) {
             list_add_tail(&l->in_line, &item[i]->link);
             continue;
         }

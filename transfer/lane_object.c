@@ -44,19 +44,19 @@ static enum status object_open_lane(struct xfer_lane *lane)
     return object_client(l->store, &l->client);
 }
 
-static unsigned char *host_of(const struct xfer_item *it) { return it->dst.base + it->job.dst_off; }
+static unsigned char *host_of(const struct xfer_item *it) { return it->dst->base + it->job.dst_off; }
 
 /* Whether b continues a in the same object. */
 static bool follows(const struct xfer_item *a, const struct xfer_item *b)
 {
-    return a->src.objects == b->src.objects && a->job.src_off + a->job.bytes == b->job.src_off &&
+    return a->src->objects == b->src->objects && a->job.src_off + a->job.bytes == b->job.src_off &&
            a->job.src_off >> XFER_OBJECT_SHIFT == b->job.src_off >> XFER_OBJECT_SHIFT;
 }
 
 static void begin_job(struct lane_object *l, struct fetch_job *j)
 {
     const struct xfer_item    *first = j->item[0];
-    const struct xfer_objects *objects = first->src.objects;
+    const struct xfer_objects *objects = first->src->objects;
     struct object_req         *r = &j->req;
     memset(r, 0, sizeof *r);
     r->op = OBJECT_GET;

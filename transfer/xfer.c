@@ -105,11 +105,15 @@ bool xfer_seg_unpin(struct xfer *x, uint32_t id)
 
 /* ---- jobs */
 
-static uint64_t queued_bytes(const struct lane_rate *r)
+static uint64_t count(const _Atomic uint64_t *c) { return atomic_load_explicit(c, memory_order_relaxed); }
+
+/* Any thread; by another thread than the owner's the two may be read in any order. */
+static uint64_t queued_bytes(const struct xfer_lane *l, int rate)
 {
-    return atomic_load_explicit(&r->queued_bytes, memory_order_relaxed);
+    uint64_t done = count(&l->rate[rate].done_bytes), posted = count(&l->posted_bytes[rate]);
+    return posted > done ? posted - done : 0;
 }
-static uint64_t to_do(const struct xfer_lane *l) { return queued_bytes(&l->rate[0]) + queued_bytes(&l->rate[1]); }
+static uint64_t to_do(const struct xfer_lane *l) { return queued_bytes(l, 0) + queued_bytes(l, 1); }
 
 /* Somebody waits for a load: it goes where the least is queued. All else keeps to the first lane that can. */
 static struct xfer_lane *lane_for(const struct xfer *x, enum xfer_kind src, enum xfer_kind dst, enum xfer_prio prio)
@@ -140,18 +144,18 @@ enum status xfer_post(struct xfer *x, const struct xfer_job *job, uint64_t *tick
     struct xfer_item *it = pool_get(&x->items);
     if (!it) return ST_AGAIN;
     it->job = *job;
-    it->src = *src;
-    it->dst = *dst;
+    it->src = src;
+    it->dst = dst;
     it->lane = lane;
     uint32_t index = pool_index(&x->items, it);
     it->ticket = x->ticket[index] = ++x->n_posted << 24 | index;
-    it->post_us = x->cfg.clock();
+    it->post_us = job->post_us ? job->post_us : x->cfg.clock();
     it->done.cookie = job->cookie;
     it->done.bytes = job->bytes;
     x->refs[job->src]++;
     x->refs[job->dst]++;
-    atomic_fetch_add_explicit(&lane->n_queued, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&lane->rate[lane_rate_of(dst->kind)].queued_bytes, job->bytes, memory_order_relaxed);
+    lane_count(&lane->n_posted, 1);
+    lane_count(&lane->posted_bytes[lane_rate_of(dst->kind)], job->bytes);
     CHECK(ring_push(&lane->inbox, it)); /* as long as the pool */
     if (ticket_out) *ticket_out = it->ticket;
     return ST_OK;
@@ -166,14 +170,17 @@ void xfer_cancel(struct xfer *x, uint64_t ticket)
 
 uint32_t xfer_poll(struct xfer *x, struct xfer_done *done, uint32_t max)
 {
-    uint32_t n = 0;
+    enum { AHEAD = 32 };
+    struct xfer_item *it[AHEAD];
+    uint32_t          n = 0;
     for (uint32_t i = 0; x->cfg.pumped && i < x->n_lane; i++) lane_pump(x->lane[i]);
-    for (struct xfer_item *it; n < max && (it = ring_pop(&x->done)); n++) {
-        done[n] = it->done;
-        x->refs[it->job.src]--;
-        x->refs[it->job.dst]--;
-        x->ticket[it->ticket & 0xffffff] = 0;
-        pool_put(&x->items, it);
+    for (; n < max && n < AHEAD && (it[n] = ring_pop(&x->done)); n++) __builtin_prefetch(&it[n]->done);
+    for (uint32_t i = 0; i < n; i++) { /* what other cores wrote has come by now, all of it in the time of one */
+        done[i] = it[i]->done;
+        x->refs[it[i]->src - x->seg]--;
+        x->refs[it[i]->dst - x->seg]--;
+        x->ticket[pool_index(&x->items, it[i])] = 0;
+        pool_put(&x->items, it[i]);
     }
     return n;
 }
@@ -187,31 +194,27 @@ void xfer_ack(struct xfer *x) { ring_ack(&x->done); }
 
 static double bytes_per_s(const struct lane_rate *r)
 {
-    uint64_t ns = atomic_load_explicit(&r->busy_ns, memory_order_relaxed),
-             bytes = atomic_load_explicit(&r->busy_bytes, memory_order_relaxed);
+    uint64_t ns = count(&r->busy_ns), bytes = count(&r->busy_bytes);
     return ns ? (double)bytes * 1e9 / (double)ns : 0;
 }
-static double latency_us(const struct lane_rate *r)
-{
-    return (double)atomic_load_explicit(&r->latency_ns, memory_order_relaxed) / 1e3;
-}
+static double latency_us(const struct lane_rate *r) { return (double)count(&r->latency_ns) / 1e3; }
 
 uint32_t xfer_stats(const struct xfer *x, struct xfer_stats *out, uint32_t max)
 {
     uint32_t n = x->n_lane < max ? x->n_lane : max;
     for (uint32_t i = 0; i < n; i++) {
         const struct xfer_lane *l = x->lane[i];
+        uint64_t                n_done = count(&l->n_done), n_posted = count(&l->n_posted);
         out[i] = (struct xfer_stats){ .lane = l->ops->name,
-                                      .n_done = atomic_load_explicit(&l->n_done, memory_order_relaxed),
-                                      .n_failed = atomic_load_explicit(&l->n_failed, memory_order_relaxed),
-                                      .bytes = atomic_load_explicit(&l->bytes, memory_order_relaxed),
-                                      .n_queued = atomic_load_explicit(&l->n_queued, memory_order_relaxed) };
+                                      .n_done = n_done,
+                                      .n_failed = count(&l->n_failed),
+                                      .bytes = count(&l->bytes),
+                                      .n_queued = n_posted > n_done ? n_posted - n_done : 0 };
         for (int k = 0; k < LANE_RATES; k++) {
             const struct lane_rate *r = &l->rate[k];
-            out[i].to_host[k] =
-                (struct xfer_rate){ .queued_bytes = atomic_load_explicit(&r->queued_bytes, memory_order_relaxed),
-                                    .bytes_per_s = bytes_per_s(r),
-                                    .latency_us = latency_us(r) };
+            out[i].to_host[k] = (struct xfer_rate){ .queued_bytes = queued_bytes(l, k),
+                                                    .bytes_per_s = bytes_per_s(r),
+                                                    .latency_us = latency_us(r) };
         }
     }
     return n;
@@ -226,7 +229,7 @@ double xfer_estimate_us(const struct xfer *x, enum xfer_kind src, enum xfer_kind
         const struct lane_rate *r = &l->rate[lane_rate_of(dst)], *other = &l->rate[!lane_rate_of(dst)];
         double                  mine = bytes_per_s(r);
         rate += mine > 0 ? mine : bytes_per_s(other); /* nothing came this way yet: the best guess there is */
-        queued += (double)queued_bytes(r);
+        queued += (double)queued_bytes(l, lane_rate_of(dst));
         if (latency_us(r) > wait) wait = latency_us(r);
     }
     return rate > 0 ? wait + (queued + (double)bytes) / rate * 1e6 : wait;

@@ -81,7 +81,8 @@ struct xfer_job {
     uint32_t head;
     uint64_t deadline_us; /* a job that has not begun by then gets ST_TIMEOUT; 0: none */
     uint64_t cookie;
-    bool     quiet; /* success does not wake the owner; a later job will */
+    uint64_t post_us; /* the time, where the owner has just asked for it; 0: xfer asks */
+    bool     quiet;   /* success does not wake the owner; a later job will */
 };
 struct xfer_done {
     uint64_t    cookie;

@@ -46,10 +46,10 @@ static void lane_reap(struct xfer_lane *l, bool wait)
     if (lane.holds && !wait) return;
     while (lane.n > 0) {
         struct xfer_item *it = lane.it[--lane.n];
-        unsigned char    *src = it->src.base + it->job.src_off, *dst = it->dst.base + it->job.dst_off;
-        bool              sound = it->src.kind != XFER_HOST || lane_digest(it, src);
+        unsigned char    *src = it->src->base + it->job.src_off, *dst = it->dst->base + it->job.dst_off;
+        bool              sound = it->src->kind != XFER_HOST || lane_digest(it, src);
         if (sound) memcpy(dst, src, it->job.bytes);
-        if (sound && it->src.kind != XFER_HOST) lane_digest(it, dst);
+        if (sound && it->src->kind != XFER_HOST) lane_digest(it, dst);
         lane_done(it, sound ? ST_OK : ST_INVALID);
     }
 }

@@ -96,14 +96,14 @@ static bool is_read(const unsigned char *src)
         if (lease == LEASE_HELD || lease == LEASE_LEAVING) return true;
     }
     for (uint32_t i = 0; i < lane.n_held; i++)
-        if (lane.held[i].it->src.base + lane.held[i].it->job.src_off == src) return true;
+        if (lane.held[i].it->src->base + lane.held[i].it->job.src_off == src) return true;
     return false;
 }
 
 /* Only its digest is wanted. */
 static bool looks(const struct xfer_item *it)
 {
-    return it->dst.base + it->job.dst_off == it->src.base + it->job.src_off;
+    return it->dst->base + it->job.dst_off == it->src->base + it->job.src_off;
 }
 
 static void lane_begin(struct xfer_lane *l, struct xfer_item **item, uint32_t n)
@@ -111,14 +111,14 @@ static void lane_begin(struct xfer_lane *l, struct xfer_item **item, uint32_t n)
     (void)l;
     for (uint32_t i = 0; i < n; i++) {
         struct xfer_item *it = item[i];
-        unsigned char    *src = it->src.base + it->job.src_off;
-        bool              up = it->src.kind == XFER_HOST, checked = it->job.digest_mode == XFER_DIGEST_CHECK;
+        unsigned char    *src = it->src->base + it->job.src_off;
+        bool              up = it->src->kind == XFER_HOST, checked = it->job.digest_mode == XFER_DIGEST_CHECK;
         if (up && checked && lane.mood == ROTTING && !is_read(src) && one_in(&lane.dice, 4)) {
             src[below(&lane.dice, it->job.bytes)] ^= (unsigned char)(1 << below(&lane.dice, 8));
             lane.n_rot++;
         }
         bool doubted = up && !lane_digest(it, src);
-        if (!doubted && !looks(it)) memcpy(it->dst.base + it->job.dst_off, src, it->job.bytes / 2);
+        if (!doubted && !looks(it)) memcpy(it->dst->base + it->job.dst_off, src, it->job.bytes / 2);
         lane.held[lane.n_held].it = it;
         lane.held[lane.n_held].doubted = doubted;
         lane.held[lane.n_held++].at = due(it);
@@ -128,8 +128,8 @@ static void lane_begin(struct xfer_lane *l, struct xfer_item **item, uint32_t n)
 static enum status lane_finish(struct xfer_item *it, bool doubted)
 {
     uint32_t       half = it->job.bytes / 2;
-    unsigned char *src = it->src.base + it->job.src_off, *dst = it->dst.base + it->job.dst_off;
-    bool           up = it->src.kind == XFER_HOST;
+    unsigned char *src = it->src->base + it->job.src_off, *dst = it->dst->base + it->job.dst_off;
+    bool           up = it->src->kind == XFER_HOST;
     lane.n_invalid += doubted;
     if (doubted) return ST_INVALID;
     if (lane.mood == FAILING && one_in(&lane.dice, 5)) {

@@ -44,7 +44,7 @@ static void begin(struct xfer_lane *l, struct xfer_item **item, uint32_t n)
     (void)l;
     for (uint32_t i = 0; i < n; i++) {
         struct xfer_item *it = item[i];
-        unsigned char    *to = it->dst.base + it->job.dst_off;
+        unsigned char    *to = it->dst->base + it->job.dst_off;
         memcpy(to, remote + it->job.src_off, it->job.bytes);
         lane_done(it, lane_digest(it, to) ? ST_OK : ST_INVALID);
     }

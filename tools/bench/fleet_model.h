@@ -86,7 +86,7 @@ static inline void fleet_begin(struct xfer_lane *lane, struct xfer_item **item, 
 {
     struct fleet_lane *l = (struct fleet_lane *)lane;
     for (uint32_t i = 0; i < n; i++) {
-        int    way = item[i]->dst.kind == XFER_HOST;
+        int    way = item[i]->dst->kind == XFER_HOST;
         double now = (double)fleet_now_us * 1e-6, begin = l->free_s[way] > now ? l->free_s[way] : now;
         l->free_s[way] = begin + l->block_s[way];
         CHECK(l->n_held < FLEET_HELD);
@@ -99,10 +99,10 @@ static inline void fleet_begin(struct xfer_lane *lane, struct xfer_item **item, 
 static inline enum status fleet_move(const struct xfer_item *it)
 {
     ssize_t n = KV_RECORD_HEAD;
-    if (it->src.kind == XFER_FILE)
-        n = pread(it->src.fd, it->dst.base + it->job.dst_off, KV_RECORD_HEAD, (off_t)it->job.src_off);
-    if (it->dst.kind == XFER_FILE)
-        n = pwrite(it->dst.fd, it->src.base + it->job.src_off, KV_RECORD_HEAD, (off_t)it->job.dst_off);
+    if (it->src->kind == XFER_FILE)
+        n = pread(it->src->fd, it->dst->base + it->job.dst_off, KV_RECORD_HEAD, (off_t)it->job.src_off);
+    if (it->dst->kind == XFER_FILE)
+        n = pwrite(it->dst->fd, it->src->base + it->job.src_off, KV_RECORD_HEAD, (off_t)it->job.dst_off);
     return n == KV_RECORD_HEAD ? ST_OK : ST_IO;
 }
 
@@ -116,7 +116,7 @@ static inline void fleet_reap(struct xfer_lane *lane, bool wait)
             continue;
         }
         memmove(&l->held[i], &l->held[i + 1], (--l->n_held - i) * sizeof l->held[0]);
-        l->n_moved[it->dst.kind == XFER_HOST]++;
+        l->n_moved[it->dst->kind == XFER_HOST]++;
         it->done.digest = it->job.digest; /* no bytes, no digest: all payloads have one of zeros */
         lane_done(it, fleet_move(it));
     }

@@ -271,7 +271,7 @@ static void done(struct ucx_lane *l, const struct room_done *d)
     enum status       st = d->st == ST_OK ? ST_OK : ST_PEER_LOST;
     if (!it) return;
     l->flight[d->flight] = NULL;
-    if (!st && !lane_digest(it, it->dst.base + it->job.dst_off)) st = ST_INVALID;
+    if (!st && !lane_digest(it, it->dst->base + it->job.dst_off)) st = ST_INVALID;
     lane_done(it, st);
 }
 
@@ -353,14 +353,14 @@ static enum status lane_open(struct xfer_lane *lane)
 static bool add_get(struct ucx_lane *l, struct xfer_item *it)
 {
     uint32_t f = 0;
-    if (l->fd < 0 || it->src.epoch <= l->epochs || it->dst.base != l->slab || !l->slab_told) return false;
+    if (l->fd < 0 || it->src->epoch <= l->epochs || it->dst->base != l->slab || !l->slab_told) return false;
     while (f < ROOM_FLIGHTS && l->flight[f]) f++;
     CHECK(f < ROOM_FLIGHTS); /* the lane's depth is ROOM_FLIGHTS, so one is free */
     l->flight[f] = it;
     l->out.gets.get[l->out.gets.n++] = (struct room_get){ .flight = f,
-                                                          .peer = (uint32_t)it->src.fd,
+                                                          .peer = (uint32_t)it->src->fd,
                                                           .bytes = it->job.bytes,
-                                                          .epoch = it->src.epoch - l->epochs,
+                                                          .epoch = it->src->epoch - l->epochs,
                                                           .src_off = it->job.src_off,
                                                           .dst_off = it->job.dst_off };
     return true;

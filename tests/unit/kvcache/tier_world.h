@@ -77,18 +77,18 @@ static void lane_reap(struct xfer_lane *l, bool wait)
             continue;
         }
         lane.held[i] = lane.held[--lane.n_held];
-        unsigned char *from = it->src.kind == XFER_REMOTE ? remote_bytes : it->src.base;
-        unsigned char *src = from + it->job.src_off, *dst = it->dst.base + it->job.dst_off;
+        unsigned char *from = it->src->kind == XFER_REMOTE ? remote_bytes : it->src->base;
+        unsigned char *src = from + it->job.src_off, *dst = it->dst->base + it->job.dst_off;
         enum status    st = ST_OK;
         if (lane.fail_in && draw(now_of, lane.fail_in) == 0) {
             if (dst != src) memset(dst, 0xbd, it->job.bytes / 2); /* half of it, and wrong */
             st = ST_IO;
             lane.n_failed++;
-        } else if (it->src.kind == XFER_HOST && !lane_digest(it, src)) {
+        } else if (it->src->kind == XFER_HOST && !lane_digest(it, src)) {
             st = ST_INVALID;
         } else {
             if (dst != src) memcpy(dst, src, it->job.bytes);
-            if (it->src.kind != XFER_HOST && !lane_digest(it, dst)) st = ST_INVALID;
+            if (it->src->kind != XFER_HOST && !lane_digest(it, dst)) st = ST_INVALID;
             lane.n_moved++;
         }
         lane_done(it, st);

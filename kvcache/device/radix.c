@@ -81,10 +81,32 @@ uint32_t kv_radix_find(const struct kv_radix *t, struct kv_salt salt, uint32_t p
     return find_hashed(t, salt, parent, ids, node_hash(t, salt, parent, ids));
 }
 
+static uint32_t *stem_below(const struct kv_radix *t, uint64_t above, const uint32_t *ids)
+{
+    uint64_t h = hash_bytes(ids, t->stem_tokens * sizeof *ids, t->seed + hash_u64(above));
+    return &t->stem[h & t->hash_mask & (t->n_stem - 1)];
+}
 static uint32_t *stem_of(const struct kv_radix *t, struct kv_salt salt, uint32_t parent, const uint32_t *ids)
 {
-    uint64_t h = hash_bytes(ids, t->stem_tokens * sizeof *ids, t->seed + hash_u64(hash_above(t, salt, parent)));
-    return &t->stem[h & t->hash_mask & (t->n_stem - 1)];
+    return stem_below(t, hash_above(t, salt, parent), ids);
+}
+
+void kv_radix_spots(const struct kv_radix *t, struct kv_salt salt, uint32_t parent, const uint32_t *ids, uint32_t n,
+                    struct kv_spot *spot_out)
+{
+    uint64_t above = hash_above(t, salt, parent);
+    for (uint32_t i = 0; i < n; i++, ids += t->block_tokens) {
+        spot_out[i].stem = stem_below(t, above, ids);
+        above = spot_out[i].hash = hash_next(t, above, ids);
+        __builtin_prefetch(spot_out[i].stem, 1);
+        __builtin_prefetch(&t->bucket[above & (t->n_bucket - 1)], 1);
+    }
+}
+
+uint32_t kv_radix_find_at(const struct kv_radix *t, struct kv_salt salt, uint32_t parent, const uint32_t *ids,
+                          const struct kv_spot *spot)
+{
+    return find_hashed(t, salt, parent, ids, spot->hash);
 }
 
 uint32_t kv_radix_near(const struct kv_radix *t, struct kv_salt salt, uint32_t parent, const uint32_t *ids, uint32_t n,
@@ -164,11 +186,10 @@ static void kin_remove(struct kv_radix *t, uint32_t block, uint32_t parent)
 }
 
 /* Into the chains of its bucket and its stem. */
-static void link_in(struct kv_radix *t, uint32_t block)
+static void link_in(struct kv_radix *t, uint32_t block, uint32_t *stem)
 {
     struct kv_node *n = &t->node[block];
     uint32_t       *head = &t->bucket[n->hash & (t->n_bucket - 1)];
-    uint32_t       *stem = stem_of(t, n->salt, n->parent, &t->token[(size_t)block * t->block_tokens]);
     n->next = *head;
     *head = block;
     n->stem_prev = KV_NONE;
@@ -195,18 +216,24 @@ static void link_out(struct kv_radix *t, uint32_t block)
 
 void kv_radix_insert(struct kv_radix *t, uint32_t block, struct kv_salt salt, uint32_t parent, const uint32_t *ids)
 {
+    struct kv_spot spot;
+    kv_radix_spots(t, salt, parent, ids, 1, &spot);
+    kv_radix_insert_at(t, block, salt, parent, ids, &spot);
+}
+
+void kv_radix_insert_at(struct kv_radix *t, uint32_t block, struct kv_salt salt, uint32_t parent, const uint32_t *ids,
+                        const struct kv_spot *spot)
+{
     struct kv_node *n = &t->node[block];
     CHECK(n->gen == 0);
-    *n = (struct kv_node){
-        .hash = node_hash(t, salt, parent, ids), .gen = ++t->gen, .salt = salt, .parent = parent, .heap_pos = KV_NONE
-    };
+    *n = (struct kv_node){ .hash = spot->hash, .gen = ++t->gen, .salt = salt, .parent = parent, .heap_pos = KV_NONE };
     memcpy(&t->token[(size_t)block * t->block_tokens], ids, t->block_tokens * sizeof *ids);
     if (parent != KV_NONE) {
         CHECK(t->node[parent].gen != 0);
         CHECK(t->node[parent].heap_pos == KV_NONE);
         t->node[parent].n_child++;
     }
-    link_in(t, block);
+    link_in(t, block, spot->stem);
     kin_add(t, block, parent);
     t->n_node++;
 }
@@ -241,7 +268,8 @@ void kv_radix_replace(struct kv_radix *t, uint32_t from, uint32_t to)
         kin_add(t, c, to);
     }
     t->kin[from].first = KV_NONE;
-    link_in(t, to);
+    n = &t->node[to];
+    link_in(t, to, stem_of(t, n->salt, n->parent, &t->token[(size_t)to * t->block_tokens]));
     kin_add(t, to, t->node[to].parent);
 }
 
@@ -269,6 +297,8 @@ void kv_radix_idle(struct kv_radix *t, uint32_t block, uint64_t use)
     CHECK(n->n_child == 0);
     CHECK(n->heap_pos == KV_NONE && block < t->n_pool);
     n->use = use;
+    __builtin_prefetch(&t->bucket[n->hash & (t->n_bucket - 1)]); /* it may be the next to leave, and then its parent */
+    if (n->parent != KV_NONE) __builtin_prefetch(&t->node[n->parent]);
     heap_push(t->heap, &t->n_heap, block, by_use(t));
 }
 

@@ -62,8 +62,21 @@ uint32_t kv_radix_walk(const struct kv_radix *t, struct kv_salt salt, uint32_t *
  * stem_tokens. Returns the number of common tokens, at most n; 0: no such child. */
 uint32_t kv_radix_near(const struct kv_radix *t, struct kv_salt salt, uint32_t parent, const uint32_t *ids, uint32_t n,
                        uint32_t *block_out);
-void     kv_radix_insert(struct kv_radix *t, uint32_t block, struct kv_salt salt, uint32_t parent, const uint32_t *ids);
-void     kv_radix_remove(struct kv_radix *t, uint32_t block); /* a leaf that is not in the heap */
+/* Where each of the n blocks of a path belongs, whether or not the tree has it: spot_out [n]. Fetches what finding and
+ * inserting them will touch. */
+struct kv_spot {
+    uint64_t  hash;
+    uint32_t *stem; /* head of its chain */
+};
+void kv_radix_spots(const struct kv_radix *t, struct kv_salt salt, uint32_t parent, const uint32_t *ids, uint32_t n,
+                    struct kv_spot *spot_out);
+/* As kv_radix_find and kv_radix_insert, of a block whose spot is known: */
+uint32_t kv_radix_find_at(const struct kv_radix *t, struct kv_salt salt, uint32_t parent, const uint32_t *ids,
+                          const struct kv_spot *spot);
+void kv_radix_insert_at(struct kv_radix *t, uint32_t block, struct kv_salt salt, uint32_t parent, const uint32_t *ids,
+                        const struct kv_spot *spot);
+void kv_radix_insert(struct kv_radix *t, uint32_t block, struct kv_salt salt, uint32_t parent, const uint32_t *ids);
+void kv_radix_remove(struct kv_radix *t, uint32_t block); /* a leaf that is not in the heap */
 
 /* Node `to`, which is in no tree, takes the place of guest `from`, with its parent, children, tokens and gen. */
 void kv_radix_replace(struct kv_radix *t, uint32_t from, uint32_t to);

@@ -310,13 +310,21 @@ void kv_seq_commit(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_
     copy_done(kv, t);
     t->n_commit = n_computed;
     if (!kv->cfg.prefix_cache) return;
-    uint32_t bt = kv->cfg.block_tokens;
-    for (uint32_t end = n_computed / bt; s->n_shared < end; s->n_shared++) {
+    enum { SPOTS = 16 };
+    struct kv_spot spot[SPOTS];
+    uint32_t       bt = kv->cfg.block_tokens, n_spot = 0, i = 0;
+    for (uint32_t end = n_computed / bt; s->n_shared < end; s->n_shared++, i++) {
         const uint32_t *tok = ids + (size_t)s->n_shared * bt;
         uint32_t       *mine = &s->block[s->n_shared], parent = s->n_shared ? s->block[s->n_shared - 1] : KV_NONE;
-        uint32_t        have = kv_radix_find(&kv->tree, s->salt, parent, tok);
+        if (i == n_spot) {
+            n_spot = end - s->n_shared < SPOTS ? end - s->n_shared : SPOTS;
+            kv_radix_spots(&kv->tree, s->salt, parent, tok, n_spot, spot);
+            for (i = 0; i < n_spot; i++) __builtin_prefetch(&kv->tree.node[mine[i]], 1);
+            i = 0;
+        }
+        uint32_t have = kv_radix_find_at(&kv->tree, s->salt, parent, tok, &spot[i]);
         if (have == KV_NONE) {
-            kv_radix_insert(&kv->tree, *mine, s->salt, parent, tok);
+            kv_radix_insert_at(&kv->tree, *mine, s->salt, parent, tok, &spot[i]);
             if (kv->cfg.watch.stored) kv->cfg.watch.stored(kv->cfg.watch.ctx, *mine);
         } else if (have !=
                    *mine) { /* someone computed the same: name theirs first, then let go of ours (invariant 2) */

@@ -29,6 +29,11 @@ static inline int32_t *chain_link(const struct chain *c, int32_t row)
 static inline uint32_t chain_bucket(const struct chain *c, uint64_t hash) { return (uint32_t)hash & (c->n_bucket - 1); }
 static inline int32_t  chain_first(const struct chain *c, uint64_t hash) { return c->bucket[chain_bucket(c, hash)]; }
 static inline int32_t  chain_next(const struct chain *c, int32_t row) { return *chain_link(c, row); }
+/* Asks for the bucket of a hash that will soon be looked at. */
+static inline void chain_fetch(const struct chain *c, uint64_t hash)
+{
+    __builtin_prefetch(&c->bucket[chain_bucket(c, hash)]);
+}
 /* Before all others of its bucket. The row is in no chain. */
 static inline void chain_add(struct chain *c, uint64_t hash, int32_t row)
 {

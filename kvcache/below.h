@@ -41,8 +41,8 @@ struct kv_read {
     uint32_t             host_seg;
     uint64_t             host_off;
     enum xfer_prio       prio;
-    uint64_t             deadline_us; /* as in xfer_job */
-    uint64_t             cookie;      /* of the completion by xfer_poll */
+    uint64_t             deadline_us, post_us; /* as in xfer_job */
+    uint64_t             cookie;               /* of the completion by xfer_poll */
 };
 
 /* A write: the record at offset host_off of segment host_seg; page points to its head in memory. */

@@ -95,6 +95,8 @@ int32_t slot_take(struct kv_host *h, const struct kv_key *key)
         int32_t v = slot_victim(h);
         if (v == SLOT_NONE || (h->keep && !h->slot[v].store && !h->slot[v].hold.memory_only))
             return SLOT_NONE; /* it must be written before its slot is free */
+        int32_t then = h->slot[v].newer;
+        if (then != SLOT_NONE) chain_fetch(&h->by_key, kv_key_hash(&h->slot[then].key)); /* the next one to go */
         h->evicted_why[kv_evict_why(h->slot[v].class)]++;
         slot_drop(h, v);
         h->n_evicted++;

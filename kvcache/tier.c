@@ -48,12 +48,14 @@ static enum status take_memory(struct kv_tiers *t)
         struct load *l = &t->load[i];
         l->ids = calloc(c->seq_tokens_max, 4);
         l->state = calloc(blocks, 1);
+        l->want = calloc(blocks / 64 + 1, sizeof *l->want);
         l->from = calloc(blocks, 1);
         l->key = calloc(blocks, sizeof *l->key);
         l->ticket = calloc(blocks, sizeof *l->ticket);
         l->slot = calloc(blocks, sizeof *l->slot);
         l->seen = calloc(blocks, sizeof *l->seen);
-        if (!l->ids || !l->state || !l->from || !l->key || !l->ticket || !l->slot || !l->seen) return ST_NOMEM;
+        if (!l->ids || !l->state || !l->want || !l->from || !l->key || !l->ticket || !l->slot || !l->seen)
+            return ST_NOMEM;
     }
     return place_open(t);
 }
@@ -148,6 +150,18 @@ static void finish(struct kv_tiers *t, const struct xfer_done *d)
     flight_free(&t->host, f);
 }
 
+/* Asks for what finish will look at: the slot, and the head of a record that another core has written. */
+static void fetch(const struct kv_tiers *t, const struct xfer_done *d)
+{
+    enum { LINE = 64, HEAD = 256 };
+    const struct host_flight *f = &t->host.flight[d->cookie];
+    if (f->slot == SLOT_NONE) return;
+    __builtin_prefetch(&t->host.slot[f->slot]);
+    __builtin_prefetch((const char *)&t->host.slot[f->slot] + LINE);
+    for (uint32_t at = 0; f->kind == FLIGHT_READ && at < HEAD; at += LINE)
+        __builtin_prefetch(slot_page(&t->host, f->slot) + at);
+}
+
 static void measure_turn(struct kv_tiers *t)
 {
     uint64_t now = t->cfg.clock();
@@ -159,9 +173,12 @@ static void measure_turn(struct kv_tiers *t)
 bool kv_tiers_turn(struct kv_tiers *t)
 {
     measure_turn(t);
-    struct xfer_done d[16];
+    enum { DONES = 32 };
+    struct xfer_done d[DONES];
     bool             any = false;
-    for (uint32_t n; (n = xfer_poll(t->cfg.xfer, d, 16));) {
+    for (uint32_t n; (n = xfer_poll(t->cfg.xfer, d, DONES));) {
+        for (uint32_t i = 0; i < n; i++) __builtin_prefetch(&t->host.flight[d[i].cookie]);
+        for (uint32_t i = 0; i < n; i++) fetch(t, &d[i]);
         for (uint32_t i = 0; i < n; i++) finish(t, &d[i]);
         any = true;
     }
@@ -222,6 +239,7 @@ void kv_tiers_close(struct kv_tiers *t, uint64_t flush_us)
         struct load *l = &t->load[i];
         free(l->ids);
         free(l->state);
+        free(l->want);
         free(l->from);
         free(l->key);
         free(l->ticket);

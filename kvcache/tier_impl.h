@@ -47,11 +47,12 @@ struct load {
     uint32_t     *ids;
     uint32_t      first, n_block, n_done, n_flight, n_waiter,
         n_late; /* blocks [first, first + n_block) of the path; n_late: waiters that were told to go on without it */
-    uint32_t       n_whole; /* leading blocks that are DONE */
-    uint32_t       n_todo;  /* blocks whose copy to the device has not begun */
-    unsigned char *state;   /* [n_block] */
-    unsigned char *from;    /* [n_block] enum kv_tier: KV_TIER_HOST until the block was read from a place below */
-    struct kv_key *key;     /* [n_block] */
+    uint32_t       n_todo;       /* blocks whose copy to the device has not begun */
+    uint32_t       first_failed; /* n_block: none has */
+    unsigned char *state;        /* [n_block] enum load_block; load_set writes it */
+    uint64_t      *want;         /* [n_block / 64 + 1] one bit for each block that is WANT: turns look at these only */
+    unsigned char *from;         /* [n_block] enum kv_tier: KV_TIER_HOST until the block was read from a place below */
+    struct kv_key *key;          /* [n_block] */
     uint64_t      *ticket;
     int32_t       *slot; /* [n_block] in place: the slot whose lease the load has; SLOT_NONE: none */
     int32_t       *seen; /* [n_block] the slot whose record was found sound; SLOT_NONE: none yet */
@@ -182,6 +183,8 @@ uint32_t tier_window(const struct kv_tiers *t, enum xfer_kind src, enum xfer_kin
                      uint32_t hi);
 /* Counts and logs a doubt; KV_SURE: no effect. from NULL: the host. */
 void tier_doubt(struct kv_tiers *t, const struct kv_below *from, enum kv_doubt d);
+/* Block k of the load is in state s from now on. */
+void load_set(struct load *l, uint32_t k, enum load_block s);
 /* Posts job j, which moves or checks block k of the load from its slot on the host. f is a new flight of the host; its
  * cookie is in j. true: the block is LOAD_COPYING, and the caller counts itself as a reader of the slot. false: the
  * lane is full, f is freed, and the block is tried again in the next turn. */

@@ -86,10 +86,10 @@ void place_checked(struct kv_tiers *t, struct host_flight *f, const struct xfer_
     if (d->st == ST_OK) {
         t->host.slot[f->slot].lease = LEASE_HELD;
         l->slot[f->block] = f->slot;
-        l->state[f->block] = LOAD_DONE;
+        load_set(l, f->block, LOAD_DONE);
         return;
     }
-    l->state[f->block] = LOAD_FAILED;
+    load_set(l, f->block, LOAD_FAILED);
     load_block_failed(t, f->slot, d->st);
     slot_release(&t->host, f->slot);
 }

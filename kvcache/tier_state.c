@@ -36,6 +36,17 @@ void tier_doubt(struct kv_tiers *t, const struct kv_below *from, enum kv_doubt d
                      from ? from->row->name : "the host", kv_doubt_name[d]);
 }
 
+void load_set(struct load *l, uint32_t k, enum load_block s)
+{
+    uint64_t bit = (uint64_t)1 << k % 64;
+    l->state[k] = (unsigned char)s;
+    if (s == LOAD_WANT)
+        l->want[k / 64] |= bit;
+    else
+        l->want[k / 64] &= ~bit;
+    if (s == LOAD_FAILED && k < l->first_failed) l->first_failed = k;
+}
+
 bool load_post(struct kv_tiers *t, struct load *l, uint32_t k, int32_t slot, struct host_flight *f,
                const struct xfer_job *j)
 {
@@ -47,7 +58,7 @@ bool load_post(struct kv_tiers *t, struct load *l, uint32_t k, int32_t slot, str
         return false;
     }
     slot_touch(&t->host, slot);
-    l->state[k] = LOAD_COPYING;
+    load_set(l, k, LOAD_COPYING);
     l->n_flight++;
     l->n_todo--;
     return true;

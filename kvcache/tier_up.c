@@ -9,7 +9,7 @@ const uint32_t kv_latency_us[KV_LATENCY_BUCKETS - 1] = { 100,     250,     500, 
                                                          10000,   25000,   50000,   100000,  250000, 500000,
                                                          1000000, 2500000, 5000000, 10000000 };
 
-enum { HOLD_US = 2000000, FLIGHT_PER_LOAD = 1024, TELL = 32, SLACK_US = 1000, TRY_BLOCKS = 16 };
+enum { HOLD_US = 2000000, FLIGHT_PER_LOAD = 1024, TELL = 32, SLACK_US = 1000, TRY_BLOCKS = 16, AHEAD = 8 };
 /* ---- loads */
 
 static struct load *load_of(struct kv_tiers *t, const struct kv_want *w)
@@ -58,7 +58,12 @@ static void load_settle(struct kv_tiers *t, struct load *l)
     l->n_done = n;
     for (uint32_t k = 0; k < n; k++) {
         uint32_t b = l->kv.block[l->first + k];
-        int32_t  slot = slot_of(t, l, k);
+        if (k + AHEAD < n) {
+            int32_t then = l->seen[k + AHEAD];
+            __builtin_prefetch(&t->node_key[l->kv.block[l->first + k + AHEAD]], 1);
+            if (then != SLOT_NONE) __builtin_prefetch(&t->host.slot[then]);
+        }
+        int32_t slot = slot_of(t, l, k);
         tier_key_known(t, b, &l->key[k]);
         if (slot != SLOT_NONE) kv_block_join(t->cfg.kv, b, t->host.slot[slot].hold);
         audit_note(t, l, k);
@@ -101,7 +106,6 @@ static bool load_start(struct kv_tiers *t, struct kv_want *w, struct kv_salt sal
     CHECK(n_copy == 0); /* nothing of a matched prefix is written */
     memcpy(l->ids, ids, (n_hit + n_block * bt) * sizeof *ids);
     memcpy(l->key, key, n_block * sizeof *key);
-    memset(l->state, LOAD_WANT, n_block);
     memset(l->from, KV_TIER_HOST, n_block);
     for (uint32_t k = 0; k < n_block; k++) l->slot[k] = l->seen[k] = SLOT_NONE;
     l->used = true;
@@ -111,7 +115,9 @@ static bool load_start(struct kv_tiers *t, struct kv_want *w, struct kv_salt sal
     l->begin_us = t->cfg.clock();
     l->first = n_hit / bt;
     l->n_block = l->n_todo = n_block;
-    l->n_done = l->n_flight = l->n_late = l->n_whole = 0;
+    l->n_done = l->n_flight = l->n_late = 0;
+    l->first_failed = n_block;
+    for (uint32_t k = 0; k < n_block; k++) load_set(l, k, LOAD_WANT);
     l->n_waiter = 1;
     l->after_step = in_place ? 0 : t->n_enqueued; /* in place nothing of the device is written */
     w->load = 1 + (uint32_t)(l - t->load);
@@ -120,13 +126,28 @@ static bool load_start(struct kv_tiers *t, struct kv_want *w, struct kv_salt sal
     return true;
 }
 
-static void fail_block(struct load *l, uint32_t k)
+/* The first block from k on that is WANT; n_block: none is. */
+static uint32_t next_wanted(const struct load *l, uint32_t k)
 {
-    for (; k < l->n_block; k++) /* what comes behind it is of no use */
-        if (l->state[k] == LOAD_WANT) l->state[k] = LOAD_FAILED;
+    for (; k < l->n_block; k = (k / 64 + 1) * 64) {
+        uint64_t bits = l->want[k / 64] >> k % 64;
+        if (bits) return k + (uint32_t)__builtin_ctzll(bits);
+    }
+    return l->n_block;
 }
 
-static void copy_up(struct kv_tiers *t, struct load *l, uint32_t k, int32_t slot)
+static void fail_block(struct load *l, uint32_t k)
+{
+    for (; (k = next_wanted(l, k)) < l->n_block; k++) load_set(l, k, LOAD_FAILED); /* what is behind it is of no use */
+}
+
+static void cancel_flights(struct kv_tiers *t, const struct load *l, uint32_t k)
+{
+    for (; k < l->n_block; k++)
+        if (l->state[k] == LOAD_READING || l->state[k] == LOAD_COPYING) xfer_cancel(t->cfg.xfer, l->ticket[k]);
+}
+
+static void copy_up(struct kv_tiers *t, struct load *l, uint32_t k, int32_t slot, uint64_t now)
 {
     struct host_flight *f = flight_new(&t->host, FLIGHT_COPY);
     if (!f) return;
@@ -139,12 +160,13 @@ static void copy_up(struct kv_tiers *t, struct load *l, uint32_t k, int32_t slot
                           .digest_mode = XFER_DIGEST_CHECK,
                           .digest = t->host.slot[slot].payload,
                           .cookie = flight_cookie(&t->host, f),
+                          .post_us = now,
                           .quiet =
                               l->n_todo > 2 && l->n_todo % TELL }; /* the last two: each may be the last of its lane */
     if (load_post(t, l, k, slot, f, &j)) t->host.slot[slot].readers++;
 }
 
-static void read_in(struct kv_tiers *t, struct load *l, uint32_t k)
+static void read_in(struct kv_tiers *t, struct load *l, uint32_t k, uint64_t now)
 {
     struct kv_place place;
     int             store = below_find(t, &l->key[k], &place);
@@ -162,13 +184,14 @@ static void read_in(struct kv_tiers *t, struct load *l, uint32_t k)
                          .host_seg = t->host.seg,
                          .host_off = (uint64_t)f->slot * t->host.stride,
                          .prio = XFER_LOAD,
+                         .post_us = now,
                          .cookie = flight_cookie(&t->host, f) };
     if (f->slot == SLOT_NONE || t->below[store]->row->read(t->below[store], &r, &f->place, &l->ticket[k])) {
         if (f->slot != SLOT_NONE) slot_drop(&t->host, f->slot);
         flight_free(&t->host, f);
         return;
     }
-    l->state[k] = LOAD_READING;
+    load_set(l, k, LOAD_READING);
     l->n_flight++;
 }
 
@@ -186,15 +209,13 @@ static enum kv_doubt doubt(const struct kv_tiers *t, const struct load *l, uint3
                            c->block_tokens, c->block_bytes, seq);
 }
 
-static void load_turn(struct kv_tiers *t, struct load *l)
+static void load_turn(struct kv_tiers *t, struct load *l, uint64_t now)
 {
-    while (l->n_whole < l->n_block && l->state[l->n_whole] == LOAD_DONE) l->n_whole++;
-    for (uint32_t k = l->n_whole; k < l->n_block && l->n_flight < FLIGHT_PER_LOAD && !l->giving_up; k++) {
-        if (l->state[k] == LOAD_FAILED) break;
-        if (l->state[k] != LOAD_WANT) continue;
+    uint32_t k = next_wanted(l, 0);
+    for (; k < l->first_failed && l->n_flight < FLIGHT_PER_LOAD && !l->giving_up; k = next_wanted(l, k + 1)) {
         int32_t slot = slot_of(t, l, k);
         if (slot == SLOT_NONE) {
-            read_in(t, l, k);
+            read_in(t, l, k, now);
         } else if (t->host.slot[slot].state == SLOT_READY) {
             enum kv_doubt d = KV_SURE;
             if (slot != l->seen[k]) d = doubt(t, l, k, slot_page(&t->host, slot), NULL);
@@ -203,7 +224,7 @@ static void load_turn(struct kv_tiers *t, struct load *l)
                 if (l->in_place)
                     place_check(t, l, k, slot);
                 else
-                    copy_up(t, l, k, slot);
+                    copy_up(t, l, k, slot, now);
             } else {
                 tier_doubt(t, NULL, d); /* a doomed one has been counted */
                 if (t->host.slot[slot].readers == 0) slot_drop(&t->host, slot);
@@ -213,17 +234,13 @@ static void load_turn(struct kv_tiers *t, struct load *l)
     }
     if (l->giving_up) {
         fail_block(l, 0);
-        for (uint32_t k = 0; k < l->n_block; k++)
-            if (l->state[k] == LOAD_READING || l->state[k] == LOAD_COPYING) xfer_cancel(t->cfg.xfer, l->ticket[k]);
+        cancel_flights(t, l, 0);
     }
-    for (uint32_t k = l->n_whole; k < l->n_block; k++) {
-        if (l->state[k] == LOAD_FAILED) { /* from here on nothing can be used: the rest need not come */
-            for (uint32_t i = k + 1; i < l->n_block; i++)
-                if (l->state[i] == LOAD_READING || l->state[i] == LOAD_COPYING) xfer_cancel(t->cfg.xfer, l->ticket[i]);
-            fail_block(l, k);
-            break;
-        }
-        if (l->state[k] == LOAD_WANT) return;
+    k = next_wanted(l, 0);
+    if (k < l->first_failed) return;
+    if (l->first_failed < l->n_block) { /* from there on nothing can be used: the rest need not come */
+        cancel_flights(t, l, l->first_failed + 1);
+        fail_block(l, l->first_failed);
     }
     if (l->n_flight == 0) load_settle(t, l);
 }
@@ -259,7 +276,7 @@ void up_read_done(struct kv_tiers *t, struct host_flight *f, const struct xfer_d
         slot_ready(&t->host, f->slot, kv_record_of(slot_page(&t->host, f->slot))->payload);
         l->seen[f->block] = f->slot;
         if (below_keeps(t, f->store)) t->host.slot[f->slot].store = (uint8_t)(f->store + 1);
-        l->state[f->block] = LOAD_WANT; /* of the host now */
+        load_set(l, f->block, LOAD_WANT); /* of the host now */
         l->from[f->block] = (unsigned char)b->row->tier;
         t->stats.tier[b->row->tier].hit_blocks++;
         t->stats.tier[b->row->tier].bytes_out += t->host.stride;
@@ -270,7 +287,7 @@ void up_read_done(struct kv_tiers *t, struct host_flight *f, const struct xfer_d
     /* ST_INVALID is a doubt, which is counted apart; a peer that was lost fails its reads with another status than a
      * disk. */
     if (d->st != ST_OK && d->st != ST_INVALID && d->st != ST_CANCELED) t->stats.n_failed_io++;
-    l->state[f->block] = LOAD_FAILED;
+    load_set(l, f->block, LOAD_FAILED);
 }
 
 void up_copy_done(struct kv_tiers *t, struct host_flight *f, const struct xfer_done *d)
@@ -278,7 +295,7 @@ void up_copy_done(struct kv_tiers *t, struct host_flight *f, const struct xfer_d
     struct load *l = &t->load[f->owner];
     CHECK(l->used && l->n_flight > 0 && l->state[f->block] == LOAD_COPYING);
     l->n_flight--;
-    l->state[f->block] = d->st == ST_OK ? LOAD_DONE : LOAD_FAILED;
+    load_set(l, f->block, d->st == ST_OK ? LOAD_DONE : LOAD_FAILED);
     if (d->st == ST_OK) {
         t->stats.n_loaded++;
         t->stats.tier[KV_TIER_HOST].hit_blocks +=
@@ -385,7 +402,7 @@ static void load_try(struct kv_tiers *t, struct kv_salt salt, const uint32_t *id
     l->compute_us = 0;
     l->below = below;
     l->tier = n > n_host ? below_tier(t, below) : KV_TIER_HOST;
-    if (t->n_done >= l->after_step) load_turn(t, l);
+    if (t->n_done >= l->after_step) load_turn(t, l, t->cfg.clock());
 }
 
 /* All loads are taken. What another server has computed is worth a wait, for as long as its answers are of use. */
@@ -422,7 +439,8 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
     for (; first + n_more < end && n_more < KV_ASK_MAX; n_more++) {
         struct kv_place      place;
         const struct kv_key *next = tier_memo_key(t, ids + first * bt, n_more);
-        int32_t              slot = slot_find(&t->host, next);
+        if (n_more + AHEAD < t->memo.n) chain_fetch(&t->host.by_key, kv_key_hash(&key[n_more + AHEAD]));
+        int32_t slot = slot_find(&t->host, next);
         if (slot != SLOT_NONE && slot_hidden(t, slot)) break;
         bool host = slot != SLOT_NONE && t->host.slot[slot].state == SLOT_READY;
         int  from = slot == SLOT_NONE ? below_find(t, next, &place) : -1;
@@ -466,7 +484,7 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
         l->compute_us = compute_us;
         l->below = below;
         l->tier = n_load > n_host ? below_tier(t, below) : KV_TIER_HOST;
-        if (t->n_done >= l->after_step) load_turn(t, l); /* at once */
+        if (t->n_done >= l->after_step) load_turn(t, l, now); /* at once */
     }
     /* The prompt waits three times the estimate and an eighth of the time to compute, but never longer than computing
      * takes; that long, too, without an estimate. On a busy machine a load of 0.3 ms can take 3 ms, which is no reason
@@ -503,7 +521,7 @@ void up_turn(struct kv_tiers *t)
             else
                 l->giving_up = true;
         }
-        if (!l->settled && (t->n_done >= l->after_step || l->giving_up)) load_turn(t, l);
+        if (!l->settled && (t->n_done >= l->after_step || l->giving_up)) load_turn(t, l, now);
         bool gives = tiers_short(t) && !l->in_place; /* guests leave with the load, and free nothing */
         if (l->settled && (l->n_waiter == 0 || now > l->hold_us || gives)) load_end(t, l); /* what came stays cached */
     }
@@ -521,7 +539,7 @@ void up_close(struct kv_tiers *t)
         struct load *l = &t->load[i];
         if (!l->used) continue;
         l->giving_up = true;
-        if (!l->settled) load_turn(t, l);
+        if (!l->settled) load_turn(t, l, t->cfg.clock());
         if (l->settled) load_end(t, l);
     }
 }

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LEASE_MS_MAX = 600000 };
+enum { LEASE_MS_MAX = 600000, AHEAD = 8 }; /* AHEAD: buckets fetched before they are needed */
 
 /* ---- what is known */
 
@@ -92,14 +92,8 @@ static void end_ask(struct peers *p, uint32_t i)
     p->out.lease = a->lease;
     p->out.n = a->n_taken;
     if (p->other[a->peer].up && p->other[a->peer].epoch == a->epoch) (void)p->net->ops->send(p->net, &p->out);
+    p->n_ask--;
     a->used = false; /* if the queue was full, the peer ends the lease at its time limit */
-}
-
-static bool is_read(const struct peers *p, uint32_t i)
-{
-    for (int32_t k = 0; k < KNOWN_MAX; k++)
-        if (p->known[k].used && p->known[k].reading && p->known[k].ask == i) return true;
-    return false;
 }
 
 static bool ask_one(struct peers *p, uint32_t peer, const struct kv_key *key, uint32_t n, uint64_t ticket)
@@ -116,6 +110,7 @@ static bool ask_one(struct peers *p, uint32_t peer, const struct kv_key *key, ui
     memcpy(q->key, key, n * sizeof *q->key);
     if (!p->net->ops->send(p->net, q)) return false;
     a->used = true;
+    p->n_ask++;
     a->answered = false;
     a->peer = peer;
     a->n = n;
@@ -124,8 +119,8 @@ static bool ask_one(struct peers *p, uint32_t peer, const struct kv_key *key, ui
     a->ticket = ticket;
     a->sent_us = p->cfg.clock();
     a->until_us = a->sent_us + PEER_ANSWER_US;
-    a->n_known = a->n_taken = 0;
-    memcpy(a->key, key, n * sizeof *key);
+    a->n_known = a->n_reading = a->n_taken = 0;
+    memcpy(p->ask_key[a - p->ask], key, n * sizeof *key);
     return true;
 }
 
@@ -169,11 +164,11 @@ static void send_drop(struct peers *p, uint32_t peer)
 
 void ask_turn(struct peers *p, uint64_t now)
 {
-    for (uint32_t i = 0; i < ASKS_MAX; i++) {
+    for (uint32_t i = 0; p->n_ask && i < ASKS_MAX; i++) {
         struct ask *a = &p->ask[i];
         if (!a->used) continue;
         bool over = now >= a->until_us || (a->answered && !a->n_known);
-        if (over && !is_read(p, i)) end_ask(p, i);
+        if (over && !a->n_reading) end_ask(p, i);
     }
     for (uint32_t i = 0; i < SEEKS_MAX; i++)
         if (p->seek[i].n_open && now >= p->seek[i].until_us) p->seek[i].n_open = 0;
@@ -240,11 +235,12 @@ static void hear_answer(struct peers *p, const struct peer_note *n)
     }
     a->until_us = a->sent_us + ms * 500; /* half of the lease, so that the last reads end within it */
     for (uint32_t k = 0; k < n->n; k++) {
+        if (k + AHEAD < n->n) chain_fetch(&p->by_key, kv_key_hash(&p->ask_key[i][k + AHEAD]));
         if (!n->where[k].found) continue;
         if (((uint64_t)n->where[k].slot + 1) * p->record_bytes > o->bytes)
             ask_doubt(p, n->peer);
         else
-            learn(p, i, &a->key[k], &n->where[k]);
+            learn(p, i, &p->ask_key[i][k], &n->where[k]);
     }
 }
 
@@ -270,13 +266,20 @@ void ask_doubt(struct peers *p, uint32_t peer)
 
 bool ask_check(const struct peers *p)
 {
-    uint32_t n = 0, n_ask = 0, n_free = 0;
+    uint32_t n = 0, n_ask = 0, n_free = 0, n_read = 0, n_used = 0;
     for (int32_t k = 0; k < KNOWN_MAX; k++) {
         const struct known *e = &p->known[k];
         n += e->used;
+        n_read += e->used && e->reading;
         if (e->used && (!p->ask[e->ask].used || find_known(p, &e->key) != k)) return false;
     }
-    for (uint32_t i = 0; i < ASKS_MAX; i++) n_ask += p->ask[i].used ? p->ask[i].n_known : 0;
+    for (uint32_t i = 0; i < ASKS_MAX; i++) {
+        const struct ask *a = &p->ask[i];
+        if (!a->used) continue;
+        n_used++;
+        n_ask += a->n_known;
+        n_read -= a->n_reading;
+    }
     for (int32_t k = p->free; k != NONE_KNOWN && n_free <= KNOWN_MAX; k = p->known[k].next) n_free++;
-    return n == p->n_known && n_ask == n && n_free == KNOWN_MAX - n;
+    return n == p->n_known && n_ask == n && n_read == 0 && n_used == p->n_ask && n_free == KNOWN_MAX - n;
 }

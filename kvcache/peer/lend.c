@@ -101,7 +101,7 @@ void lend_hear(struct peers *p, const struct peer_note *n)
 
 void lend_turn(struct peers *p, uint64_t now)
 {
-    for (uint32_t i = 0; i < LEASES_MAX; i++)
+    for (uint32_t i = 0; p->host->n_lent && i < LEASES_MAX; i++)
         if (p->lease[i].used && now >= p->lease[i].end_us) end_lease(p, &p->lease[i]);
 }
 

@@ -101,10 +101,12 @@ static enum status read_record(struct kv_below *b, const struct kv_read *r, stru
                           .digest_mode = XFER_DIGEST_CHECK,
                           .digest = e->payload,
                           .deadline_us = r->deadline_us,
+                          .post_us = r->post_us,
                           .cookie = r->cookie };
     enum status     st = xfer_post(p->cfg.xfer, &j, ticket_out);
     if (st) return st;
     e->reading = true;
+    p->ask[e->ask].n_reading++;
     o->n_read++;
     return ST_OK;
 }
@@ -115,6 +117,7 @@ static void read_done(struct kv_below *b, struct kv_place place, bool bad)
     struct known *e = &p->known[place.index];
     CHECK(e->used && e->reading && e->gen == place.gen && p->other[place.segment].n_read > 0);
     e->reading = false;
+    p->ask[e->ask].n_reading--;
     p->other[place.segment].n_read--;
     bool same = p->ask[e->ask].epoch == p->other[place.segment].epoch;
     ask_forget(p, (int32_t)place.index, !bad);

@@ -20,11 +20,10 @@ struct other { /* a peer that we ask */
 };
 /* A question to one peer, and the lease that it answers with. */
 struct ask {
-    bool          used, answered;
-    uint32_t      peer, n;
-    uint64_t      epoch, lease, ticket, sent_us, until_us; /* until_us: no read of its blocks begins later */
-    uint32_t      n_known, n_taken;                        /* its blocks in known[]; its blocks that were read well */
-    struct kv_key key[PWIRE_KEYS_MAX];
+    bool     used, answered;
+    uint32_t peer, n;
+    uint64_t epoch, lease, ticket, sent_us, until_us; /* until_us: no read of its blocks begins later */
+    uint32_t n_known, n_reading, n_taken; /* its blocks in known[], those of them being read, those read well */
 };
 /* A block that a peer has. */
 struct known {
@@ -71,12 +70,13 @@ struct peers {
     uint64_t               now_us; /* of this turn */
     uint64_t               record_bytes, n_ticket, n_lease, gen;
     struct other           other[PEERS_MAX];
-    struct ask             ask[ASKS_MAX];
+    struct ask             ask[ASKS_MAX];                     /* n_ask of them are used */
+    struct kv_key          ask_key[ASKS_MAX][PWIRE_KEYS_MAX]; /* apart, because each turn looks at ask */
     struct seek            seek[SEEKS_MAX];
     struct known           known[KNOWN_MAX];
     struct chain           by_key;
     int32_t                free;
-    uint32_t               n_known;
+    uint32_t               n_known, n_ask;
     struct lease           lease[LEASES_MAX];
     struct parcel          parcel[PARCELS_MAX];
     struct cell           *cell; /* [n_cell] */

@@ -89,10 +89,11 @@ static enum status check_product(const struct call *c, uint64_t tokens, struct a
                     "the number of choices times max_tokens times logprobs is too large");
 }
 
-/* Pairs are scored by the cosine of vectors. */
+/* Pairs are scored by the cosine of vectors, or as one prompt. */
 static bool is_served(const struct dialect *d, const struct api_model *m)
 {
-    return d->task == m->task || (d->task == TASK_SCORE && m->task == TASK_EMBED);
+    if (d->task == TASK_SCORE) return m->task == TASK_EMBED || m->pair;
+    return d->task == m->task;
 }
 
 /* A model has one task. */
@@ -114,6 +115,7 @@ static enum status check_task(const struct dialect *d, const struct api_model *m
     if (is_served(d, m)) return ST_OK;
     api_excerpt(show, sizeof show, name, strlen(name));
     const char *instead = m->task == TASK_GENERATE ? tasks[d->task].where : tasks[m->task].ask;
+    if (m->task == TASK_CLASSIFY && m->pair) instead = "ask /classify, /rerank or /score";
     return api_fail(e, 400, "model", "The model `%s` %s and %s; %s.", show, tasks[m->task].does, tasks[d->task].lacks,
                     instead);
 }

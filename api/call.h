@@ -24,6 +24,7 @@
 #include "engine/request.h"
 
 struct model_head;      /* engine/model/head.h */
+struct pair_form;       /* pair.h */
 struct calls_tools;     /* api/calls/calls_tool.h */
 struct responses_store; /* api/responses/store.h */
 struct family;          /* family.h */
@@ -62,6 +63,7 @@ struct api_model {
     uint32_t                 state_dim;            /* numbers of a state; 0: the model generates */
     enum eng_state_of        state_of;             /* SUM: a vector is the mean over the prompt */
     bool                     normalizes, shortens; /* TASK_EMBED: to length 1; a vector's beginning is a vector too */
+    const struct pair_form  *pair; /* a pair is one prompt, which head scores; NULL: of each text a vector */
     const struct model_head *head; /* what makes scores of a state (engine/model/head.h); NULL: TASK_EMBED */
 };
 
@@ -118,7 +120,7 @@ struct call_ask {
         *guided_space;
     const json_t *system; /* beside the messages */
     const json_t *encoding_format;
-    const json_t *query, *side[7]; /* of rerank; of score, in the order of its fields */
+    const json_t *query, *instruction, *side[7]; /* of rerank; of score, in the order of its fields */
     const json_t *salt, *cache_key, *request_id, *stream_options, *truncation_side;
     int64_t       max_tokens, max_completion_tokens, min_tokens, seed, top_k, truncate, logprobs_n, top_logprobs,
         prompt_logprobs, priority, kv_priority, n, thinking_budget, dimensions, top_n, doc_tokens;
@@ -188,6 +190,7 @@ struct call {
     uint32_t                  dimensions;                /* of a vector; 0: all */
     bool                      as_base64, use_activation; /* embeddings: their form; whether they are made of length 1 */
     uint32_t                  n_left; /* score, rerank: the first prompts are one side, the others the other */
+    struct call_prompt       *left;   /* [n_left], with model.pair: that side, which has no prompts of its own */
     uint32_t                  top_n;  /* rerank: how many results; 0: all */
     bool                      returns_documents;
 };

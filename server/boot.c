@@ -183,6 +183,9 @@ void boot_free(struct boot *b)
     if (b->tmpl) tmpl_free(b->tmpl);
     if (b->tok) tok_free(b->tok);
     model_head_free(b->head);
+    tmpl_free(b->pair_tmpl);
+    json_decref(b->pair_saved);
+    json_decref(b->pair_module);
     if (b->spec_loaded) model_spec_free(&b->spec);
     source_object_close(b->src_object);
     free(b->embed);

@@ -3,6 +3,7 @@
 #pragma once
 #include "api/call.h"
 #include "api/family.h"
+#include "api/pair.h"
 #include "engine/engine.h"
 #include "engine/model/head.h"
 #include "engine/model/model.h"
@@ -20,6 +21,10 @@ struct boot {
     struct source_embed *embed;
     struct model_spec    spec;
     struct model_head   *head; /* or NULL: of labels and scores (boot_task) */
+    struct pair_form     pair; /* model.pair, if pairs become one prompt */
+    struct tmpl         *pair_tmpl;
+    bool                 pair_joins;               /* the folder says that no template makes pairs */
+    json_t              *pair_saved, *pair_module; /* files that pair reads */
     struct tok          *tok;
     struct tmpl         *tmpl;
     struct family        family;

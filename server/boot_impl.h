@@ -21,6 +21,8 @@ int boot_spec(struct boot *b, const struct config *cfg);
 /* What the server does with prompts, from options and the folder; sets b->spec.pool and those members of b->model. Errors
  * with b->err. */
 enum status boot_task(struct boot *b);
+/* boot_pair.c: b->model.pair; tokenizer and template are there. Errors with b->err. */
+enum status boot_pair(struct boot *b);
 /* The ids of the words that b->head scores by; the tokenizer is there. Errors with b->err. */
 enum status boot_task_words(struct boot *b);
 /* Tokens of one sequence as the engine counts them: a token is drawn behind the prompt, or a vector in its place. */

@@ -75,9 +75,6 @@ enum status boot_task(struct boot *b)
                    b->head->n_label);
     if (!st && !b->head) st = model_pooling_load(&b->src, &b->spec, cfg->task == TASK_EMBED, &p, b->err, sizeof b->err);
     if (st || (cfg->task == TASK_AUTO && !b->head && !p.found)) return st;
-    if (b->head && !b->spec.classifies)
-        return wrong(b, "modules.json: models of sentence-transformers' LogitScore are not served yet; --task generate "
-                        "serves it as a model that generates");
     if (cfg->lora)
         return wrong(b, "--enable-lora: adapters are served beside a model that generates, and this one makes %s",
                      b->head ? "scores" : "embeddings");

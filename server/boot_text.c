@@ -386,5 +386,7 @@ int boot_text(struct boot *b, const struct config *cfg)
     int code = boot_spec(b, cfg);
     if (!code) code = load_text(b);
     if (!code && boot_task_words(b)) code = EXIT_CONFIG;
+    enum status st = code ? ST_OK : boot_pair(b);
+    if (st) code = boot_exit_of(st);
     return code ? code : fill_model(b);
 }

@@ -28,7 +28,7 @@
 #define ENUM(n, field, d, list, h) \
     ROW(n, OPT_ENUM, d, h), .word = list, .n_word = sizeof list / sizeof *list, .at = AT_ENUM(field)
 
-static const struct opt_word tasks[] = { { "auto", TASK_AUTO }, { "generate", TASK_GENERATE }, { "embed", TASK_EMBED }, { "classify", TASK_CLASSIFY } };
+static const struct opt_word tasks[] = { { "auto", TASK_AUTO }, { "generate", TASK_GENERATE }, { "embed", TASK_EMBED }, { "classify", TASK_CLASSIFY }, { "score", TASK_SCORE } };
 static const struct opt_word poolings[] = { { "auto", POOL_NONE }, { "last", POOL_LAST }, { "mean", POOL_MEAN }, { "cls", POOL_CLS } };
 static const struct opt_word load_formats[] = { { "auto", LOAD_AUTO }, { "dummy", LOAD_DUMMY } };
 static const struct opt_word sampling_defaults[] = { { "auto", SAMPLING_OF_MODEL }, { "vllm", SAMPLING_NEUTRAL } };
@@ -57,7 +57,7 @@ static const struct opt options[] = {
     { .group = "model", STR("model", model, "DIR", "model folder (safetensors, config.json, tokenizer.json), or s3://BUCKET/PREFIX that holds such files; empty: the embedded pebble") },
     { ENUM("load-format", load_format, "auto", load_formats, "dummy: weights are made up, no checkpoint is read; for measuring") },
     { LIST("served-model-name", served_name, "NAME", "name clients use; repeatable, the first is shown") },
-    { ENUM("task", task, "auto", tasks, "generate: text; embed: vectors, on /v1/embeddings; classify: labels, on /classify, of a ...ForSequenceClassification; auto: as the folder's files say, else generate") },
+    { ENUM("task", task, "auto", tasks, "generate: text; embed: vectors, on /v1/embeddings; classify: labels, on /classify, of a ...ForSequenceClassification; score: pairs, on /rerank and /score, by the logits of yes and no; auto: as the folder's files say, else generate") },
     { ENUM("pooling", pooling, "auto", poolings, "of --task embed: the last token's state, the mean of all, or the first's (cls); auto: as 1_Pooling/config.json says, else last") },
     { BOOL("matryoshka", matryoshka, "false", "the model's vectors may be cut (\"dimensions\"), though its config.json does not say is_matryoshka") },
     { BOOL("enable-lora", lora, "false", "serve low-rank adapters (PEFT's LoRA) beside the model; see docs/design/lora.md") },

@@ -163,11 +163,13 @@ static void drop_padding(const struct call *c, struct call_prompt *p)
     while (pad != UINT32_MAX && p->n_id > 1 && p->id[p->n_id - 1] == pad) p->n_id--;
 }
 
-static enum status prepared(struct call *c)
+enum status embedding_prepared(struct call *c, uint64_t total, struct api_error *e)
 {
     c->s = (struct eng_sampling){ .top_p = 1, .repetition = 1, .ignore_eos = true };
     c->ask.truncate = -2;
-    return ST_OK;
+    if (total <= EMBED_TOKENS_MAX) return ST_OK;
+    return api_fail(e, 400, c->dialect->prompt_param, "'%s' has %llu tokens, a request may have %d",
+                    c->dialect->prompt_param, (unsigned long long)total, EMBED_TOKENS_MAX);
 }
 
 enum status embedding_chat_prepare(struct call *c, struct api_error *e)
@@ -175,7 +177,7 @@ enum status embedding_chat_prepare(struct call *c, struct api_error *e)
     enum status st = chat_prompt_prepare(c, e);
     if (!st) st = cut(c, &c->prompt[0], e);
     if (!st) drop_padding(c, &c->prompt[0]);
-    return st ? st : prepared(c);
+    return st ? st : embedding_prepared(c, c->prompt[0].n_id, e);
 }
 
 /* As ask.truncate, of prompt i: documents of rerank may have a bound of their own. */
@@ -203,10 +205,7 @@ enum status embedding_prepare(struct call *c, struct api_error *e)
         total += p->n_id;
         p->text = NULL; /* it lies in the body, which goes away */
     }
-    if (total > EMBED_TOKENS_MAX)
-        return api_fail(e, 400, c->dialect->prompt_param, "'%s' has %llu tokens, a request may have %d",
-                        c->dialect->prompt_param, (unsigned long long)total, EMBED_TOKENS_MAX);
-    return prepared(c);
+    return embedding_prepared(c, total, e);
 }
 
 /* ---------------------------------------------------------------- the answer */

@@ -13,6 +13,8 @@ enum status embedding_parse(struct call *c, struct api_error *e);
 enum status embedding_prepare(struct call *c, struct api_error *e);
 enum status embedding_chat_parse(struct call *c, struct api_error *e);
 enum status embedding_chat_prepare(struct call *c, struct api_error *e);
+/* The end of prepare: sets what the engine is asked for. total: tokens of all prompts. ST_INVALID with *e: too many. */
+enum status embedding_prepared(struct call *c, uint64_t total, struct api_error *e);
 /* For a dialect.pick: whether the body has messages. ST_INVALID with *e. */
 enum status embedding_pick(const struct call_shape *s, const struct dialect *texts, const struct dialect *chat,
                            const struct dialect **d_out, struct api_error *e);

@@ -1,13 +1,15 @@
 #include "api/encode.h"
 #include "api/openai/embeddings.h"
 #include "api/openai/openai.h"
+#include "api/pair.h"
 #include "api/param_rows.h"
+#include "engine/model/head.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* POST /rerank and /score: how near texts are to others, as the cosine of their vectors. The fields are those of Cohere's
- * and Jina's rerank, and of vLLM's score. */
+/* POST /rerank and /score: how near texts are to others, as the cosine of their vectors, or as a model's head judges both
+ * together. The fields are those of Cohere's and Jina's rerank, and of vLLM's score. */
 
 enum { RERANK_DOCUMENTS_MAX = 1000 };
 
@@ -28,20 +30,53 @@ static const json_t *text_in(const json_t *v)
 
 static size_t texts_of(const json_t *v) { return json_is_array(v) ? json_array_size(v) : 1; }
 
-/* Makes prompts of the texts of v, from c->prompt[c->n_prompt] on, which has room. */
-static enum status add_texts(struct call *c, const json_t *v, const char *name, struct api_error *e)
+/* Makes prompts of the texts of v. */
+static enum status add_texts(struct call *c, struct call_prompt *to, const json_t *v, const char *name,
+                             struct api_error *e)
 {
     size_t n = texts_of(v);
     for (size_t i = 0; i < n; i++) {
-        const json_t       *text = text_in(json_is_array(v) ? json_array_get(v, i) : v);
-        struct call_prompt *p = &c->prompt[c->n_prompt];
+        const json_t *text = text_in(json_is_array(v) ? json_array_get(v, i) : v);
         if (!text) return bad_texts(name, false, e);
-        p->text = json_string_value(text);
-        p->n_text = json_string_length(text);
-        c->prompt_bytes += p->n_text;
-        c->n_prompt++;
+        to[i].text = json_string_value(text);
+        to[i].n_text = json_string_length(text);
+        c->prompt_bytes += to[i].n_text;
     }
     return ST_OK;
+}
+
+struct side {
+    const json_t *v;
+    const char   *name;
+};
+
+/* Of a model that judges pairs, the right side has all prompts. */
+static enum status add_sides(struct call *c, struct side left, struct side right, struct api_error *e)
+{
+    size_t              n = texts_of(left.v), m = texts_of(right.v);
+    struct call_prompt *all = arena_calloc(&c->arena, n + m, sizeof *all);
+    if (!all) return ST_NOMEM;
+    c->n_left = (uint32_t)n;
+    c->n_prompt = (uint32_t)(n + m);
+    c->prompt = all;
+    if (c->model->pair) {
+        c->left = all;
+        c->prompt = all + n;
+        c->n_prompt = (uint32_t)m;
+    }
+    enum status st = add_texts(c, all, left.v, left.name, e);
+    return st ? st : add_texts(c, all + n, right.v, right.name, e);
+}
+
+/* The first prompt of the right side. */
+static uint32_t first_of(const struct call *c) { return c->model->pair ? 0 : c->n_left; }
+
+static enum status check_instruction(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
+{
+    (void)v;
+    if (c->model->pair) return ST_OK;
+    return api_fail(e, 400, p->name,
+                    "'%s' is for models that judge pairs; this one compares vectors of texts as they are", p->name);
 }
 
 /* Names of the two sides, in the order in which they are looked for; l, r: their places in ask.side. */
@@ -75,16 +110,13 @@ static enum status score_parse(struct call *c, struct api_error *e)
     if (n + m > EMBED_INPUTS_MAX)
         return api_fail(e, 400, sides[k].right, "both sides have %zu texts, a request may have %d", n + m,
                         EMBED_INPUTS_MAX);
-    if (!(c->prompt = arena_calloc(&c->arena, n + m, sizeof *c->prompt))) return ST_NOMEM;
-    c->n_left = (uint32_t)n;
-    enum status st = add_texts(c, left, sides[k].left, e);
-    return st ? st : add_texts(c, right, sides[k].right, e);
+    return add_sides(c, (struct side){ left, sides[k].left }, (struct side){ right, sides[k].right }, e);
 }
 
 /* The documents are kept for the answer: the body goes away. */
 static enum status keep_documents(struct call *c)
 {
-    for (uint32_t i = c->n_left; i < c->n_prompt; i++) {
+    for (uint32_t i = first_of(c); i < c->n_prompt; i++) {
         struct call_prompt *p = &c->prompt[i];
         char               *copy = arena_alloc(&c->arena, p->n_text);
         if (!copy) return ST_NOMEM;
@@ -104,11 +136,8 @@ static enum status rerank_parse(struct call *c, struct api_error *e)
     if (n > RERANK_DOCUMENTS_MAX)
         return api_fail(e, 400, "documents", "'documents' has %zu texts, a request may have %d", n,
                         RERANK_DOCUMENTS_MAX);
-    if (!(c->prompt = arena_calloc(&c->arena, n + 1, sizeof *c->prompt))) return ST_NOMEM;
-    c->n_left = 1;
     c->top_n = (uint32_t)c->ask.top_n;
-    enum status st = add_texts(c, query, "query", e);
-    if (!st) st = add_texts(c, documents, "documents", e);
+    enum status st = add_sides(c, (struct side){ query, "query" }, (struct side){ documents, "documents" }, e);
     return st || !c->returns_documents ? st : keep_documents(c);
 }
 
@@ -127,6 +156,8 @@ static const struct param rows[] = {
     ROW_JSON("data_2", ON_SCORE, PARAM_ANY, ask.side[4], NULL),
     ROW_JSON("text_1", ON_SCORE, PARAM_ANY, ask.side[5], NULL),
     ROW_JSON("text_2", ON_SCORE, PARAM_ANY, ask.side[6], NULL),
+    ROW_JSON("instruction", ON_BOTH_KINDS, PARAM_STRING, ask.instruction, check_instruction),
+    ROW_BOOL("use_activation", ON_BOTH_KINDS, use_activation, NULL),
     ROW_BOOL("add_special_tokens", ON_BOTH_KINDS, add_special, NULL),
     ROW_INT("truncate_prompt_tokens", ON_BOTH_KINDS, ask.truncate, -1, INT32_MAX, NULL),
     ROW_JSON("truncation_side", ON_BOTH_KINDS, PARAM_STRING, ask.truncation_side, check_side),
@@ -136,6 +167,21 @@ static const struct param rows[] = {
     ROW_IGNORED("user", ON_BOTH_KINDS, PARAM_STRING),
 };
 static const struct param_fields score_fields = { rows, sizeof rows / sizeof *rows };
+
+static enum status score_prepare(struct call *c, struct api_error *e)
+{
+    uint64_t    total = 0;
+    enum status st = ST_OK;
+    if (!c->model->pair) return embedding_prepare(c, e);
+    for (uint32_t i = 0; i < c->n_prompt && !st && total <= EMBED_TOKENS_MAX; i++) {
+        struct call_prompt *p = &c->prompt[i];
+        st = pair_prompt(c, &c->left[c->n_left == 1 ? 0 : i], p, e);
+        total += p->n_id;
+        p->text = NULL; /* it lies in the body, which goes away */
+    }
+    buf_free(&c->rendered);
+    return st ? st : embedding_prepared(c, total, e);
+}
 
 /* ---------------------------------------------------------------- the answer */
 
@@ -155,7 +201,13 @@ static double nearness(const struct call *c, uint32_t a, uint32_t b)
 }
 
 /* Prompt k of the right side has its own one on the left, or there is one for all. */
-static double score_of(const struct call *c, uint32_t k) { return nearness(c, c->n_left == 1 ? 0 : k, c->n_left + k); }
+static double score_of(const struct call *c, uint32_t k)
+{
+    double score;
+    if (!c->model->pair) return nearness(c, c->n_left == 1 ? 0 : k, c->n_left + k);
+    model_head_apply(c->model->head, c->choice[k].state, c->use_activation, &score);
+    return score;
+}
 
 static void open_body(const struct call *c, struct buf *out)
 {
@@ -181,7 +233,7 @@ static void score_body(struct call *c, struct buf *out)
     buf_puts(out, ",\"object\":\"list\",\"created\":");
     json_put_int(out, c->created);
     buf_puts(out, ",\"data\":[");
-    for (uint32_t k = 0; k < c->n_prompt - c->n_left; k++)
+    for (uint32_t k = 0; k < c->n_prompt - first_of(c); k++)
         buf_printf(out, "%s{\"index\":%u,\"object\":\"score\",\"score\":%.9g}", k ? "," : "", k, score_of(c, k));
     close_body(c, out);
 }
@@ -201,7 +253,7 @@ static int by_score(const void *a, const void *b)
 
 static void rerank_body(struct call *c, struct buf *out)
 {
-    uint32_t     n = c->n_prompt - c->n_left, top = n;
+    uint32_t     n = c->n_prompt - first_of(c), top = n;
     struct place order[RERANK_DOCUMENTS_MAX];
     if (c->top_n && c->top_n < n) top = c->top_n;
     for (uint32_t k = 0; k < n; k++) order[k] = (struct place){ score_of(c, k), k };
@@ -209,7 +261,7 @@ static void rerank_body(struct call *c, struct buf *out)
     open_body(c, out);
     buf_puts(out, ",\"results\":[");
     for (uint32_t k = 0; k < top; k++) {
-        const struct call_prompt *p = &c->prompt[c->n_left + order[k].index];
+        const struct call_prompt *p = &c->prompt[first_of(c) + order[k].index];
         buf_printf(out, "%s{\"index\":%u,", k ? "," : "", order[k].index);
         if (p->echo) {
             buf_puts(out, "\"document\":{\"text\":");
@@ -232,7 +284,7 @@ static void nothing(struct call *c, uint32_t i, const struct answer_piece *p, st
 
 #define SCORE_ROW                                                                                                    \
     .task = TASK_SCORE, .fields = &score_fields, .max_tokens_param = "max_tokens", .top_logprobs_param = "logprobs", \
-    .max_tokens_default = 1, .add_special = true, .too_long = embedding_too_long, .prepare = embedding_prepare,      \
+    .max_tokens_default = 1, .add_special = true, .too_long = embedding_too_long, .prepare = score_prepare,          \
     .error = api_error_json, .error_stream = embedding_error
 
 const struct dialect dialect_score = {

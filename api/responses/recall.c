@@ -33,9 +33,17 @@ static json_t *previous_of(const char *body, size_t n_body)
     return NULL;
 }
 
+/* A query stands before each of its documents: half of the body before as many as the other half holds. */
+static uint64_t pairs_bytes(uint64_t n_body)
+{
+    uint64_t documents = n_body / 8 + 1, most = (uint64_t)EMBED_TOKENS_MAX * 8;
+    return n_body > most || documents * (n_body / 2 + 512) > most ? n_body + most : documents * (n_body / 2 + 512);
+}
+
 uint64_t call_text_bytes(const struct dialect *d, const struct api_model *m, uint64_t tenant, const char *body,
                          size_t n_body)
 {
+    if (d->task == TASK_SCORE && m->pair) return pairs_bytes(n_body);
     if (!d->recalls || !m->responses || n_body > LOOK_BYTES_MAX) return n_body;
     json_t  *id = previous_of(body, n_body);
     uint64_t past =

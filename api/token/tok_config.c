@@ -55,6 +55,7 @@ static enum status load_flags(struct tok *t, const json_t *o, const struct tok_e
     if (!says || !rebuilds_template(json_string_value(json_object_get(o, "tokenizer_class")))) return ST_OK;
     enum status st = load_flag(e, o, "add_bos_token", true, t->bos, t->post.before, &t->post.n_before);
     if (!st) st = load_flag(e, o, "add_eos_token", false, t->eos, t->post.after, &t->post.n_after);
+    if (!st) tok_post_repeat(&t->post);
     return st;
 }
 

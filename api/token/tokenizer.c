@@ -63,6 +63,25 @@ enum status tok_encode(const struct tok *t, const char *text, size_t n, unsigned
     return st;
 }
 
+static enum status put_around(const struct tok *t, int at, unsigned flags, size_t ids_max, struct arena *a,
+                              struct tok_ids *out)
+{
+    struct tok_work w = { .t = t, .a = a, .out = out, .ids_max = ids_max };
+    return flags & TOK_ADD_SPECIAL ? emit_all(&w, t->post.pair[at], t->post.n_pair[at]) : ST_OK;
+}
+
+enum status tok_encode_pair(const struct tok *t, const struct tok_two *x, unsigned flags, size_t ids_max,
+                            struct arena *a, struct tok_ids *out)
+{
+    unsigned    plain = flags & ~(unsigned)TOK_ADD_SPECIAL;
+    enum status st = put_around(t, 0, flags, ids_max, a, out);
+    if (!st) st = tok_encode(t, x->first, x->n_first, plain, ids_max, a, out);
+    if (!st) st = put_around(t, 1, flags, ids_max, a, out);
+    if (!st) st = tok_encode(t, x->second, x->n_second, plain, ids_max, a, out);
+    return st ? st : put_around(t, 2, flags, ids_max, a, out);
+}
+
+bool     tok_pairs(const struct tok *t) { return t->post.pairs; }
 uint32_t tok_vocab_size(const struct tok *t) { return t->text.n_id; }
 size_t   tok_longest_bytes(const struct tok *t) { return t->longest; }
 bool     tok_is_special(const struct tok *t, uint32_t id) { return id < t->text.n_id && t->flags[id] & TOK_F_SPECIAL; }

@@ -1,4 +1,5 @@
 #include "api/answer.h"
+#include "api/pair.h"
 #include "api/responses/store.h"
 #include "api/responses/stored.h"
 #include "engine/model/head.h"
@@ -8,12 +9,17 @@
 /* A request body for one of the endpoints, picked by the first byte; what is accepted is answered with tokens made of
  * the body. */
 
-static struct api_model  embedder, classifier;
+static struct api_model  embedder, classifier, judge;
 static float             weight[2 * 5] = { 1, 0, -1, 2, 3, 0, 1, 1 };
 static char             *label[] = { "calm", "\x01\"" };
 static struct model_head head = {
     .of = HEAD_CLASSES, .n_label = 2, .n_row = 2, .n_in = 5, .label = label, .weight = weight, .scale = 1, .pad_id = 7
 };
+
+static struct model_head odds = {
+    .of = HEAD_LOG_ODDS, .n_label = 1, .n_row = 2, .n_in = 5, .weight = weight, .scale = 1, .pad_id = UINT32_MAX
+};
+static struct pair_form form;
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
@@ -40,6 +46,14 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     classifier.task = TASK_CLASSIFY;
     classifier.state_dim = 5;
     classifier.head = &head;
+    char         err[200];
+    struct tmpl *card;
+    if (tmpl_parse(pair_qwen3_reranker, strlen(pair_qwen3_reranker), &card, err, sizeof err)) abort();
+    form.tmpl = card;
+    judge = classifier;
+    judge.task = TASK_SCORE;
+    judge.head = &odds;
+    judge.pair = &form;
     return failed;
 }
 
@@ -222,7 +236,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         const struct dialect              *d = pooled[data[0] / 8 % 4];
         bool                               classes = data[0] / 32 % 2;
         if (classes && d == &dialect_embedding) d = &dialect_classify;
-        generate(classes ? &classifier : &embedder, d, LMI_LINES, data, n);
+        const struct api_model *m = classes ? &classifier : &embedder;
+        if (data[0] / 64 % 2 && (d == &dialect_rerank || d == &dialect_score)) m = &judge;
+        generate(m, d, LMI_LINES, data, n);
         return 0;
     }
     if (data[0] % 8 == 6) {

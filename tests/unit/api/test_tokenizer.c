@@ -40,6 +40,70 @@ static void text_becomes_ids_with_special_tokens_around_it(void **state)
     tok_free(t);
 }
 
+static const char *pair_ids(const struct tok *t, unsigned flags)
+{
+    static char    line[200];
+    struct arena   a;
+    struct tok_ids ids = { NULL, 0, 0 };
+    size_t         k = 0;
+    arena_init(&a, 1 << 20);
+    assert_int_equal(tok_encode_pair(t, &(struct tok_two){ "hi", "x", 2, 1 }, flags, 100, &a, &ids), ST_OK);
+    for (size_t i = 0; i < ids.n; i++)
+        k += (size_t)snprintf(line + k, sizeof line - k, "%s%u", i ? " " : "", ids.id[i]);
+    arena_free(&a);
+    return line;
+}
+
+#define S_TOKEN(name) "{\"SpecialToken\":{\"id\":\"" name "\",\"type_id\":0}}"
+#define TEXT(name)    "{\"Sequence\":{\"id\":\"" name "\",\"type_id\":0}}"
+#define TEMPLATE(pair)                                    \
+    "{\"type\":\"TemplateProcessing\",\"single\":[" TEXT( \
+        "A") "],\"pair\":[" pair "],\"special_tokens\":{" \
+             "\"<s>\":{\"id\":\"<s>\",\"ids\":[258],\"tokens\":[\"<s>\"]},\"</s>\":{\"id\":\"</s>\",\"ids\":[259,259]}}}"
+
+static void two_texts_have_ids_around_and_between_them(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *post, *config, *ids; /* ids NULL: it has no form for two texts */
+    } cases[] = {
+        { NULL, NULL, "256 120" },
+        { WORLD_GPT2, NULL, "256 120" },
+        { TEMPLATE(S_TOKEN("<s>") "," TEXT("A") "," S_TOKEN("</s>") "," TEXT("B") "," S_TOKEN("<s>")), NULL,
+          "258 256 259 259 120 258" },
+        { TEMPLATE(TEXT("A") "," TEXT("B")), NULL, "256 120" },
+        { TEMPLATE(TEXT("B") "," TEXT("A")), NULL, NULL },
+        { TEMPLATE(TEXT("A")), NULL, NULL },
+        { TEMPLATE(TEXT("A") "," TEXT("B") "," S_TOKEN("nobody")), NULL, NULL },
+        { "{\"type\":\"BertProcessing\",\"cls\":[\"<s>\",258],\"sep\":[\"</s>\",259]}", NULL, "258 256 259 120 259" },
+        { "{\"type\":\"RobertaProcessing\",\"cls\":[\"<s>\",258],\"sep\":[\"</s>\",259]}", NULL,
+          "258 256 259 259 120 259" },
+        { "{\"type\":\"Sequence\",\"processors\":[" WORLD_GPT2
+          "," TEMPLATE(S_TOKEN("<s>") "," TEXT("A") "," TEXT("B")) "]}",
+          NULL, "258 256 120" },
+        { NULL,
+          "{\"tokenizer_class\":\"LlamaTokenizer\",\"bos_token\":\"<s>\",\"eos_token\":\"</s>\",\"add_bos_token\":true,"
+          "\"add_eos_token\":true}",
+          "258 256 259 258 120 259" },
+    };
+    struct buf b;
+    buf_init(&b, 1 << 20);
+    world_byte_model(&b, merges, ARRAY_N(merges));
+    for (size_t i = 0; i < ARRAY_N(cases); i++) {
+        struct tok *t =
+            world_load(&(struct parts){ .model = b.data,
+                                        .added = "[" ADDED("258", "<s>", "") "," ADDED("259", "</s>", "") "]",
+                                        .pre_tokenizer = WORLD_GPT2,
+                                        .post_processor = cases[i].post,
+                                        .config = cases[i].config });
+        if (tok_pairs(t) != (cases[i].ids != NULL)) fail_msg("case %zu", i);
+        if (cases[i].ids) assert_string_equal(pair_ids(t, TOK_ADD_SPECIAL), cases[i].ids);
+        assert_string_equal(pair_ids(t, 0), "256 120");
+        tok_free(t);
+    }
+    buf_free(&b);
+}
+
 static void special_tokens_in_a_text_can_be_plain(void **state)
 {
     (void)state;
@@ -343,6 +407,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_becomes_ids_with_special_tokens_around_it),
+        cmocka_unit_test(two_texts_have_ids_around_and_between_them),
         cmocka_unit_test(special_tokens_in_a_text_can_be_plain),
         cmocka_unit_test(text_that_is_not_utf8_is_refused),
         cmocka_unit_test(tokens_are_found_by_id_and_by_text),

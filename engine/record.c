@@ -5,13 +5,14 @@
 
 enum { RECORD_TWICE = 2 }; /* the first step of a size runs as it is, the second is recorded */
 
-/* A decode step of so many sequences, of one token each. */
-static void fill(struct batch *b, uint32_t rows, uint32_t n_block)
+/* A decode step of so many sequences, of one token each. adapter: as in batch_adapter; nothing lies in its slot yet. */
+static void fill(struct batch *b, uint32_t rows, uint32_t n_block, uint32_t adapter)
 {
     static const uint32_t id = 0;
     batch_clear(b);
     for (uint32_t i = 0; i < rows; i++) {
         uint32_t block = i % n_block, row = batch_add(b, &id, 1, 0, &block, 1);
+        batch_adapter(b, adapter);
         batch_add_sample(b, row)->top_p = 1;
     }
 }
@@ -46,17 +47,19 @@ void record_steps(struct engine *e, uint64_t us_max)
     enum status           st = ST_OK;
     if (!e->runner.graphs || c->state_dim) return; /* models that pool have no decode steps */
     e->runner.graphs(e->runner.ctx, &g);
-    uint32_t n = met(&g, most);
+    uint32_t n = met(&g, most), kinds = c->n_slot ? 2 : 1; /* without adapters, and with */
     if (!n) return;
     for (uint32_t i = 0; i < n && goes_on(e, st); i++) {
-        uint64_t expected = i ? RECORD_TWICE * step_us * g.rows[i] / g.rows[i - 1] : 0;
+        uint64_t expected = i ? kinds * RECORD_TWICE * step_us * g.rows[i] / g.rows[i - 1] : 0;
         if (clock_us() - begin + expected > us_max) break;
-        fill(b, g.rows[i] < most ? g.rows[i] : most, c->n_block);
-        for (int k = 0; k < RECORD_TWICE && goes_on(e, st); k++) step_us = run(e, b, &st);
+        for (uint32_t k = 0; k < kinds * RECORD_TWICE && goes_on(e, st); k++) {
+            if (k % RECORD_TWICE == 0) fill(b, g.rows[i] < most ? g.rows[i] : most, c->n_block, k / RECORD_TWICE);
+            step_us = run(e, b, &st);
+        }
     }
     batch_clear(b);
     e->runner.graphs(e->runner.ctx, &g);
     LOG_INFO("eng: %u of %u sizes of decode steps are recorded as graphs, %" PRIu64 " MiB of GPU memory, %.2f s%s",
-             g.n_recorded, n, g.bytes >> 20, (double)(clock_us() - begin) / 1e6,
-             g.n_recorded < n ? "; the others when they are met" : "");
+             g.n_recorded, kinds * n, g.bytes >> 20, (double)(clock_us() - begin) / 1e6,
+             g.n_recorded < kinds * n ? "; the others when they are met" : "");
 }

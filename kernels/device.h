@@ -359,6 +359,8 @@ struct dev_ops {
     void (*ungated)(struct device *d, void *x, size_t n, enum op_act act);
     void (*moe)(struct device *d, const struct op_moe *o);
     void (*lora)(struct device *d, const struct op_lora *o); /* NULL: the device has no adapters */
+    /* weight_alloc of a matrix of struct dev_lora, all zero; NULL: weight_alloc does it */
+    enum status (*lora_alloc)(struct device *d, enum dtype t, uint32_t n, uint32_t k, struct dev_weight *w_out);
     void (*gather)(struct device *d, void *out, const void *x, const uint32_t *row, uint32_t n,
                    uint32_t dim); /* out[i] = x[row[i]], act; row UINT32_MAX: 0 */
     /* out[i, j] = x[i, column[j]], act [n, k]; NULL where the device has plain weights only */
@@ -485,7 +487,7 @@ uint64_t    dev_step_bytes(const struct device *d, const struct dev_limits *lim)
  * own when it is met the second time. */
 struct dev_graphs {
     uint32_t rows[DEV_GRAPHS_MAX], n; /* n 0: the device records nothing */
-    uint32_t n_recorded;              /* of n: recorded by now */
+    uint32_t n_recorded;              /* by now; up to twice n: steps with adapters (op lora) are recorded apart */
     uint64_t bytes;                   /* device memory that recording took, as far as the device can tell */
 };
 void dev_graphs(const struct device *d, struct dev_graphs *out);

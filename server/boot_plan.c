@@ -101,10 +101,6 @@ static int choose_device(struct boot *b)
         snprintf(b->err, sizeof b->err, "--device %s: %s", option_word("device", cfg->device), why);
         return EXIT_CONFIG;
     }
-    if (cfg->lora && b->device == DEV_CUDA) { /* --device auto: config_check could not know */
-        snprintf(b->err, sizeof b->err, "--enable-lora: adapters are served on the devices cpu and ref, not on a GPU");
-        return EXIT_CONFIG;
-    }
     if (cfg->nccl_symmetric == DEV_SYMMETRIC_ON && b->device != DEV_CUDA) {
         snprintf(b->err, sizeof b->err, "--nccl-symmetric on: the device is %s, needed are GPUs",
                  b->device == DEV_CPU ? "cpu" : "ref");

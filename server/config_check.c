@@ -88,9 +88,6 @@ static int check_lora(const struct config *c, char *err, size_t n_err)
             "--lora-root: whoever reaches --host %.60s could load and unload adapters: give --api-key or "
             "--api-key-file",
             c->host);
-    if (c->lora && c->device == DEV_CUDA)
-        return usage_error(err, n_err,
-                           "--enable-lora: adapters are served on the devices cpu and ref, --device is cuda");
     if (c->lora && c->nnodes > 1)
         return usage_error(err, n_err, "--enable-lora: adapters are served by one machine, --nnodes is %u", c->nnodes);
     if (c->lora_host && c->lora_host < c->lora_modules.n)

@@ -1,10 +1,12 @@
 #include "engine/model/adapt.h"
 #include "base/check.h"
 #include "engine/model/parts.h"
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SET_ROWS = 64 }; /* of B, that are widened at a time */
+enum { SET_FLOATS = 1 << 16 }; /* of B, that are widened at a time: at least one row */
+static_assert(SET_FLOATS >= (int)LORA_RANK_MAX, "a row of B fits");
 
 static struct lora_shape shape_of(const struct model *m, const struct model_spec *s, uint32_t l, enum lora_target t)
 {
@@ -30,7 +32,8 @@ static void place_slot(struct place *p, struct dev_weight *w_out, uint32_t n, ui
 {
     enum dtype t = lora_dtype(p->dev);
     p->bytes += place_arena_bytes(dev_weight_bytes(p->dev, t, n, k));
-    if (p->bind && !p->st) p->st = p->dev->ops->weight_alloc(p->dev, t, n, k, w_out);
+    const struct dev_ops *op = p->dev->ops;
+    if (p->bind && !p->st) p->st = (op->lora_alloc ? op->lora_alloc : op->weight_alloc)(p->dev, t, n, k, w_out);
 }
 
 /* The matrices of one target in all slots. w: NULL while planning. */
@@ -61,7 +64,7 @@ static bool take_host(struct model *m)
     m->lora.all = calloc(n, sizeof *m->lora.all);
     m->lora.weight = calloc((size_t)n * slots * 2, sizeof *m->lora.weight);
     m->lora.scales = calloc((size_t)n * slots, sizeof *m->lora.scales);
-    m->lora.wide = calloc((size_t)SET_ROWS * m->lora.rank, sizeof *m->lora.wide);
+    m->lora.wide = calloc(SET_FLOATS, sizeof *m->lora.wide);
     m->lora.zeros = calloc(m->lora.k_max, sizeof *m->lora.zeros);
     m->lora.shape = calloc(n, sizeof *m->lora.shape);
     return m->lora.all && m->lora.shape && m->lora.weight && m->lora.scales && m->lora.wide && m->lora.zeros;
@@ -128,8 +131,9 @@ static void set_a(struct model *m, struct dev_weight *w, const struct adapter_pa
 static void set_b_rows(struct model *m, struct dev_weight *w, const struct adapter_part *p, uint32_t dst, uint32_t src,
                        uint32_t step, uint32_t n)
 {
+    uint32_t most = SET_FLOATS / m->lora.rank;
     for (uint32_t done = 0, some; done < n; done += some) {
-        some = n - done < SET_ROWS ? n - done : SET_ROWS;
+        some = n - done < most ? n - done : most;
         memset(m->lora.wide, 0, (size_t)some * m->lora.rank * sizeof *m->lora.wide);
         for (uint32_t i = 0; i < some; i++) {
             size_t from = ((size_t)p->row + src + (size_t)(done + i) * step) * p->rank;

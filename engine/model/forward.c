@@ -208,10 +208,9 @@ static void model_draws(struct model *m, const struct dev_step *s)
         op->broadcast(m->dev, s->out.id, s->n_sample * sizeof *s->out.id); /* for the next step's patches */
 }
 
-/* A device that works by itself records its steps, and a recording serves rows with and without adapters. */
 static bool has_adapters(const struct model *m, const struct batch *b)
 {
-    bool any = m->lora.n_slot && m->dev->async;
+    bool any = false;
     for (uint32_t i = 0; m->lora.n_slot && i < b->n_row; i++) any = any || b->adapter[i];
     return any;
 }

@@ -242,6 +242,9 @@ void     cuda_moe(struct device *d, const struct op_moe *o);
 uint64_t cuda_sample_work_bytes(const struct cuda_dev *d, const struct dev_limits *lim);
 void     cuda_sample(struct device *d, const struct op_sample *o);
 void     cuda_logprob(struct device *d, const struct op_logprob *o);
+/* lora.cu; load.c */
+void        cuda_lora(struct device *d, const struct op_lora *o);
+enum status cuda_lora_alloc(struct device *d, enum dtype t, uint32_t n, uint32_t k, struct dev_weight *w_out);
 /* kv_copy.cu */
 void cuda_block_copy(struct device *d, const struct dev_kv *kv, const uint32_t *src, const uint32_t *dst, uint32_t n);
 /* comm.c, allreduce.cu */

@@ -49,6 +49,15 @@ enum status cuda_weight_alloc(struct device *dev, enum dtype t, uint32_t n, uint
     return d->lost ? ST_DEVICE : ST_OK;
 }
 
+/* No algorithm is looked for: op lora has its own. */
+enum status cuda_lora_alloc(struct device *dev, enum dtype t, uint32_t n, uint32_t k, struct dev_weight *w_out)
+{
+    struct dev_weight w = { .dtype = dev->act, .n = n, .k = k, .bytes = cuda_weight_bytes(t, n, k) };
+    enum status       st = cuda_alloc(dev, (size_t)w.bytes, &w.data);
+    if (st == ST_OK) *w_out = w;
+    return st;
+}
+
 /* ---------------------------------------------------------------- conversion */
 
 static float load_f32(const char *src, enum dtype t, size_t i)
@@ -150,8 +159,9 @@ void cuda_weight_set(struct device *dev, struct dev_weight *w, uint32_t row0, ui
     CHECK(row0 <= w->n && n_row <= w->n - row0);
     CHECK(src_t == DT_F32 || src_t == DT_BF16 || src_t == DT_F16);
     if (!w->k || !n_row || d->lost) return;
-    void *slow = NULL;
-    if (!d->load && !(slow = malloc(BUFFER_BYTES))) {
+    void  *slow = NULL;
+    size_t all = (size_t)n_row * w->k * sizeof(uint16_t);
+    if (!d->load && !(slow = malloc(all < BUFFER_BYTES ? all : BUFFER_BYTES))) {
         cuda_ok(d, cudaErrorMemoryAllocation, "loading weights");
         return;
     }

@@ -10,8 +10,9 @@
  *
  * Graphs. A step in which every sequence has one row, which is sampled, is padded to the next bucket; so its bits do
  * not depend on whether it is replayed. The first one of a bucket runs as it is (modules are loaded lazily, which
- * capturing does not like), the second is recorded, the others are replayed. The engine runs two of each bucket before
- * its first request. There are no more graphs than buckets. If one cannot be captured, none is tried again.
+ * capturing does not like), the second is recorded, the others are replayed. A bucket has a second graph for steps with
+ * adapters, so that steps without launch nothing for them. The engine runs two of each before its first request. If one
+ * cannot be captured, none is tried again.
  *
  * A launch that is refused while the context lives (open, skip, again). Nothing behind it is launched, so what did run
  * has read and written only what a second run reads and writes the same. Except ids: those drawn by the step before lie
@@ -43,14 +44,14 @@ struct cuda_step {
     bool                   pinned, first;
     uint64_t               begun, waited;
     size_t                 in_bytes, out_bytes;
-    char                  *in, *out; /* on the device */
-    uint32_t              *len;      /* [seqs_max] scratch of the plan */
-    uint32_t               cap;      /* most rows of a decode step that is padded */
-    struct graph           graph[BUCKETS], *recording;
-    bool                   broken;  /* what is being recorded cannot be used */
-    bool                   open;    /* between begin and end of a step that may be run again */
-    bool                   again;   /* it is being run again                                  */
-    bool                   patched; /* its first run has patched the ids                      */
+    char                  *in, *out;                      /* on the device */
+    uint32_t              *len;                           /* [seqs_max] scratch of the plan */
+    uint32_t               cap;                           /* most rows of a decode step that is padded */
+    struct graph           graph[BUCKETS][2], *recording; /* of steps without adapters, and with */
+    bool                   broken;                        /* what is being recorded cannot be used */
+    bool                   open;                          /* between begin and end of a step that may be run again */
+    bool                   again;                         /* it is being run again                                  */
+    bool                   patched;                       /* its first run has patched the ids                      */
     bool                   no_graphs;
     uint64_t               graph_bytes; /* that the device had less after graphs were made */
     struct cuda_attn_split split;
@@ -194,7 +195,8 @@ void cuda_step_free(struct cuda_dev *d)
     if (!s) return;
     d->step = NULL;
     for (int i = 0; i < BUCKETS; i++)
-        if (s->graph[i].exec) (void)cudaGraphExecDestroy(s->graph[i].exec);
+        for (int adapted = 0; adapted < 2; adapted++)
+            if (s->graph[i][adapted].exec) (void)cudaGraphExecDestroy(s->graph[i][adapted].exec);
     for (int i = 0; i < DEV_STEPS_MAX; i++) {
         if (s->slot[i].done) (void)cudaEventDestroy(s->slot[i].done);
         host_slab_free(s, s->slot[i].in);
@@ -223,6 +225,13 @@ static uint32_t bucket_of(const struct cuda_step *s, const struct dev_step *h)
     uint32_t i = 0;
     while (i < BUCKETS && buckets[i] < n) i++;
     return i;
+}
+
+static bool has_adapters(const struct dev_step *h)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < h->b.n_row; i++) any = any || h->b.adapter[i];
+    return any;
 }
 
 bool cuda_step_excuse(struct cuda_dev *d)
@@ -280,7 +289,7 @@ void cuda_graphs(const struct device *dev, struct dev_graphs *out)
     out->bytes = s->graph_bytes;
     for (uint32_t i = 0; i < BUCKETS && (!i || buckets[i - 1] < s->cap); i++) {
         out->rows[out->n++] = rows_of(s, i);
-        out->n_recorded += s->graph[i].exec != NULL;
+        for (int adapted = 0; adapted < 2; adapted++) out->n_recorded += s->graph[i][adapted].exec != NULL;
     }
 }
 
@@ -385,7 +394,7 @@ enum dev_graph cuda_step_begin(struct device *dev, const struct dev_step *h, str
         *on = (struct dev_step){ .n_logit = 0 };
         return DEV_EAGER;
     }
-    struct graph *g = pad && !s->again ? &s->graph[bucket] : NULL;
+    struct graph *g = pad && !s->again ? &s->graph[bucket][has_adapters(h)] : NULL;
     if (g && g->exec) {
         cuda_did(d, "a graph");
         cuda_ok(d, cudaGraphLaunch(g->exec, d->stream), "a graph");

@@ -8,6 +8,7 @@
 #endif
 
 enum { SEQS = 6, TOKENS = 12 };
+static uint32_t n_slot; /* of adapters */
 
 static void open_team(const struct gold *g, uint32_t n_rank, bool eager, struct rank_team **t_out)
 {
@@ -22,6 +23,8 @@ static void open_team(const struct gold *g, uint32_t n_rank, bool eager, struct 
                                       .kv_dtype = DT_COUNT,
                                       .batch_rows_max = 32,
                                       .logit_rows_max = 8,
+                                      .lora_slots = n_slot,
+                                      .lora_rank = 16,
                                       .n_block = 16,
                                       .block_tokens = 16 } };
     if (rank_team_create(&g->spec, &g->src, &cfg, &n_block, t_out, err, sizeof err)) fail_msg("%s", err);
@@ -44,6 +47,7 @@ static void answer(const struct gold *g, uint32_t n_rank, bool eager, uint32_t *
                                .vocab = g->spec.vocab,
                                .n_block = 16,
                                .block_tokens = 16,
+                               .n_slot = n_slot,
                                .prefix_cache = true };
     struct eng_choice  choice = { .id = id };
     struct eng_request r = { .prompt = g->prompt[0],
@@ -97,6 +101,23 @@ static void every_size_is_recorded_before_the_first_answer(void **state)
     gold_close(&g);
 }
 
+static void steps_with_adapters_are_recorded_beside_those_without(void **state)
+{
+    (void)state;
+    struct gold       g;
+    struct dev_graphs first, last;
+    uint32_t          want[TOKENS], got[TOKENS];
+    gold_open(&g, "qwen3");
+    answer(&g, 1, false, want, &first, &last);
+    n_slot = 2;
+    answer(&g, 1, false, got, &first, &last);
+    n_slot = 0;
+    assert_int_equal(first.n_recorded, 2 * 5);
+    assert_int_equal(last.n_recorded, 2 * 5);
+    assert_memory_equal(got, want, sizeof want); /* the model alone is as it was */
+    gold_close(&g);
+}
+
 #ifdef CUDA_EMU
 static void a_capture_that_fails_leaves_a_server_without_graphs(void **state)
 {
@@ -119,6 +140,7 @@ int main(void)
     log_init(LOG_LEVEL_ERROR, 2, false);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_size_is_recorded_before_the_first_answer),
+        cmocka_unit_test(steps_with_adapters_are_recorded_beside_those_without),
 #ifdef CUDA_EMU
         cmocka_unit_test(a_capture_that_fails_leaves_a_server_without_graphs),
 #endif

@@ -148,6 +148,29 @@ __global__ void __launch_bounds__(32) k_emu_add(float *out, float by)
     pdl_wait();
     if (threadIdx.x == 0) out[0] += by;
 }
+__global__ void __launch_bounds__(64) k_emu_before(float *x, const float *in, int n)
+{
+    int i = (int)(blockIdx.x * 64 + threadIdx.x);
+    pdl_wait();
+    if (i < n) x[i] = (float)i + in[0];
+    pdl_launch();
+}
+template <int BUG> __global__ void __launch_bounds__(64) k_emu_after(float *out, const float *x, float *in, int n)
+{
+    __shared__ int kept; /* of a block that waits while others begin */
+    int            i = (int)(blockIdx.x * 64 + threadIdx.x);
+    float          v = 0.0f;
+    if (threadIdx.x == 5) kept = (int)blockIdx.x * 64;
+    if (BUG == EMU_EARLY && i < n) v = x[i];
+    if (BUG == EMU_EARLY_WRITE && i == 0) in[0] = 2.0f;
+    if (BUG == EMU_LAUNCH_FIRST) pdl_launch();
+    __syncthreads();
+    if (threadIdx.x % 2) __syncwarp(0xaaaaaaaau);
+    pdl_wait();
+    pdl_launch();
+    if (BUG != EMU_EARLY && i < n) v = x[i];
+    if (i < n) out[kept + (int)threadIdx.x] = 2.0f * v;
+}
 __global__ void __launch_bounds__(32) k_emu_no_wait(float *out) { out[0] = 1.0f; }
 __global__ void __launch_bounds__(32) k_emu_static(float *out)
 {
@@ -207,6 +230,23 @@ extern "C" void emu_meet(cudaStream_t s, uint32_t *out, uint32_t *arrived, uint3
     LAUNCH(k_emu_meet, blocks, 64, 0, s, out, arrived, value, mine, n);
 }
 extern "C" void emu_add(cudaStream_t s, float *out, float by) { LAUNCH(k_emu_add, 1, 32, 0, s, out, by); }
+extern "C" void emu_after(enum emu_bug bug, float *out, float *x, float *in, int n)
+{
+    struct cuda_dev d = {};
+    dim3            grid((unsigned)(n + 63) / 64);
+    d.pdl = true;
+    cudaStreamCreateWithFlags(&d.stream, cudaStreamNonBlocking);
+    LAUNCH(k_emu_before, grid, 64, 0, &d, x, (const float *)in, n);
+    switch (bug) {
+        EK_BUG(EMU_NO_BUG, k_emu_after, grid, 64, 0, &d, out, x, in, n);
+        EK_BUG(EMU_EARLY, k_emu_after, grid, 64, 0, &d, out, x, in, n);
+        EK_BUG(EMU_EARLY_WRITE, k_emu_after, grid, 64, 0, &d, out, x, in, n);
+        EK_BUG(EMU_LAUNCH_FIRST, k_emu_after, grid, 64, 0, &d, out, x, in, n);
+    default: break;
+    }
+    cudaStreamSynchronize(d.stream);
+    cudaStreamDestroy(d.stream);
+}
 extern "C" void emu_no_wait(float *out)
 {
     struct cuda_dev d = {};

@@ -16,7 +16,10 @@ enum emu_bug {
     EMU_WAIT_COUNT,     /* gemm: waits for one copy too few                          */
     EMU_NO_LAST_SYNC,   /* gemm: the next copy may overwrite what a warp still reads */
     EMU_OUT_OF_BOUNDS,  /* gemm: rows past the end are read                          */
-    EMU_TAIL            /* tail: rows that were never written are multiplied by zero */
+    EMU_TAIL,           /* tail: rows that were never written are multiplied by zero */
+    EMU_EARLY,          /* after: reads what the kernel ahead writes before its wait */
+    EMU_EARLY_WRITE,    /* after: writes what the kernel ahead reads before its wait */
+    EMU_LAUNCH_FIRST    /* after: lets the next kernel begin before its own wait     */
 };
 void emu_sum(enum emu_bug bug, float *out, const float *x, int rows, int n);
 void emu_gemm(enum emu_bug bug, float *out, const void *a, const void *b, int m, int n, int k);
@@ -24,6 +27,8 @@ void emu_tail(enum emu_bug bug, float *o, const void *p, const void *v, int len)
 void emu_meet(cudaStream_t s, uint32_t *out, uint32_t *arrived, uint32_t *value, int mine, int blocks, int n);
 void emu_halves(uint32_t *out); /* out[32] */
 void emu_add(cudaStream_t s, float *out, float by);
+/* Two dependent launches on a stream of their own, waited for: x[i] = i + in[0], then out[i] = 2 x[i]; in[0] is 1. */
+void emu_after(enum emu_bug bug, float *out, float *x, float *in, int n);
 void emu_no_wait(float *out); /* dependent launch of a kernel that never waits */
 void emu_static(float *out);  /* 32 floats of shared memory that nobody wrote  */
 void emu_size(unsigned grid, unsigned block, size_t smem,

@@ -88,11 +88,26 @@ static int run_tail(enum emu_bug bug)
     return wrong;
 }
 
+static int run_after(enum emu_bug bug)
+{
+    enum { N = 1000 };
+    float *in = dev_new(sizeof *in), *x = dev_new(N * sizeof *x), *out = dev_new(N * sizeof *out);
+    in[0] = 1.0f;
+    emu_after(bug, out, x, in, N);
+    int wrong = cudaPeekAtLastError() != cudaSuccess;
+    for (int i = 0; i < N; i++) wrong |= out[i] != 2.0f * (float)(i + 1);
+    cudaFree(in);
+    cudaFree(x);
+    cudaFree(out);
+    return wrong;
+}
+
 static void right_kernels_are_right_in_every_schedule(void **state)
 {
     (void)state;
     for (CT_SCHEDULES(i)) {
-        int wrong = run_sum(EMU_NO_BUG) | run_gemm(EMU_NO_BUG) << 1 | run_tail(EMU_NO_BUG) << 2;
+        int wrong =
+            run_sum(EMU_NO_BUG) | run_gemm(EMU_NO_BUG) << 1 | run_tail(EMU_NO_BUG) << 2 | run_after(EMU_NO_BUG) << 3;
         if (wrong) fail_msg("%s: kernels %d", ct_schedule_name(i), wrong);
     }
     assert_int_equal(emu_bytes_held(), 0);
@@ -166,6 +181,13 @@ static void rows_that_were_never_written_are_caught(void **state)
 {
     (void)state;
     assert_int_equal(caught(run_tail, EMU_TAIL), EMU_SCHEDULES);
+}
+static void what_a_dependent_kernel_does_ahead_of_its_wait_is_caught(void **state)
+{
+    (void)state;
+    assert_true(caught(run_after, EMU_EARLY) >= 3); /* in each schedule that begins early */
+    assert_true(caught(run_after, EMU_EARLY_WRITE) >= 3);
+    assert_int_equal(caught(run_after, EMU_LAUNCH_FIRST), EMU_SCHEDULES);
 }
 static void no_wait(void *arg)
 {
@@ -279,6 +301,7 @@ int main(void)
         cmocka_unit_test(a_copy_that_is_not_waited_for_is_caught),
         cmocka_unit_test(reading_past_the_end_is_caught),
         cmocka_unit_test(rows_that_were_never_written_are_caught),
+        cmocka_unit_test(what_a_dependent_kernel_does_ahead_of_its_wait_is_caught),
         cmocka_unit_test(a_dependent_launch_that_never_waits_is_caught),
         cmocka_unit_test(shared_memory_begins_as_nan),
         cmocka_unit_test(blocks_of_a_grid_may_wait_for_each_other),

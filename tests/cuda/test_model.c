@@ -92,6 +92,42 @@ static void two_ranks_say_the_same(void **state)
 }
 #endif
 
+#ifdef CUDA_EMU
+/* The logits of a prompt of each family, kernel by kernel, and with each kernel that may begin early as early as can
+ * be: the same bits. */
+static void kernels_that_begin_early_give_the_same_bits(void **state)
+{
+    (void)state;
+    enum { ROWS = 11 };
+    struct emu_schedule early = emu_schedule_at(EMU_SCHEDULES - 1);
+    for (size_t i = 0; i < ARRAY_N(names); i++) {
+        struct gold g;
+        float      *got[2];
+        gold_open(&g, names[i]);
+        for (int e = 0; e < 2; e++) {
+            struct gold_run r;
+            uint32_t        last[] = { ROWS - 1, ROWS };
+            gold_cuda.pdl = true;
+            gold_run_open(&r, &g.spec, &g.src, DEV_CUDA, 1, DT_BF16, DT_COUNT);
+            gold_cuda.pdl = false;
+            got[e] = calloc(g.spec.vocab, 2 * sizeof **got);
+            struct device *d = rank_team_device(r.team);
+            if (e) emu_set_schedule(&early);
+            gold_step(&r, g.prompt[0], 0, ROWS, last, 1, false);
+            d->ops->to_host(d, got[e], rank_team_logits(r.team), g.spec.vocab * sizeof **got);
+            gold_step(&r, g.prompt[0], ROWS, 1, last + 1, 1, false);
+            d->ops->to_host(d, got[e] + g.spec.vocab, rank_team_logits(r.team), g.spec.vocab * sizeof **got);
+            emu_set_schedule(NULL);
+            gold_run_close(&r);
+        }
+        if (memcmp(got[0], got[1], 2 * g.spec.vocab * sizeof **got)) fail_msg("%s: other bits", names[i]);
+        free(got[0]);
+        free(got[1]);
+        gold_close(&g);
+    }
+}
+#endif
+
 /* Logits of the row that was sampled last. */
 static void sampled_logits(struct gold_run *r, float *to)
 {
@@ -206,6 +242,7 @@ int main(void)
         cmocka_unit_test(f16_is_closer),
 #ifdef CUDA_EMU
         cmocka_unit_test(two_ranks_say_the_same),
+        cmocka_unit_test(kernels_that_begin_early_give_the_same_bits),
 #endif
         cmocka_unit_test(two_ranks_on_one_gpu_give_the_answer_of_two_ranks_on_the_cpu),
         cmocka_unit_test(pebble_continues_a_prompt_as_transformers_does),

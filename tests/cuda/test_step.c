@@ -390,6 +390,7 @@ static void rig_close(struct rig *r)
 
 struct how {
     bool        eager, deterministic, two, lazy;
+    bool        early;  /* kernels run up to their wait before the one ahead of them */
     const char *fail;   /* a call that fails while capturing */
     const char *refuse; /* a call that is refused in every fifth step */
 };
@@ -424,6 +425,8 @@ static void run(struct how how, struct outcome *o)
 #ifdef CUDA_EMU
     size_t held = 0;
     emu_set_lazy(how.lazy);
+    struct emu_schedule early = emu_schedule_at(EMU_SCHEDULES - 1);
+    if (how.early) emu_set_schedule(&early);
 #endif
     uint32_t n_submitted = 0, n_waited = 0;
     for (uint32_t step = 0; step < steps(); step++) {
@@ -458,6 +461,7 @@ static void run(struct how how, struct outcome *o)
 #ifdef CUDA_EMU
     assert_int_equal(emu_bytes_held(), held);
     emu_set_lazy(false);
+    emu_set_schedule(NULL);
 #endif
     o->n_eager = n_words[DEV_EAGER];
     o->n_record = n_words[DEV_RECORD];
@@ -506,6 +510,10 @@ static void two_in_flight_give_the_bits_of_one_at_a_time(void **state)
 #ifdef CUDA_EMU
     run((struct how){ .deterministic = true, .two = true, .lazy = true }, &other);
     assert_alike(&other, &plain, "two in flight, on a device that lags");
+    run((struct how){ .eager = true, .deterministic = true, .two = true, .early = true }, &other);
+    assert_alike(&other, &plain, "kernels that begin early, eager");
+    run((struct how){ .deterministic = true, .two = true, .early = true }, &other);
+    assert_alike(&other, &plain, "kernels that begin early, replayed");
 #endif
 }
 

@@ -25,7 +25,7 @@ __thread Fiber *F;
 bool            cp_eager;
 enum emu_peer   peer_writes;
 
-emu_schedule schedule = { EMU_IN_ORDER, false, false, 1 };
+emu_schedule schedule = { EMU_IN_ORDER, false, false, 1, false };
 
 static __thread void *main_sp;
 #ifdef EMU_ASAN
@@ -167,10 +167,17 @@ static int next_or_die(bool same_warp)
     if (pos < 0) die("deadlock: no thread can pass its barrier or collective");
     return pos;
 }
+static bool has(const Set &s, int pos) { return s.at[pos >> 6] >> (pos & 63) & 1; }
+static void park();
 static void wait(Set &s, bool same_warp) /* until those in s may go on */
 {
-    drop(B->ready, B->cur);
-    add(s, B->cur);
+    int me = B->cur;
+    drop(B->ready, me);
+    add(s, me);
+    if (B->early && next_of(NULL) < 0) {
+        park();
+        if (has(B->ready, me)) return;
+    }
     run(next_or_die(same_warp && schedule.greedy));
 }
 static void go_on(Set &s)
@@ -188,20 +195,43 @@ static void leave_to_main(Fiber *me, void **fake)
 #endif
     switch_to(&me->sp, main_sp);
 }
+/* Back to who runs the block, who comes again later. */
+static void park()
+{
+    Fiber *me = F;
+    void  *fake = NULL;
+    B->parked = true;
+    leave_to_main(me, &fake);
+    arrived(fake);
+}
 /* The block has gone round often enough: another block, or a rank on another OS thread, must do something first. */
 void spin()
 {
     if (!B) return;
     if (B->progress != B->seen) B->seen = B->progress, B->spins = 0;
-    if (++B->spins % (SPIN_ROUNDS * (long)B->n) == 0) {
-        Fiber *me = F;
-        void  *fake = NULL;
-        B->parked = true;
-        leave_to_main(me, &fake);
-        arrived(fake);
-        return;
-    }
-    run(next_or_die(false));
+    if (++B->spins % (SPIN_ROUNDS * (long)B->n) == 0)
+        park();
+    else
+        run(next_or_die(false));
+}
+
+void pdl_wait()
+{
+    if (B->early) wait(B->at_wait, false);
+    F->waited = true;
+}
+/* The next kernel may begin when all threads have come here or ended, whatever the one ahead does: so nobody comes here
+ * before his wait. */
+void pdl_launch()
+{
+    if (B->pdl && !F->waited) die("pdl_launch before pdl_wait");
+}
+void open_gate(Block &b)
+{
+    B = &b;
+    b.early = false;
+    go_on(b.at_wait);
+    B = NULL;
 }
 
 extern "C" void emu_entry(void)
@@ -213,6 +243,11 @@ extern "C" void emu_entry(void)
     B->progress++;
     if (B->live == 0) leave_to_main(F, NULL);
     Fiber *me = F;
+    if (B->early && next_of(NULL) < 0) { /* the others are at pdl_wait */
+        B->cur = -1;
+        B->parked = true;
+        leave_to_main(me, NULL);
+    }
     B->cur = next_or_die(schedule.greedy);
     F = &B->f[(size_t)B->order[(size_t)B->cur]];
     leaving(NULL, F->stack, STACK);
@@ -231,9 +266,10 @@ void prepare(Block &b)
     memset(b.arrived, 0, sizeof b.arrived);
     memset(b.waiting, 0, sizeof b.waiting);
     memset(&b.ready, 0, sizeof b.ready);
+    memset(&b.at_wait, 0, sizeof b.at_wait);
     for (Warp &w : b.w) w.n_meet = 0, memset(&w.member, 0, sizeof w.member);
     for (int pos = 0; pos < b.n; pos++) add(b.ready, pos), add(b.w[(size_t)b.order[(size_t)pos] / WARP].member, pos);
-    b.live = b.n, b.cur = -1, b.parked = false;
+    b.live = b.n, b.cur = -1, b.parked = b.early = false;
     b.progress = b.seen = 0, b.spins = 0;
     uint3 tid = { 0, 0, 0 };
     for (size_t i = 0; i < (size_t)b.n; i++) {
@@ -258,7 +294,7 @@ void run_block(Block &b)
 #ifdef EMU_ASAN
     main_stack = NULL;
 #endif
-    run(b.cur < 0 ? 0 : b.cur);
+    run(b.cur < 0 ? next_or_die(false) : b.cur);
     F = NULL;
     B = NULL;
 }

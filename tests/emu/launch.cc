@@ -194,57 +194,96 @@ static double seconds()
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-void launch(const void *kernel, dim3 grid, dim3 block, size_t smem, bool pdl, size_t blocks_max,
-            const std::function<void()> &body)
-{
-    size_t n = (size_t)block.x * block.y * block.z;
-    if (B) die("a launch within a kernel");
-    if (n < 1 || n > 1024 || smem > SMEM_MAX) die("a block of this size was not refused");
-    static Symbols          symbols;
-    const std::vector<Var> &vars = symbols.vars_of(kernel);
-    char                   *tls = tls_block();
-    std::mt19937            rng(schedule.seed);
-    std::vector<size_t>     ids((size_t)grid.x * grid.y * grid.z);
-    for (size_t i = 0; i < ids.size(); i++) ids[i] = i;
-    if (schedule.order == EMU_REVERSED) std::reverse(ids.begin(), ids.end());
-    if (schedule.order == EMU_RANDOM) std::shuffle(ids.begin(), ids.end(), rng);
+/* How many threads begin early, a block at least: each has a stack of its own. */
+enum { EARLY_THREADS = 4096 };
 
+static Symbols &symbols()
+{
+    static Symbols s;
+    return s;
+}
+
+/* A kernel that runs. */
+struct Grid {
+    std::shared_ptr<const Launch>     l;
+    size_t                            n; /* threads of a block */
+    const std::vector<Var>           &vars;
+    char                             *tls; /* of the one OS thread that runs it */
+    std::mt19937                      rng;
+    std::vector<size_t>               ids;
     size_t                            next = 0;
     std::deque<std::unique_ptr<Live>> parked;
-    bool                              stuck = false; /* the last block that ran could only wait */
-    uint64_t                          moved = 1, turns = 0;
-    double                            since = 0;
-    while (next < ids.size() || !parked.empty()) {
-        std::unique_ptr<Live> l;
-        if (next < ids.size() && (parked.empty() || (stuck && parked.size() < blocks_max))) {
-            l = take(n);
-            l->begin(grid, block, n, smem, &body);
-            Block &b = l->b;
-            size_t id = ids[next++];
-            b.bid = uint3{ (unsigned)(id % grid.x), (unsigned)(id / grid.x % grid.y),
-                           (unsigned)(id / ((size_t)grid.x * grid.y)) };
-            for (size_t i = 0; i < n; i++) b.order[i] = schedule.order == EMU_REVERSED ? (int)(n - 1 - i) : (int)i;
-            if (schedule.order == EMU_RANDOM) std::shuffle(b.order.begin(), b.order.end(), rng);
-            if (smem) memset(b.dyn, 0xff, smem); /* NaN */
-            poison(tls, vars);
-            prepare(b);
-        } else {
-            l = std::move(parked.front());
-            parked.pop_front();
-            if (!l->b.statics.empty()) restore(tls, vars, l->b.statics);
+
+    explicit Grid(const std::shared_ptr<const Launch> &of)
+        : l(of), n((size_t)of->block.x * of->block.y * of->block.z), vars(symbols().vars_of(of->kernel)),
+          tls(tls_block()), rng(schedule.seed), ids((size_t)of->grid.x * of->grid.y * of->grid.z)
+    {
+        if (B) die("a launch within a kernel");
+        if (n < 1 || n > 1024 || l->smem > SMEM_MAX) die("a block of this size was not refused");
+        for (size_t i = 0; i < ids.size(); i++) ids[i] = i;
+        if (schedule.order == EMU_REVERSED) std::reverse(ids.begin(), ids.end());
+        if (schedule.order == EMU_RANDOM) std::shuffle(ids.begin(), ids.end(), rng);
+    }
+    std::unique_ptr<Live> take_next()
+    {
+        std::unique_ptr<Live> live = take(n);
+        live->begin(l->grid, l->block, n, l->smem, &l->body);
+        Block &b = live->b;
+        size_t id = ids[next++];
+        b.bid = uint3{ (unsigned)(id % l->grid.x), (unsigned)(id / l->grid.x % l->grid.y),
+                       (unsigned)(id / ((size_t)l->grid.x * l->grid.y)) };
+        for (size_t i = 0; i < n; i++) b.order[i] = schedule.order == EMU_REVERSED ? (int)(n - 1 - i) : (int)i;
+        if (schedule.order == EMU_RANDOM) std::shuffle(b.order.begin(), b.order.end(), rng);
+        if (l->smem) memset(b.dyn, 0xff, l->smem); /* NaN */
+        poison(tls, vars);
+        prepare(b);
+        b.pdl = l->pdl;
+        return live;
+    }
+    /* Runs it as far as it gets; true: to its end. */
+    bool go(std::unique_ptr<Live> live)
+    {
+        run_block(live->b);
+        if (live->b.parked) {
+            save(tls, vars, &live->b.statics);
+            parked.push_back(std::move(live));
+            return false;
         }
-        uint64_t before = l->b.progress;
-        run_block(l->b);
-        stuck = l->b.parked;
-        moved += l->b.progress - before;
-        if (!stuck) {
-            check_end(l->b, pdl);
-            unprepare(l->b);
-            moved++;
-            lives.push_back(std::move(l));
-        } else {
-            save(tls, vars, &l->b.statics);
-            parked.push_back(std::move(l));
+        check_end(live->b, l->pdl);
+        unprepare(live->b);
+        lives.push_back(std::move(live));
+        return true;
+    }
+    void early()
+    {
+        for (size_t most = std::min(l->blocks_max, std::max<size_t>(EARLY_THREADS / n, 1)); next < ids.size() && most;
+             most--) {
+            std::unique_ptr<Live> live = take_next();
+            live->b.early = true;
+            go(std::move(live));
+        }
+    }
+    void finish()
+    {
+        bool     stuck = false; /* the last block that ran could only wait */
+        uint64_t moved = 1, turns = 0;
+        double   since = 0;
+        if (tls != tls_block()) die("a kernel that began early is waited for by another OS thread");
+        for (auto &live : parked) open_gate(live->b);
+        while (next < ids.size() || !parked.empty()) {
+            std::unique_ptr<Live> live;
+            if (next < ids.size() && (parked.empty() || (stuck && parked.size() < l->blocks_max))) {
+                live = take_next();
+            } else {
+                live = std::move(parked.front());
+                parked.pop_front();
+                if (!live->b.statics.empty()) restore(tls, vars, live->b.statics);
+            }
+            Block   &b = live->b; /* where it is, whoever holds it */
+            uint64_t before = b.progress;
+            stuck = !go(std::move(live));
+            moved += b.progress - before + !stuck;
+            if (!stuck) continue;
             if (moved) moved = 0, since = seconds(), turns = 0;
             if (++turns > parked.size()) sched_yield(); /* nobody here can: a rank on another OS thread must */
             if (turns % 64 == 0 && seconds() - since > SPIN_SECONDS) {
@@ -253,6 +292,19 @@ void launch(const void *kernel, dim3 grid, dim3 block, size_t smem, bool pdl, si
             }
         }
     }
+};
+
+std::shared_ptr<Grid> begin_early(const std::shared_ptr<const Launch> &l)
+{
+    std::shared_ptr<Grid> g = std::make_shared<Grid>(l);
+    g->early();
+    return g;
+}
+
+void finish(const std::shared_ptr<const Launch> &l, std::shared_ptr<Grid> begun)
+{
+    if (!begun) begun = std::make_shared<Grid>(l);
+    begun->finish();
 }
 } // namespace emu
 
@@ -260,20 +312,22 @@ void launch(const void *kernel, dim3 grid, dim3 block, size_t smem, bool pdl, si
 
 void emu_set_schedule(const struct emu_schedule *s)
 {
-    static const emu_schedule plain = { EMU_IN_ORDER, false, false, 1 };
+    static const emu_schedule plain = { EMU_IN_ORDER, false, false, 1, false };
     emu::schedule = s ? *s : plain;
     emu::cp_eager = emu::schedule.eager;
 }
 struct emu_schedule emu_schedule_at(uint32_t i)
 {
-    return emu_schedule{ (emu_order)(i % EMU_ORDERS), i / EMU_ORDERS % 2 != 0, i / EMU_ORDERS / 2 % 2 != 0, 1 };
+    enum { EARLY = EMU_ORDERS * 4 };
+    if (i >= EARLY) return emu_schedule{ (emu_order)(i % EMU_ORDERS), i % 2 != 0, i % 3 == 2, 1, true };
+    return emu_schedule{ (emu_order)(i % EMU_ORDERS), i / EMU_ORDERS % 2 != 0, i / EMU_ORDERS / 2 % 2 != 0, 1, false };
 }
 static thread_local char schedule_text[64];
 
 const char *emu_schedule_name(const struct emu_schedule *s)
 {
     static const char *const order[] = { "in order", "reversed", "random" };
-    snprintf(schedule_text, sizeof schedule_text, "%s, %s, %s", order[s->order], s->greedy ? "greedy" : "lockstep",
-             s->eager ? "eager" : "lazy");
+    snprintf(schedule_text, sizeof schedule_text, "%s, %s, %s%s", order[s->order], s->greedy ? "greedy" : "lockstep",
+             s->eager ? "eager" : "lazy", s->early ? ", early" : "");
     return schedule_text;
 }

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <deque>
 #include <emu.h>
+#include <emu_kernel.h>
 #include <functional>
 #include <map>
 #include <memory>
@@ -18,20 +19,26 @@ namespace rt
 {
 enum { DEVICES_MAX = 16 };
 typedef std::function<void()> Op;
+/* A piece of a stream's work: a kernel, or something else. */
+struct Work {
+    Op                                 op;
+    std::shared_ptr<const emu::Launch> kernel; /* empty: op */
+};
 
 struct Stream {
-    int                   device = 0;
-    bool                  blocking = true; /* waits for the legacy stream, and it for this one */
-    std::recursive_mutex  m;               /* whoever runs its work                            */
-    std::mutex            qm;              /* q, pushed                                        */
-    std::deque<Op>        q;
-    uint64_t              pushed = 0;
-    std::atomic<uint64_t> done{ 0 };
-    std::atomic<double>   stall_until{ 0 }; /* its first piece of work stands still until then: now() */
-    CUgraph_st           *cap = NULL;       /* the capture that is open                         */
-    uint64_t              cap_n = 0;        /* nodes that this stream gave to it                */
-    uint64_t              cap_joined = 0;   /* of them, how many another stream has waited for  */
-    bool                  cap_origin = false;
+    int                        device = 0;
+    bool                       blocking = true; /* waits for the legacy stream, and it for this one */
+    std::recursive_mutex       m;               /* whoever runs its work                            */
+    std::mutex                 qm;              /* q, pushed                                        */
+    std::deque<Work>           q;
+    std::shared_ptr<emu::Grid> begun; /* the kernel at the front of q has begun early */
+    uint64_t                   pushed = 0;
+    std::atomic<uint64_t>      done{ 0 };
+    std::atomic<double>        stall_until{ 0 }; /* its first piece of work stands still until then: now() */
+    CUgraph_st                *cap = NULL;       /* the capture that is open                         */
+    uint64_t                   cap_n = 0;        /* nodes that this stream gave to it                */
+    uint64_t                   cap_joined = 0;   /* of them, how many another stream has waited for  */
+    bool                       cap_origin = false;
 };
 struct Device {
     emu_device              cfg = { (size_t)2 << 30, 90, 8 };
@@ -69,8 +76,8 @@ bool        unsafe_now(); /* a capture is open that forbids calls such as cudaMa
 memory      kind_of(const void *p, bool *known);
 
 /* stream.cc */
-std::shared_ptr<Stream> stream_of(cudaStream_t s); /* empty: no such stream */
-cudaError_t             enqueue(cudaStream_t s, Op op);
+std::shared_ptr<Stream> stream_of(cudaStream_t s);      /* empty: no such stream */
+cudaError_t             enqueue(cudaStream_t s, Op op); /* no kernel */
 void                    drain_device(int dev, bool blocking_only);
 void                    drop_streams();
 } // namespace rt

@@ -7,13 +7,13 @@
 #include <unistd.h>
 
 struct CUgraph_st {
-    std::vector<rt::Op>                      node;
+    std::vector<rt::Work>                    node;
     std::vector<std::shared_ptr<rt::Stream>> member; /* streams that give to it while it is open */
     cudaStreamCaptureMode                    mode;
     bool                                     invalid;
 };
 struct CUgraphExec_st {
-    std::shared_ptr<const std::vector<rt::Op>> node;
+    std::shared_ptr<const std::vector<rt::Work>> node;
 };
 struct CUevent_st {
     std::shared_ptr<rt::Stream> stream; /* of the last record; empty: never recorded */
@@ -34,6 +34,29 @@ static struct {
     double   factor;
 } slow = { UINT64_MAX, 1 };
 static __thread double stalling; /* the operation that has just run is to be run again, then */
+
+static void run_kernel(int dev, const std::shared_ptr<const emu::Launch> &l, const std::shared_ptr<emu::Grid> &begun)
+{
+    cudaError_t fault = planned("kernel"); /* found by whoever waits */
+    if ((stalling = stall_end(fault)) > 0) return;
+    if (fault != cudaSuccess) return lose(dev, fault);
+    n_launch++;
+    double begin = now();
+    emu::finish(l, begun);
+    if (n_launch > slow.skip) usleep((useconds_t)((now() - begin) * (slow.factor - 1) * 1e6));
+}
+/* Runs w. The kernel behind it, which may begin early, begins first; *begun: what of w has begun, then of `next`. */
+static void run_work(int dev, const Work &w, const Work *next, std::shared_ptr<emu::Grid> *begun)
+{
+    std::shared_ptr<emu::Grid> mine = std::move(*begun);
+    begun->reset();
+    if (emu::schedule.early && w.kernel && next && next->kernel && next->kernel->pdl)
+        *begun = emu::begin_early(next->kernel);
+    if (w.kernel)
+        run_kernel(dev, w.kernel, mine);
+    else
+        w.op();
+}
 
 std::shared_ptr<Stream> stream_of(cudaStream_t s)
 {
@@ -64,19 +87,24 @@ static void drain(Stream &s, uint64_t upto, bool wait = true)
             usleep(1000);
             continue;
         }
-        Op op;
+        Work w, next;
         {
             std::lock_guard<std::mutex> q(s.qm);
             if (s.q.empty()) return; /* within an operation of this very stream */
-            op = std::move(s.q.front());
+            w = std::move(s.q.front());
             s.q.pop_front();
+            if (!s.q.empty()) next.kernel = s.q.front().kernel;
         }
         stalling = 0;
-        if (lost(s.device) == cudaSuccess) op();
+        if (lost(s.device) == cudaSuccess)
+            run_work(s.device, w, &next, &s.begun);
+        else
+            s.begun.reset();
         if (stalling > 0) {
+            s.begun.reset();
             std::lock_guard<std::mutex> q(s.qm);
             s.stall_until = stalling;
-            s.q.push_front(std::move(op));
+            s.q.push_front(std::move(w));
             continue;
         }
         s.done++;
@@ -101,35 +129,36 @@ void drain_device(int dev, bool blocking_only)
     for (auto &s : all_of(dev))
         if (s->blocking || !blocking_only) drain(*s, pushed(*s));
 }
-static cudaError_t enqueue_on(const std::shared_ptr<Stream> &s, Op op, uint64_t *ticket)
+static cudaError_t enqueue_on(const std::shared_ptr<Stream> &s, Work w, uint64_t *ticket)
 {
     if (s->cap) {
         if (s->cap->invalid) return cudaErrorStreamCaptureInvalidated;
-        s->cap->node.push_back(std::move(op));
+        s->cap->node.push_back(std::move(w));
         s->cap_n++;
         return cudaSuccess;
     }
-    bool legacy = s == device[s->device].legacy;
+    bool legacy = s == device[s->device].legacy, stays = emu::schedule.early && w.kernel && !legacy;
     if (legacy) drain_device(s->device, true);
     uint64_t upto;
     {
         std::lock_guard<std::mutex> q(s->qm);
-        s->q.push_back(std::move(op));
+        s->q.push_back(std::move(w));
         upto = ++s->pushed;
     }
     if (ticket) *ticket = upto;
-    if (!lazy || legacy) drain(*s, upto, legacy);
+    if (!lazy || legacy) drain(*s, upto - stays, legacy); /* a kernel stays until what follows it is known */
     return cudaSuccess;
 }
 cudaError_t enqueue(cudaStream_t h, Op op)
 {
     std::shared_ptr<Stream> s = stream_of(h);
-    return s ? enqueue_on(s, std::move(op), NULL) : cudaErrorInvalidResourceHandle;
+    return s ? enqueue_on(s, Work{ std::move(op), NULL }, NULL) : cudaErrorInvalidResourceHandle;
 }
-/* Has it passed? In lazy mode a question moves the stream on by one piece; after a stall by all there is. */
+/* Has it passed? In lazy mode a question moves the stream on by one piece; after a stall, and where a kernel has stayed,
+ * by all there is. */
 static bool passed(Stream &s, uint64_t ticket)
 {
-    if (s.done < ticket && (lazy || s.stall_until > 0) && s.m.try_lock()) {
+    if (s.done < ticket && (lazy || emu::schedule.early || s.stall_until > 0) && s.m.try_lock()) {
         drain(s, lazy ? s.done + 1 : ticket, false);
         s.m.unlock();
     }
@@ -152,24 +181,17 @@ void emu::enqueue_kernel(cudaStream_t h, const void *func, dim3 grid, dim3 block
         auto                        it = smem_max.find(func);
         if (it != smem_max.end()) most = (size_t)it->second;
     }
+    auto blocks_max = [&] {
+        size_t per_sm = std::min<size_t>(2048 / threads, smem ? (228 << 10) / (smem + 1024) : 32);
+        return (size_t)device[s->device].cfg.n_sm * std::max<size_t>(per_sm, 1);
+    };
     bool grid_ok = grid.x && grid.y && grid.z && grid.x <= 0x7fffffffu && grid.y <= 65535 && grid.z <= 65535;
     if (e == cudaSuccess && (!grid_ok || threads < 1 || threads > 1024 || block.z > 64))
         e = cudaErrorInvalidConfiguration;
     if (e == cudaSuccess && smem > most) e = cudaErrorInvalidValue;
     if (e == cudaSuccess)
         e = enqueue_on(
-            s,
-            [=] {
-                cudaError_t fault = planned("kernel"); /* found by whoever waits */
-                if ((stalling = stall_end(fault)) > 0) return;
-                if (fault != cudaSuccess) return lose(s->device, fault);
-                n_launch++;
-                double begin = now();
-                size_t per_sm = std::min<size_t>(2048 / threads, smem ? (228 << 10) / (smem + 1024) : 32);
-                emu::launch(func, grid, block, smem, pdl,
-                            (size_t)device[s->device].cfg.n_sm * std::max<size_t>(per_sm, 1), body);
-                if (n_launch > slow.skip) usleep((useconds_t)((now() - begin) * (slow.factor - 1) * 1e6));
-            },
+            s, Work{ NULL, std::make_shared<const Launch>(Launch{ func, grid, block, smem, pdl, blocks_max(), body }) },
             NULL);
     fail(e);
 }
@@ -292,8 +314,7 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t h)
     }
     std::shared_ptr<double> at = e->at;
     e->cap = NULL, e->stream = s;
-    return fail(enqueue_on(
-        s, [at] { *at = now(); }, &e->ticket));
+    return fail(enqueue_on(s, Work{ [at] { *at = now(); }, NULL }, &e->ticket));
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t h, cudaEvent_t e, unsigned flags)
 {
@@ -316,8 +337,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t h, cudaEvent_t e, unsigned flags)
     if (!e->stream) return cudaSuccess;
     std::shared_ptr<Stream> of = e->stream;
     uint64_t                ticket = e->ticket;
-    return fail(enqueue_on(
-        s, [of, ticket] { drain(*of, ticket); }, NULL));
+    return fail(enqueue_on(s, Work{ [of, ticket] { drain(*of, ticket); }, NULL }, NULL));
 }
 static cudaError_t event_check(cudaEvent_t e)
 {
@@ -411,7 +431,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *x, cudaGraph_t g, unsigned lon
     (void)flags;
     RT_ENTER("cudaGraphInstantiate");
     if (!g) return fail(cudaErrorInvalidValue);
-    *x = new CUgraphExec_st{ std::make_shared<const std::vector<Op>>(g->node) };
+    *x = new CUgraphExec_st{ std::make_shared<const std::vector<Work>>(g->node) };
     return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *x, cudaGraph_t g, unsigned long long flags)
@@ -435,12 +455,15 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t x, cudaStream_t s)
 {
     RT_ENTER("cudaGraphLaunch");
     if (!x) return fail(cudaErrorInvalidValue);
-    std::shared_ptr<const std::vector<Op>> node = x->node;
-    std::shared_ptr<size_t>                at = std::make_shared<size_t>(0);
-    return fail(enqueue(s, [node, at] {
+    std::shared_ptr<const std::vector<Work>> node = x->node;
+    std::shared_ptr<size_t>                  at = std::make_shared<size_t>(0);
+    int                                      dev = current;
+    std::shared_ptr<emu::Grid>               none;
+    return fail(enqueue(s, [node, at, dev, begun = none]() mutable {
         for (; *at < node->size(); ++*at) {
-            (*node)[*at]();
-            if (stalling > 0) return;
+            const Work *next = *at + 1 < node->size() ? &(*node)[*at + 1] : NULL;
+            run_work(dev, (*node)[*at], next, &begun);
+            if (stalling > 0) return begun.reset();
         }
     }));
 }

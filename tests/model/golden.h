@@ -99,7 +99,7 @@ static bool             gold_quant_head __attribute__((unused));
 static struct {
     enum dev_comm      comm;
     enum dev_symmetric symmetric;
-    bool               deterministic;
+    bool               deterministic, pdl;
 } gold_cuda __attribute__((unused));
 
 /* Slots of adapters of the next team; the adapter that the next step puts into slot 0, and the one that steps use. */
@@ -121,6 +121,7 @@ static inline void gold_run_open_with(struct gold_run *r, const struct model_spe
                              .comm = gold_cuda.comm,
                              .symmetric = gold_cuda.symmetric,
                              .deterministic = gold_cuda.deterministic,
+                             .pdl = gold_cuda.pdl,
                              .load = { .quant = gold_quant,
                                        .quant_head = gold_quant_head,
                                        .weight_dtype = weights,

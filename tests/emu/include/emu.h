@@ -19,10 +19,15 @@ struct emu_schedule {
     bool           greedy; /* a warp runs as far as it can before the next; else threads take turns */
     bool     eager; /* cp.async copies at once (shows write after read); else at the wait (shows a missing wait) */
     uint32_t seed;  /* of EMU_RANDOM                                                        */
+    /* A kernel that may begin early (PDL) runs up to its pdl_wait before the kernel ahead of it on the stream has begun:
+     * one that reads what that one writes ahead of its own wait reads what was there before. Work runs when the next is
+     * given to the stream, or when somebody waits, on one OS thread. */
+    bool early;
 };
-enum { EMU_SCHEDULES = 12 };
+enum { EMU_SCHEDULES = 15 };
 void                emu_set_schedule(const struct emu_schedule *s); /* NULL: in order, lockstep, lazy */
-struct emu_schedule emu_schedule_at(uint32_t i);                    /* i < EMU_SCHEDULES: every combination once */
+struct emu_schedule emu_schedule_at(uint32_t i);                    /* i < EMU_SCHEDULES: every
+                                                                     combination of the first three once, then early */
 const char         *emu_schedule_name(const struct emu_schedule *s);
 
 /* The devices. Set while none of their memory is held; 0 devices: none found. Defaults: 1 device, 2 GiB, sm_90, 8

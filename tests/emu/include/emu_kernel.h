@@ -76,7 +76,9 @@ struct Block {
     size_t                       dyn_bytes;
     uint64_t                     progress, seen; /* seen: progress when spins began to count */
     long                         spins;          /* calls of spin() since a thread last got on */
-    bool                         parked;         /* all it can do is wait for another block or rank */
+    bool                         parked;         /* all it can do is wait for another block, rank or kernel */
+    bool                         pdl, early;     /* may begin early; the kernel ahead has not run yet       */
+    Set                          at_wait;        /* threads at pdl_wait meanwhile                           */
     std::vector<unsigned char>   statics;        /* of a parked block: its __shared__ variables */
     char                        *stacks;
     const std::function<void()> *body;
@@ -95,9 +97,22 @@ constexpr size_t stride(size_t size) { return (size + 7) / 8 * 8; }
 unsigned char   *collect(kind k, uint32_t mask, const void *v, size_t size, void (*last)(unsigned char *slot));
 /* blocks_max: how many of these blocks the device holds at once; a kernel whose blocks wait for each other may have no
  * more */
-void launch(const void *kernel, dim3 grid, dim3 block, size_t smem, bool pdl, size_t blocks_max,
-            const std::function<void()> &body);
+struct Launch {
+    const void           *kernel;
+    dim3                  grid, block;
+    size_t                smem;
+    bool                  pdl;
+    size_t                blocks_max;
+    std::function<void()> body;
+};
+/* Some blocks of it run up to their pdl_wait; finish runs all to the end, on the same OS thread. */
+struct Grid;
+std::shared_ptr<Grid> begin_early(const std::shared_ptr<const Launch> &l);
+void                  finish(const std::shared_ptr<const Launch> &l, std::shared_ptr<Grid> begun); /* begun: or NULL */
+void                  pdl_wait();
+void                  pdl_launch();
 /* emu.cc and launch.cc */
+void                open_gate(Block &b); /* the kernel ahead has run */
 void                prepare(Block &b);   /* before a block runs */
 void                run_block(Block &b); /* until it has ended or is parked */
 void                unprepare(Block &b);

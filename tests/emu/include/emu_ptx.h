@@ -92,8 +92,8 @@ template <int N> static inline void cp_async_wait()
     q.copy.clear(), q.end.clear();
     q.first_copy = q.first_group = 0;
 }
-static inline void pdl_wait() { emu::F->waited = true; }
-static inline void pdl_launch() {}
+static inline void pdl_wait() { emu::pdl_wait(); }
+static inline void pdl_launch() { emu::pdl_launch(); }
 
 static inline float ex2_approx(float x)
 {

@@ -20,7 +20,8 @@ for folder in ("e2e", "fault"):
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "%s"}}\n</tool_call>'
 ANSWER = "It is sunny in the city, 24 degrees."
 SCRIPTS = {"@weather": "<think>\nThe user asks for Rome.</think>\n\n" + CALL % "Rome", "@sunny": ANSWER, "@hello": "Hello to you too.",
-           "@form": '{"town": "Oslo", "n": 3}', "@plainly": CALL % "Rome"}
+           "@form": '{"town": "Oslo", "n": 3}', "@plainly": CALL % "Rome",
+           "@memory": '{"memory": [{"id": "0", "text": "Likes the sea at night"}]}'}
 QUESTION = "How is it in Rome? @weather"
 TEXTS = ["the sea", "a town by the river", "the sea"]
 CLIENTS, LISTS, EMBEDS = {}, {}, set()
@@ -358,6 +359,68 @@ def smolagents(url):
 
 
 @client
+@embeds
+def litellm_embeddings(url):
+    import litellm as lib
+
+    r = lib.embedding(model="hosted_vllm/m", input=TEXTS, api_base=url, api_key="none")
+    got = [d["embedding"] for d in r.data]
+    assert got[0] == got[2] != got[1] and r.usage.prompt_tokens > 6, r
+
+
+@client
+@embeds
+def litellm_rerank(url):
+    """Its client of vLLM's route, and that of Cohere's second version, with texts and with objects."""
+    import litellm as lib
+
+    documents = ["a town by the river", "the sea", "the sea at night"]
+    for provider, base in (("hosted_vllm", url), ("cohere", url.rsplit("/v1", 1)[0] + "/v2/rerank")):
+        r = lib.rerank(model=provider + "/m", query="the sea", documents=documents, top_n=2, api_base=base, api_key="none", max_retries=0)
+        assert [x["index"] for x in r.results] == [1, 2] and r.results[0]["relevance_score"] > 0.999, (provider, r)
+        assert r.results[0]["relevance_score"] > r.results[1]["relevance_score"], (provider, r)
+
+
+@client
+def litellm(url):
+    """Whole and streamed. With tools it asks for packages that it does not install."""
+    import litellm as lib
+
+    for streamed in (False, True):
+        messages = [{"role": "user", "content": "@hello"}]
+        r = lib.completion(model="hosted_vllm/m", messages=messages, stream=streamed, api_base=url, api_key="none", max_retries=0)
+        r = lib.stream_chunk_builder(list(r), messages=messages) if streamed else r
+        assert r.choices[0].message.content == SCRIPTS["@hello"] and r.choices[0].finish_reason == "stop", r
+
+
+@client
+def mem0(url):
+    """add and search with its defaults: what the model finds is embedded by the other server and kept in a store of vectors in memory."""
+    os.environ["MEM0_TELEMETRY"] = "False"
+    os.environ["MEM0_DIR"] = tempfile.mkdtemp(prefix="spillway-mem0-")
+    from mem0 import Memory
+
+    size = 256
+    m = Memory.from_config({
+        "llm": {"provider": "openai", "config": {"model": "m", "openai_base_url": url, "api_key": "none", "max_tokens": 200}},
+        "embedder": {"provider": "openai", "config": {"model": "m", "openai_base_url": os.environ["EMBED_URL"], "api_key": "none", "embedding_dims": size}},
+        "vector_store": {"provider": "qdrant", "config": {"path": os.path.join(os.environ["MEM0_DIR"], "vectors"), "embedding_model_dims": size}},
+        "history_db_path": os.path.join(os.environ["MEM0_DIR"], "history.db")})
+    added = m.add("I like the sea at night. @memory", user_id="u")["results"]
+    assert [x["memory"] for x in added] == ["Likes the sea at night"] and added[0]["event"] == "ADD", added
+    found = m.search("Likes the sea at night", filters={"user_id": "u"})["results"]
+    assert [x["memory"] for x in found] == ["Likes the sea at night"] and found[0]["score"] > 0.9, found
+    assert not m.search("the sea", filters={"user_id": "other"})["results"]
+    assert len(m.get_all(filters={"user_id": "u"})["results"]) == 1
+    m.delete_all(user_id="u")
+    assert not m.get_all(filters={"user_id": "u"})["results"]
+
+
+for name in ("litellm", "litellm_embeddings", "litellm_rerank", "mem0"):
+    LISTS[name] = "memory"  # large, and litellm pins what others need
+
+
+@client
 def open_webui(url):
     """Its first chat has no library: this is the body that its server sends, with its built-in tools."""
     import json
@@ -382,17 +445,21 @@ def main():
     ap.add_argument("names", nargs="*")
     args = ap.parse_args()
     if args.url:  # the process of one library
+        os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else it asks the network for prices
         CLIENTS[args.names[0]](args.url)
         return 0
     os.environ.setdefault("SPILLWAY", os.path.join(os.path.dirname(os.path.dirname(HERE)), "build", args.preset, "spillway"))
     import scripted
     from harness import Server
 
-    s = Server("--model", scripted.make(os.path.join(tempfile.mkdtemp(prefix="spillway-clients-"), "m"), SCRIPTS),
+    s = Server("--model", scripted.make(os.path.join(tempfile.mkdtemp(prefix="spillway-clients-"), "m"), SCRIPTS, context=65536),
                "--served-model-name", "m", "--device", "cpu", "--response-store-mib", "4")
     n_passed = n_failed = 0
     names = args.names or [n for n in CLIENTS if args.list in (None, LISTS[n])]
-    e = Server("--task", "embed", "--matryoshka", "--served-model-name", "m", "--device", "cpu") if EMBEDS & set(names) else None
+    embeds = EMBEDS & set(names) or "mem0" in names
+    e = Server("--task", "embed", "--matryoshka", "--served-model-name", "m", "--device", "cpu") if embeds else None
+    if e:
+        os.environ["EMBED_URL"] = "http://127.0.0.1:%d/v1" % e.port
     try:
         for name in names:
             port = (e if name in EMBEDS else s).port

@@ -122,7 +122,7 @@ TAIL{% endif %}
 {#- <think> and </think> are known to it #}"""
 
 
-def make(folder, scripts, template_tail="", markers=MARKERS):
+def make(folder, scripts, template_tail="", markers=MARKERS, context=16384):
     """Writes the checkpoint of {trigger: script} into folder."""
     special = ["<|im_start|>", "<|im_end|>"]
     taken, cut = set(scripts), {}
@@ -140,7 +140,7 @@ def make(folder, scripts, template_tail="", markers=MARKERS):
     assert vocab <= HIDDEN, vocab
     os.makedirs(folder, exist_ok=True)
     config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": HIDDEN, "num_hidden_layers": 1, "num_attention_heads": 2,
-              "num_key_value_heads": 2, "head_dim": 32, "intermediate_size": 64, "vocab_size": vocab, "max_position_embeddings": 16384,
+              "num_key_value_heads": 2, "head_dim": 32, "intermediate_size": 64, "vocab_size": vocab, "max_position_embeddings": context,
               "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": False, "torch_dtype": "float32",
               "bos_token_id": end, "eos_token_id": end}
     template = TEMPLATE.replace("TAIL", template_tail).replace("TRIGGERS", json.dumps(sorted(scripts)))

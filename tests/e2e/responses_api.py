@@ -249,6 +249,43 @@ def a_loop_goes_on_by_ids_alone(s):
 
 
 @test
+def references_stand_for_the_items_that_they_name(s):
+    c, other = client(s), client(s, KEYS[1])
+    user = {"id": "msg_mine", "role": "user", "content": "How is it in Rome? @weather"}
+    first = c.responses.create(model="m", input=[user], tools=[WEATHER])
+    thought, call = first.output
+    assert (thought.type, call.type) == ("reasoning", "function_call"), first
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": "@sunny"}
+
+    def refer(*ids):
+        return [{"type": "item_reference", "id": i} for i in ids]
+
+    whole = [user, thought.to_dict(), call.to_dict(), result]
+    want = c.responses.create(model="m", input=whole, tools=[WEATHER], store=False)
+    assert want.output_text == ANSWER, want
+    named = refer("msg_mine", thought.id, call.id) + [result]
+    for ask in (named, [user] + named[1:], refer("nobody") + named):  # one that names nothing is left out
+        got = c.responses.create(model="m", input=ask, tools=[WEATHER], store=False)
+        assert plain(got) == plain(want) and got.usage.input_tokens == want.usage.input_tokens, (ask, got, want)
+        assert c.responses.input_tokens.count(model="m", input=ask, tools=[WEATHER]).input_tokens == want.usage.input_tokens, ask
+    with c.responses.stream(model="m", input=named, tools=[WEATHER]) as stream:
+        streamed = stream.get_final_response()
+    assert streamed.output_text == ANSWER and streamed.usage.input_tokens == want.usage.input_tokens, streamed
+    kept = [i.to_dict() for i in c.responses.input_items.list(streamed.id, order="asc")]  # the items, not their names
+    assert [i["type"] for i in kept] == ["message", "reasoning", "function_call", "function_call_output"], kept
+    # for another key they name nothing: what is left is its own message
+    own = [{"role": "user", "content": "@sunny"}]
+    alone = other.responses.create(model="m", input=own, store=False)
+    stolen = other.responses.create(model="m", input=refer("msg_mine", thought.id, call.id) + own, store=False)
+    assert stolen.usage.input_tokens == alone.usage.input_tokens and plain(stolen) == plain(alone), (stolen, alone)
+    # the second response has the items themselves, so they stay when the first one goes
+    c.responses.delete(first.id)
+    assert c.responses.create(model="m", input=named, tools=[WEATHER], store=False).usage.input_tokens == want.usage.input_tokens
+    c.responses.delete(streamed.id)
+    assert c.responses.create(model="m", input=refer("msg_mine", thought.id) + own, store=False).usage.input_tokens == alone.usage.input_tokens
+
+
+@test
 def what_is_deleted_or_anothers_is_not_there(s):
     import openai
 

@@ -118,6 +118,7 @@ struct op_qkv {       /* qk-norm (optional), RoPE, KV append: one pass over the 
      * this rank's heads, [n_head * head_dim] and [n_kv_head * head_dim], and norm_late is not allowed. */
     const float *square;
     uint32_t     n_square; /* ranks */
+    const float *v_norm;   /* [head_dim] the same of values, or NULL */
     /* The norm of a head takes its mean off first (LayerNorm), and each head has weights of its own: q_norm and k_norm are
      * [n_head * head_dim] and [n_kv_head * head_dim]. Not with square or norm_late. */
     bool norm_mean;
@@ -132,6 +133,7 @@ struct op_attn {     /* paged GQA attention, causal, ragged: prefill chunks and 
     /* F32 [n_head] or NULL. A sink is one more score of each row of its head, neither scaled nor capped, whose value is
      * 0: the weights of the keys sum to less than 1. */
     const float *sinks;
+    bool         q_only;  /* qkv holds q heads alone: the layer reads the KV of another */
     bool         chunked; /* the window does not slide: a row at p sees keys p - p % window .. p */
 };
 /* How a router chooses experts and weighs them, in fp32: scores s of all logits; the top_k experts with the largest s +
@@ -159,6 +161,8 @@ struct op_moe {                   /* router, SwiGLU experts, weighted sum */
     const float *gate_up_bias, *down_bias;
     /* The weights multiply what the experts read instead of what they make: in the products of gate and up, before biases. */
     bool weigh_input;
+    /* F32 [n_expert] or NULL: factors of the weights, at last */
+    const float *expert_scale;
 };
 
 /* Low-rank adapters (LoRA) of a matrix [n, k], or of n neighbouring rows of it: B A of slot s adds scale[s] * B (A x). An
@@ -357,6 +361,10 @@ struct dev_ops {
     void (*glu)(struct device *d, void *out, const void *gate_up, uint32_t n, uint32_t inter, enum op_act act);
     /* act [n], in place: act(x); not OP_CLAMPED, which needs both factors */
     void (*ungated)(struct device *d, void *x, size_t n, enum op_act act);
+    /* act [n, dim], in place: x[i] = act(x[i]) * y[row[i]], where rows of y are y_stride numbers apart; row NULL: y[i]; of
+     * row UINT32_MAX: 0. NULL: the device has none, and models whose layers have inputs of their own are refused. */
+    void (*act_mul)(struct device *d, void *x, const void *y, size_t y_stride, const uint32_t *row, uint32_t n,
+                    uint32_t dim, enum op_act act);
     void (*moe)(struct device *d, const struct op_moe *o);
     void (*lora)(struct device *d, const struct op_lora *o); /* NULL: the device has no adapters */
     /* weight_alloc of a matrix of struct dev_lora, all zero; NULL: weight_alloc does it */

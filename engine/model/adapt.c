@@ -10,13 +10,15 @@ static_assert(SET_FLOATS >= (int)LORA_RANK_MAX, "a row of B fits");
 
 static struct lora_shape shape_of(const struct model *m, const struct model_spec *s, uint32_t l, enum lora_target t)
 {
-    uint32_t q = m->n_head * m->head_dim, kv = m->n_kv_head * m->head_dim, n_rank = m->dev->n_rank, rank = m->dev->rank;
+    uint32_t n_rank = m->dev->n_rank, rank = m->dev->rank, hd = spec_head_dim(s, l), q = m->n_head * hd;
+    bool     own = spec_kv_layer(s, l) == l;
+    uint32_t kv = own ? model_kv_heads(s, l, n_rank) * hd : 0, kv0 = rank * spec_n_kv_head(s, l) / n_rank * hd;
     bool     moe = spec_layer_moe(s, l), gated = moe || s->family->ffn != FFN_MLP;
-    uint32_t inter = moe ? m->shared_inter : m->inter;
+    uint32_t inter = moe && !s->moe_beside ? m->shared_inter : spec_inter(s, l) / n_rank;
     switch (t) {
     case LORA_Q: return (struct lora_shape){ q, m->hidden, rank * q, 0, m->hidden };
-    case LORA_K:
-    case LORA_V: return (struct lora_shape){ kv, m->hidden, rank * s->n_kv_head / n_rank * m->head_dim, 0, m->hidden };
+    case LORA_K: return (struct lora_shape){ kv, m->hidden, kv0, 0, m->hidden };
+    case LORA_V: return (struct lora_shape){ spec_k_is_v(s, l) ? 0 : kv, m->hidden, kv0, 0, m->hidden };
     case LORA_O: return (struct lora_shape){ m->hidden, q, 0, rank * q, n_rank * q };
     case LORA_GATE: return (struct lora_shape){ gated ? inter : 0, m->hidden, rank * inter, 0, m->hidden };
     case LORA_UP: return (struct lora_shape){ inter, m->hidden, rank * inter, 0, m->hidden };
@@ -81,6 +83,8 @@ void adapt_place(struct place *p, const struct model_load_cfg *cfg)
     m->lora.n_slot = cfg->lora_slots;
     m->lora.rank = cfg->lora_rank;
     m->lora.turns = p->spec->family->rope_pairs;
+    m->lora.head = p->spec->head_dim;
+    m->lora.rot = p->spec->rot;
     m->lora.k_max = 0;
     for (uint32_t i = 0; i < m->n_layer * LORA_TARGETS; i++) {
         struct lora_shape s = shape_of(m, p->spec, i / LORA_TARGETS, (enum lora_target)(i % LORA_TARGETS));
@@ -149,7 +153,7 @@ static void set_b(struct model *m, struct dev_weight *w, const struct adapter_pa
                   enum lora_target t)
 {
     bool             turns = m->lora.turns && (t == LORA_Q || t == LORA_K);
-    struct place_job job = { .head = turns ? m->head_dim : 0, .rot = turns ? m->rot : 0 };
+    struct place_job job = { .head = turns ? m->lora.head : 0, .rot = turns ? m->lora.rot : 0 };
     for (uint32_t row = 0, n; row < s->n; row += n) {
         struct place_run run[3];
         uint32_t         n_run;

@@ -259,12 +259,19 @@ enum status adapter_make(const struct model_spec *spec, const struct adapter_fil
     return ST_OK;
 }
 
+static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
 /* The largest file that an adapter of this model can have. */
 static uint64_t weights_bytes_max(const struct model_spec *s, uint32_t rank_max)
 {
-    uint64_t q = (uint64_t)s->n_head * s->head_dim, kv = (uint64_t)s->n_kv_head * s->head_dim,
-             inter = s->inter > s->shared_inter ? s->inter : s->shared_inter,
-             wide = 2 * (s->hidden + q) + 2 * (s->hidden + kv) + 3 * (s->hidden + inter);
+    uint64_t q = 0, kv = 0, inter = s->shared_inter;
+    for (uint32_t l = 0; l < s->n_layer; l++) {
+        uint64_t dim = spec_head_dim(s, l);
+        q = max_u64(q, s->n_head * dim);
+        kv = max_u64(kv, spec_n_kv_head(s, l) * dim);
+        inter = max_u64(inter, spec_inter(s, l));
+    }
+    uint64_t wide = 2 * (s->hidden + q) + 2 * (s->hidden + kv) + 3 * (s->hidden + inter);
     return HEADER_BYTES_MAX + wide * rank_max * s->n_layer * sizeof(float);
 }
 

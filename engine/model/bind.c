@@ -143,6 +143,13 @@ static bool bind_extra(const struct model_spec *spec, const char *name)
            layer - spec->n_layer < spec->n_extra_layer;
 }
 
+/* Is it of keys and values of a layer that reads those of another? Files may have what nothing uses. */
+static bool bind_spare(const struct model_spec *spec, enum slot slot, uint32_t layer)
+{
+    bool kv = slot == SLOT_K || slot == SLOT_V || slot == SLOT_K_BIAS || slot == SLOT_V_BIAS || slot == SLOT_K_NORM;
+    return kv && layer < spec->n_layer && spec_kv_layer(spec, layer) != layer;
+}
+
 /* A vector may be a matrix of one row. n_expert: the tensor holds the matrices of so many experts; 0: of one. */
 static bool bind_shape_is(const struct st_tensor *t, uint32_t rank, const uint64_t shape[2], uint32_t n_expert)
 {
@@ -229,6 +236,7 @@ static enum status bind_match(const struct model_spec *spec, struct bind *b, cha
         slot = row->slot;
         if (slot == SLOT_HEAD && head_serves) slot = SLOT_EMBED; /* tied weights may have either name */
         if (layer >= spec->n_layer && layer - spec->n_layer < spec->n_extra_layer) continue;
+        if (bind_spare(spec, slot, layer)) continue;
         bool in_range = layer < spec->n_layer && (slot < SLOT_EXPERT_FIRST || expert < spec->n_expert);
         if (!in_range || !bind_want(spec, slot, layer, shape, &rank, &keys)) {
             /* a tied head may lie there a second time */
@@ -393,10 +401,13 @@ enum status model_check(const struct model_spec *spec, const struct source *src,
                         size_t err_bytes)
 {
     if (spec->n_head % n_rank) return ranks_fail("num_attention_heads", spec->n_head, n_rank, err, err_bytes);
+    uint32_t full = spec->full_n_kv_head ? spec->full_n_kv_head : spec->n_kv_head;
+    if (full % n_rank && n_rank % full) return ranks_fail("num_global_key_value_heads", full, n_rank, err, err_bytes);
     if (spec->n_kv_head % n_rank && n_rank % spec->n_kv_head) /* fewer KV heads than ranks: each is on several */
         return ranks_fail("num_key_value_heads", spec->n_kv_head, n_rank, err, err_bytes);
     bool dense = false, moe = false;
     for (uint32_t l = 0; l < spec->n_layer; l++) spec_layer_moe(spec, l) ? (moe = true) : (dense = true);
+    dense = dense || spec->moe_beside;
     if (dense && spec->inter % n_rank) return ranks_fail("intermediate_size", spec->inter, n_rank, err, err_bytes);
     if (moe && spec->moe_inter % n_rank)
         return ranks_fail("moe_intermediate_size", spec->moe_inter, n_rank, err, err_bytes);

@@ -18,8 +18,11 @@ enum dtype bind_dtype(enum st_dtype t)
 bool bind_want(const struct model_spec *s, enum slot slot, uint32_t layer, uint64_t shape[2], uint32_t *rank,
                const char **keys)
 {
-    uint64_t q = (uint64_t)s->n_head * s->head_dim, kv = (uint64_t)s->n_kv_head * s->head_dim;
-    bool     moe = slot >= SLOT_LAYER_FIRST && spec_layer_moe(s, layer), mlp = s->family->ffn == FFN_MLP;
+    if (slot < SLOT_LAYER_FIRST) layer = 0;
+    uint64_t hd = spec_head_dim(s, layer), q = s->n_head * hd, kv = spec_n_kv_head(s, layer) * hd,
+             inter = spec_inter(s, layer), ple = (uint64_t)s->n_layer * s->ple_dim;
+    bool moe = slot >= SLOT_LAYER_FIRST && spec_layer_moe(s, layer), mlp = s->family->ffn == FFN_MLP;
+    bool dense = !moe || s->moe_beside, beside = moe && s->moe_beside, own = spec_kv_layer(s, layer) == layer;
 #define VECTOR(cond, n, k)    return shape[0] = (n), *rank = 1, *keys = (k), (cond)
 #define MATRIX(cond, n, m, k) return shape[0] = (n), shape[1] = (m), *rank = 2, *keys = (k), (cond)
     switch (slot) {
@@ -37,24 +40,25 @@ bool bind_want(const struct model_spec *s, enum slot slot, uint32_t layer, uint6
     case SLOT_MIX_POST:
     case SLOT_FFN_POST: VECTOR(s->family->post_norm, s->hidden, "hidden_size");
     case SLOT_Q: MATRIX(true, q, s->hidden, "num_attention_heads * head_dim x hidden_size");
-    case SLOT_K:
-    case SLOT_V: MATRIX(true, kv, s->hidden, "num_key_value_heads * head_dim x hidden_size");
+    case SLOT_K: MATRIX(own, kv, s->hidden, "num_key_value_heads * head_dim x hidden_size");
+    case SLOT_V: MATRIX(own && !spec_k_is_v(s, layer), kv, s->hidden, "num_key_value_heads * head_dim x hidden_size");
     case SLOT_O: MATRIX(true, s->hidden, q, "hidden_size x num_attention_heads * head_dim");
     case SLOT_Q_BIAS: VECTOR(s->qkv_bias, q, "num_attention_heads * head_dim, attention_bias");
-    case SLOT_K_BIAS:
-    case SLOT_V_BIAS: VECTOR(s->qkv_bias, kv, "num_key_value_heads * head_dim, attention_bias");
+    case SLOT_K_BIAS: VECTOR(s->qkv_bias && own, kv, "num_key_value_heads * head_dim, attention_bias");
+    case SLOT_V_BIAS:
+        VECTOR(s->qkv_bias && own && !spec_k_is_v(s, layer), kv, "num_key_value_heads * head_dim, attention_bias");
     case SLOT_O_BIAS: VECTOR(s->o_bias, s->hidden, "hidden_size, attention_bias");
     case SLOT_Q_NORM:
         if (s->family->qk_norm_mean)
             MATRIX(s->qk_norm, s->n_head, s->head_dim, "num_attention_heads x head_dim, use_qk_norm");
-        VECTOR(s->qk_norm, s->family->qk_norm_whole ? q : s->head_dim, "num_attention_heads, head_dim");
+        VECTOR(s->qk_norm, s->family->qk_norm_whole ? q : hd, "num_attention_heads, head_dim");
     case SLOT_K_NORM:
         if (s->family->qk_norm_mean)
             MATRIX(s->qk_norm, s->n_kv_head, s->head_dim, "num_key_value_heads x head_dim, use_qk_norm");
-        VECTOR(s->qk_norm, s->family->qk_norm_whole ? kv : s->head_dim, "num_key_value_heads, head_dim");
-    case SLOT_GATE: MATRIX(!moe && !mlp, s->inter, s->hidden, "intermediate_size x hidden_size");
-    case SLOT_UP: MATRIX(!moe, s->inter, s->hidden, "intermediate_size x hidden_size");
-    case SLOT_DOWN: MATRIX(!moe, s->hidden, s->inter, "hidden_size x intermediate_size");
+        VECTOR(s->qk_norm && own, s->family->qk_norm_whole ? kv : hd, "num_key_value_heads, head_dim");
+    case SLOT_GATE: MATRIX(dense && !mlp, inter, s->hidden, "intermediate_size x hidden_size");
+    case SLOT_UP: MATRIX(dense, inter, s->hidden, "intermediate_size x hidden_size");
+    case SLOT_DOWN: MATRIX(dense, s->hidden, inter, "hidden_size x intermediate_size");
     case SLOT_GATE_BIAS: VECTOR(!moe && !mlp && s->mlp_bias, s->inter, "intermediate_size, mlp_bias");
     case SLOT_UP_BIAS: VECTOR(!moe && s->mlp_bias, s->inter, "intermediate_size, mlp_bias");
     case SLOT_DOWN_BIAS: VECTOR(!moe && s->mlp_bias, s->hidden, "hidden_size, mlp_bias");
@@ -72,6 +76,21 @@ bool bind_want(const struct model_spec *s, enum slot slot, uint32_t layer, uint6
         MATRIX(moe && s->family->expert_bias, s->n_expert, 2 * (uint64_t)s->moe_inter,
                "num_experts x 2 * intermediate_size");
     case SLOT_X_DOWN_BIAS: MATRIX(moe && s->family->expert_bias, s->n_expert, s->hidden, "num_experts x hidden_size");
+    case SLOT_PLE_EMBED:
+        MATRIX(ple > 0, s->ple_vocab, ple,
+               "vocab_size_per_layer_input x num_hidden_layers * hidden_size_per_layer_input");
+    case SLOT_PLE_PROJ:
+        MATRIX(ple > 0, ple, s->hidden, "num_hidden_layers * hidden_size_per_layer_input x hidden_size");
+    case SLOT_PLE_NORM: VECTOR(ple > 0, s->ple_dim, "hidden_size_per_layer_input");
+    case SLOT_PLE_GATE: MATRIX(ple > 0, s->ple_dim, s->hidden, "hidden_size_per_layer_input x hidden_size");
+    case SLOT_PLE_BACK: MATRIX(ple > 0, s->hidden, s->ple_dim, "hidden_size x hidden_size_per_layer_input");
+    case SLOT_PLE_POST: VECTOR(ple > 0, s->hidden, "hidden_size");
+    case SLOT_SCALAR: VECTOR(s->layer_scalar, 1, "one number");
+    case SLOT_ROUTER_SCALE: VECTOR(beside, s->hidden, "hidden_size");
+    case SLOT_EXPERT_SCALE: VECTOR(beside, s->n_expert, "num_experts");
+    case SLOT_DENSE_POST:
+    case SLOT_MOE_NORM:
+    case SLOT_MOE_POST: VECTOR(beside, s->hidden, "hidden_size");
     case SLOT_X_GATE:
     case SLOT_X_UP: MATRIX(moe, s->moe_inter, s->hidden, "moe_intermediate_size x hidden_size");
     case SLOT_X_DOWN: MATRIX(moe, s->hidden, s->moe_inter, "hidden_size x moe_intermediate_size");

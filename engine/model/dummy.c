@@ -12,9 +12,9 @@
 static uint64_t dummy_slot(enum slot s)
 {
     enum { EXPERTS = 22, N_EXPERT_SLOT = 3, NORM_BIAS = 100 };
-    if (s == SLOT_NORM_BIAS) return NORM_BIAS;
+    if (s > SLOT_HEAD && s < SLOT_LAYER_FIRST) return NORM_BIAS + (uint64_t)(s - SLOT_NORM_BIAS);
     if (s >= SLOT_EXPERT_FIRST) return EXPERTS + (uint64_t)(s - SLOT_EXPERT_FIRST);
-    uint64_t n = (uint64_t)s - (s > SLOT_NORM_BIAS);
+    uint64_t n = s < SLOT_LAYER_FIRST ? (uint64_t)s : (uint64_t)(s - SLOT_LAYER_FIRST) + SLOT_HEAD + 1;
     return s > SLOT_ROUTER ? n + N_EXPERT_SLOT : n;
 }
 

@@ -274,6 +274,23 @@ static const struct model_moe_keys moe_llama4 = { .score = OP_ROUTE_SIGMOID,
                                                   .layers = "moe_layers",
                                                   .every = "interleave_moe_layer_step" };
 
+static const struct model_defaults def_gemma4 = {
+    .n_kv_head = 4,
+    .head_dim = 256,
+    .context = 131072,
+    .window = 512,
+    .window_pattern = 6,
+    .rms_eps = 1e-6f,
+    .rope_theta = 1e4,
+    .rope_local_theta = 1e4,
+    .bos_id = 2,
+    .eos_id = 1,
+    .tied = true,
+    .top_k_expert = 1,
+    .rope = "{\"rope_type\": \"proportional\", \"partial_rotary_factor\": 0.25, \"rope_theta\": 1e6}"
+};
+static const struct model_moe_keys moe_gemma4 = { .renorm = true, .top_k = "top_k_experts" };
+
 static const struct model_bias_keys bias_qkv = { .qkv = "qkv_bias", .qkv_default = true };
 static const struct model_bias_keys bias_attention_qkv = { .qkv = "attention_bias" };
 static const struct model_defaults  def_gpt_oss = {
@@ -401,6 +418,11 @@ static const struct model_family families[] = {
       .bias = &bias_attention, .wrapper = true, .mrope = true, .norm_topk = true,
       .served = "the text part of Qwen3-VL-MoE", .variants = "Qwen3-VL 30B-A3B, 235B-A22B, without images",
       .def = &def_qwen3_vl_moe, .names = &names_qwen_vl_moe },
+    { "Gemma4ForCausalLM", "gemma4_text", NORM_RMS, MIX_GQA, FFN_GLU, .bias = &bias_attention, .qk_norm = true,
+      .post_norm = true, .gemma = true, .gemma4 = true, .window = true, .rope_local = true, .moe = &moe_gemma4,
+      .served = "Gemma 4 (text)",
+      .variants = "Gemma 4 E2B, E4B, 26B-A4B, 31B; the text part of Gemma4ForConditionalGeneration", .def = &def_gemma4,
+      .names = &names_gemma4 },
     { "Llama4ForCausalLM", "llama4_text", NORM_RMS, MIX_GQA, FFN_MOE, .bias = &bias_attention, .rope_pairs = true,
       .nope = true, .chunks = true, .q_scale_nope = true, .qk_norm_unit = true, .qk_norm_late = true,
       .moe = &moe_llama4, .served = "Llama 4 (text)",

@@ -24,7 +24,8 @@ void ffn_shared_place(struct place *p, struct layer *layer, uint32_t l)
 void ffn_dense_place(struct place *p, struct layer *layer, uint32_t l)
 {
     const struct model_spec *s = p->spec;
-    uint32_t                 n = p->m->inter, n0 = p->rank * n;
+    uint32_t                 n = spec_inter(s, l) / p->n_rank, n0 = p->rank * n;
+    layer->dense.inter = n;
     dense_matrices(p, layer, l, SLOT_GATE, n);
     if (!s->mlp_bias) return;
     place_vector(p, &layer->dense.gate_up_bias, 2 * n);
@@ -54,6 +55,6 @@ void ffn_shared(struct model *m, uint32_t n_row, uint32_t l) { dense_run(m, m->s
 
 void ffn_dense(struct model *m, uint32_t n_row, uint32_t l)
 {
-    dense_run(m, m->delta, n_row, l, m->inter);
+    dense_run(m, m->delta, n_row, l, m->layer[l].dense.inter);
     m->dev->ops->allreduce(m->dev, m->delta, (size_t)n_row * m->hidden);
 }

@@ -66,13 +66,12 @@ static void moe_add_shared(struct model *m, uint32_t n_row, uint32_t l)
     op->add_gated(m->dev, m->delta, m->shared, by->data ? m->router : NULL, n_row, m->hidden);
 }
 
-void ffn_moe(struct model *m, uint32_t n_row, uint32_t l)
+void ffn_moe_experts(struct model *m, const void *x, uint32_t n_row, uint32_t l)
 {
-    const struct dev_ops *op = m->dev->ops;
-    const struct layer   *y = &m->layer[l];
-    struct op_moe         moe = m->route;
+    const struct layer *y = &m->layer[l];
+    struct op_moe       moe = m->route;
     moe.out = m->delta;
-    moe.x = m->h;
+    moe.x = x;
     moe.router_logits = m->router;
     moe.gate_up = y->moe.gate_up;
     moe.down = y->moe.down;
@@ -83,11 +82,19 @@ void ffn_moe(struct model *m, uint32_t n_row, uint32_t l)
     moe.act = m->act;
     moe.gate_up_bias = y->moe.gate_up_bias;
     moe.down_bias = y->moe.down_bias;
-    if (moe.router_f32)
+    moe.expert_scale = y->moe.expert_scale;
+    m->dev->ops->moe(m->dev, &moe);
+}
+
+void ffn_moe(struct model *m, uint32_t n_row, uint32_t l)
+{
+    const struct dev_ops *op = m->dev->ops;
+    const struct layer   *y = &m->layer[l];
+    if (m->route.router_f32)
         op->logits(m->dev, m->router, m->h, &y->moe.router, n_row);
     else
         op->linear(m->dev, m->router, m->h, &y->moe.router, y->moe.logit_bias, n_row);
-    op->moe(m->dev, &moe);
+    ffn_moe_experts(m, m->h, n_row, l);
     if (m->shared) moe_add_shared(m, n_row, l);
     op->allreduce(m->dev, m->delta, (size_t)n_row * m->hidden);
 }

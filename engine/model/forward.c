@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "engine/model/adapt.h"
 #include "engine/model/model_impl.h"
+#include <math.h>
 #include <stdio.h>
 
 static void at_part(struct model *m, const char *part, uint32_t layer)
@@ -58,6 +59,9 @@ static void model_outputs(struct model *m, const struct dev_step *s, uint32_t at
     op->logprob(m->dev, &p);
 }
 
+/* Does more than an addition follow the feed-forward of a layer? (model_tail) */
+static bool has_tail(const struct model *m) { return m->scalars; }
+
 /* x += delta; h is a norm of x, or x itself where norm is NULL. */
 static void model_add_norm(struct model *m, void *x, void *delta, const float *norm, const float *bias, uint32_t n)
 {
@@ -70,6 +74,7 @@ static void model_add_norm(struct model *m, void *x, void *delta, const float *n
 /* x += delta between attention and feed-forward; where they are parallel, h stays as attention had it. */
 static void model_between(struct model *m, const struct layer *y, void *x, uint32_t n)
 {
+    m->stream = x;
     if (m->parallel)
         m->dev->ops->add_rmsnorm(m->dev, m->delta, x, m->delta, NULL, n, m->hidden, m->eps); /* delta is done with */
     else
@@ -81,8 +86,12 @@ static void model_between(struct model *m, const struct layer *y, void *x, uint3
 static void model_top(struct model *m, const struct dev_step *s, uint32_t at, uint32_t n, bool kept)
 {
     const struct dev_ops *op = m->dev->ops;
+    if (!kept) op->gather(m->dev, m->top_x, m->x, s->logit_row + at, n, m->hidden);
+    if (has_tail(m)) {
+        op->rmsnorm(m->dev, m->h, m->top_x, m->norm, n, m->hidden, m->eps);
+        return;
+    }
     if (!kept) {
-        op->gather(m->dev, m->top_x, m->x, s->logit_row + at, n, m->hidden);
         op->gather(m->dev, m->top_delta, m->delta, s->logit_row + at, n, m->hidden);
     }
     model_add_norm(m, m->top_x, kept ? m->delta : m->top_delta, m->norm, m->norm_bias, n);
@@ -115,6 +124,24 @@ static bool model_keeps(const struct model *m, const struct dev_step *s)
     return s->n_logit < s->b.n_row && s->n_logit <= m->logit_rows_max;
 }
 
+/* x += delta; then the layer's own inputs go through a gate of x, a norm and into x; then x is scaled. row: which rows of
+ * the step these are; NULL: all. */
+static void model_tail(struct model *m, uint32_t l, void *x, const uint32_t *row, uint32_t n)
+{
+    const struct dev_ops *op = m->dev->ops;
+    const struct layer   *y = &m->layer[l];
+    size_t                all = (size_t)m->n_layer * m->ple_dim, at = (size_t)l * m->ple_dim * dtype_bytes(m->dev->act);
+    op->add_rmsnorm(m->dev, m->delta, x, m->delta, NULL, n, m->hidden, m->eps);
+    if (m->ple) {
+        op->linear(m->dev, m->narrow, x, &y->ple.gate, NULL, n);
+        op->act_mul(m->dev, m->narrow, (const char *)m->ple + at, all, row, n, m->ple_dim, m->act);
+        op->linear(m->dev, m->delta, m->narrow, &y->ple.back, NULL, n);
+        op->rmsnorm(m->dev, m->delta, m->delta, y->ple.post, n, m->hidden, m->eps);
+        op->add_rmsnorm(m->dev, m->delta, x, m->delta, NULL, n, m->hidden, m->eps);
+    }
+    op->scale(m->dev, x, (size_t)n * m->hidden, y->by);
+}
+
 /* The last layer. Once its keys and values are made, rows without wanted logits need no further work. A prompt has many
  * such rows, so this saves all products of one layer except the projection that makes the keys. */
 static void model_last(struct model *m, const struct dev_step *s)
@@ -140,6 +167,7 @@ static void model_last(struct model *m, const struct dev_step *s)
     y->ffn(m, n, m->n_layer - 1);
     m->h = h;
     model_weigh(m, y->ffn_post, n);
+    if (has_tail(m)) model_tail(m, m->n_layer - 1, x, kept ? s->logit_row : NULL, n);
 }
 
 /* The rows of the step's tokens -> out [n_row, hidden]. */
@@ -150,11 +178,27 @@ static void model_embed(struct model *m, const struct dev_step *s, void *out)
     if (m->embed_scale != 1) op->scale(m->dev, out, (size_t)s->b.n_row * m->hidden, m->embed_scale);
 }
 
+/* The inputs that each layer has for itself: of the embedding x, and of the tokens. */
+static void model_ple(struct model *m, const struct dev_step *s)
+{
+    const struct dev_ops *op = m->dev->ops;
+    uint32_t              n = s->b.n_row;
+    size_t                all = (size_t)n * m->n_layer * m->ple_dim;
+    op->linear(m->dev, m->ple, m->x, &m->ple_proj, NULL, n);
+    op->scale(m->dev, m->ple, all, 1 / sqrtf((float)m->hidden));
+    op->rmsnorm(m->dev, m->ple, m->ple, m->ple_norm, n * m->n_layer, m->ple_dim, m->eps);
+    op->embed(m->dev, m->ple_token, s->b.id, &m->ple_embed, n);
+    op->scale(m->dev, m->ple_token, all, m->ple_scale);
+    op->add_gated(m->dev, m->ple, m->ple_token, NULL, n, m->n_layer * m->ple_dim);
+    op->scale(m->dev, m->ple, all, sqrtf(0.5f));
+}
+
 /* The stream at its begin, and the input of the first part. */
 static void model_begin(struct model *m, const struct dev_step *s)
 {
     const float *norm = m->layer[0].mix_norm;
     model_embed(m, s, m->x);
+    if (m->ple) model_ple(m, s);
     if (norm && m->layernorm)
         m->dev->ops->layernorm(m->dev, m->h, m->x, norm, m->layer[0].mix_bias, s->b.n_row, m->hidden, m->eps);
     else if (norm)
@@ -179,7 +223,12 @@ static void model_layers(struct model *m, const struct dev_step *s)
         at_part(m, "feed forward", l);
         m->layer[l].ffn(m, n, l);
         model_weigh(m, m->layer[l].ffn_post, n);
-        model_add_norm(m, m->x, m->delta, m->layer[l + 1].mix_norm, m->layer[l + 1].mix_bias, n);
+        if (has_tail(m)) {
+            model_tail(m, l, m->x, NULL, n);
+            m->dev->ops->rmsnorm(m->dev, m->h, m->x, m->layer[l + 1].mix_norm, n, m->hidden, m->eps);
+        } else {
+            model_add_norm(m, m->x, m->delta, m->layer[l + 1].mix_norm, m->layer[l + 1].mix_bias, n);
+        }
     }
     model_last(m, s);
 }

@@ -41,9 +41,10 @@ enum status hf_read(struct hf *c, const struct source *src, json_t **root_out);
 
 enum { LAYERS_MAX = 4096 };
 
-void hf_moe(struct hf *c);   /* hf_moe.c: experts */
-void hf_quant(struct hf *c); /* hf_quant.c: how weights are stored */
-void hf_rope(struct hf *c);  /* hf_rope.c: rotary embedding */
+void hf_moe(struct hf *c);    /* hf_moe.c: experts */
+void hf_gemma4(struct hf *c); /* hf_gemma4.c: layers that differ in heads, KV and width, and their own inputs */
+void hf_quant(struct hf *c);  /* hf_quant.c: how weights are stored */
+void hf_rope(struct hf *c);   /* hf_rope.c: rotary embedding */
 /* The factor of an embedding, as the checkpoint's type has it; once that type is known. */
 void hf_embed_round(struct model_spec *spec);
 void hf_scale(struct hf *c); /* hf_scale.c: factors of embedding, scores, residuals and logits */

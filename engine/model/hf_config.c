@@ -398,8 +398,8 @@ enum status model_spec_load(const struct source *src, struct model_spec *spec_ou
             "model: %s holds adapter_config.json beside the model; it is applied only where --lora-modules names it",
             src->dir);
     c.top = top;
-    static void (*const steps[])(struct hf *) = { hf_family, hf_classes, hf_sizes, hf_moe,   hf_nope,     hf_window,
-                                                  hf_rope,   hf_scale,   hf_flags, hf_quant, hf_token_ids };
+    static void (*const steps[])(struct hf *) = { hf_family, hf_classes, hf_sizes, hf_moe,   hf_nope,  hf_window,
+                                                  hf_gemma4, hf_rope,    hf_scale, hf_flags, hf_quant, hf_token_ids };
     for (size_t i = 0; i < sizeof steps / sizeof *steps && !c.st; i++) steps[i](&c);
     if (!c.st) {
         c.file = "generation_config.json";

@@ -129,7 +129,8 @@ void hf_moe(struct hf *c)
     struct model_spec           *s = c->spec;
     const struct model_defaults *def = s->family->def;
     const struct model_moe_keys *k = s->family->moe;
-    if (s->family->ffn != FFN_MOE) return;
+    if (s->family->gemma4) s->moe_beside = hf_flag(c, hf_value(c->text, "enable_moe_block"), "enable_moe_block", false);
+    if (s->family->ffn != FFN_MOE && !s->moe_beside) return;
     const char *key = hf_value(c->text, "num_local_experts") ? "num_local_experts" : "num_experts",
                *top = "num_experts_per_tok";
     if (k && k->n_expert && hf_value(c->text, k->n_expert)) key = k->n_expert;
@@ -140,6 +141,7 @@ void hf_moe(struct hf *c)
     if (k && k->dense_inter) s->inter = hf_size(c, k->dense_inter, 1, INTER_MAX, def->dense_inter);
     s->norm_topk =
         hf_flag(c, hf_value(c->text, "norm_topk_prob"), "norm_topk_prob", def->norm_topk) || s->family->norm_topk;
+    if (s->moe_beside && !s->n_expert) hf_fail(c, "num_experts is missing beside enable_moe_block");
     if (c->st) return;
     if (s->n_expert && s->top_k_expert > s->n_expert) {
         hf_fail(c, "%s is %u, at most %s, which is %u", top, s->top_k_expert, key, s->n_expert);

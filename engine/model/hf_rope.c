@@ -107,8 +107,13 @@ static void hf_rope_scaling(struct hf *c, const json_t *rp, const char *type)
         const char             *name;
         enum model_rope_scaling scaling;
     } types[] = {
-        { "default", ROPE_SCALE_DEFAULT }, { "linear", ROPE_SCALE_LINEAR },   { "llama3", ROPE_SCALE_LLAMA3 },
-        { "yarn", ROPE_SCALE_YARN },       { "dynamic", ROPE_SCALE_DYNAMIC }, { "longrope", ROPE_SCALE_LONG },
+        { "default", ROPE_SCALE_DEFAULT },
+        { "linear", ROPE_SCALE_LINEAR },
+        { "llama3", ROPE_SCALE_LLAMA3 },
+        { "yarn", ROPE_SCALE_YARN },
+        { "dynamic", ROPE_SCALE_DYNAMIC },
+        { "longrope", ROPE_SCALE_LONG },
+        { "proportional", ROPE_SCALE_PROPORTIONAL },
     };
     enum { N_TYPE = sizeof types / sizeof *types };
     struct model_spec *s = c->spec;
@@ -116,7 +121,15 @@ static void hf_rope_scaling(struct hf *c, const json_t *rp, const char *type)
     size_t             i = 0;
     if (lists && (!strcmp(type, "su") || !strcmp(type, "yarn"))) type = "longrope";
     while (i < N_TYPE && strcmp(types[i].name, type)) i++;
-    if (i == N_TYPE || (types[i].scaling == ROPE_SCALE_LONG && !lists)) {
+    bool known = i < N_TYPE && (types[i].scaling != ROPE_SCALE_LONG || lists);
+    if (known && s->family->gemma4 != (types[i].scaling == ROPE_SCALE_PROPORTIONAL)) {
+        known = s->family->gemma4 && types[i].scaling == ROPE_SCALE_DEFAULT;
+        if (s->family->gemma4 && !known) {
+            hf_fail(c, "rope_type is \"%.40s\", supported of %s are default and proportional", type, s->family->arch);
+            return;
+        }
+    }
+    if (!known) {
         hf_fail(c, "rope_type is \"%.40s\", supported are default, linear, llama3, yarn and dynamic", type);
         return;
     }
@@ -127,6 +140,10 @@ static void hf_rope_scaling(struct hf *c, const json_t *rp, const char *type)
     }
     s->rope_scaling = types[i].scaling;
     if (s->rope_scaling == ROPE_SCALE_DEFAULT || s->rope_scaling == ROPE_SCALE_LONG) return;
+    if (s->rope_scaling == ROPE_SCALE_PROPORTIONAL) {
+        s->rope_factor = hf_num(c, rp, "factor", 1e-3, 1e6, 1);
+        return;
+    }
     if (s->rope_scaling == ROPE_SCALE_DYNAMIC) {
         /* Up to max_position_embeddings transformers computes plain frequencies and reads the factor alone. Beyond that
          * every length has frequencies of its own, which keys in the cache cannot follow: the context ends there. */
@@ -195,7 +212,12 @@ static void hf_rope_part(struct hf *c, const json_t *rp)
     struct model_spec *s = c->spec;
     double part = hf_num_of(c, hf_rope_value(c, rp, "partial_rotary_factor", NULL), "partial_rotary_factor", 0, 1,
                             hf_rope_part_absent(c));
-    s->rot = s->head_dim;
+    s->rot = s->full_head_dim ? s->full_head_dim : s->head_dim;
+    s->rot_local = s->head_dim;
+    if (s->rope_scaling == ROPE_SCALE_PROPORTIONAL) {
+        s->rope_turned = (uint32_t)(s->rot * part / 2);
+        return;
+    }
     if (s->family->rope_part) {
         s->rot = (uint32_t)(s->head_dim * part);
         if (s->rot < 2 || s->rot % 2)

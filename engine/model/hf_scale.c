@@ -16,11 +16,16 @@ static void hf_gemma(struct hf *c)
 {
     struct model_spec           *s = c->spec;
     const struct model_defaults *def = s->family->def;
+    s->embed_scale = sqrtf((float)s->hidden);
+    if (s->family->gemma4) {
+        s->attn_scale = 1;
+        s->logit_cap = hf_cap(c, "final_logit_softcapping", def->logit_cap);
+        return;
+    }
     double scalar = hf_num(c, c->text, "query_pre_attn_scalar", 1e-3, FACTOR_MAX, (double)def->query_scalar);
     s->attn_scale = (float)(1 / sqrt(scalar));
     s->attn_cap = hf_cap(c, "attn_logit_softcapping", def->attn_cap);
     s->logit_cap = hf_cap(c, "final_logit_softcapping", def->logit_cap);
-    s->embed_scale = sqrtf((float)s->hidden);
     if (hf_flag(c, hf_value(c->text, "use_bidirectional_attention"), "use_bidirectional_attention", false))
         hf_fail(c, "use_bidirectional_attention is true, only causal attention is supported");
 }
@@ -45,7 +50,10 @@ void hf_scale(struct hf *c)
 
 void hf_embed_round(struct model_spec *s)
 {
-    if (!s->family->gemma) return;
-    if (s->dtype == DT_BF16) s->embed_scale = bf16_to_f32(f32_to_bf16(s->embed_scale));
-    if (s->dtype == DT_F16) s->embed_scale = f16_to_f32(f32_to_f16(s->embed_scale));
+    float *of[] = { &s->embed_scale, &s->ple_scale };
+    s->ple_scale = sqrtf((float)s->ple_dim);
+    for (size_t i = 0; s->family->gemma && i < sizeof of / sizeof *of; i++) {
+        if (s->dtype == DT_BF16) *of[i] = bf16_to_f32(f32_to_bf16(*of[i]));
+        if (s->dtype == DT_F16) *of[i] = f16_to_f32(f32_to_f16(*of[i]));
+    }
 }

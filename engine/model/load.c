@@ -48,7 +48,7 @@ static enum status model_take(struct place *p, struct model *m, const struct mod
     span_out->end = p->at;
     plan_work(p);
     adapt_place(p, cfg);
-    struct dev_limits lim = plan_limits(m, cfg);
+    struct dev_limits lim = plan_limits(p, cfg);
     if (!p->st) p->st = p->dev->ops->step_init(p->dev, &lim);
     place_bytes(p, &m->kv.base, m->kv.block_bytes * m->kv.n_block);
     if (p->st) snprintf(err, err_bytes, "model: the device refuses memory: %s", status_name(p->st));
@@ -107,11 +107,10 @@ static void set_ident(const struct place *p, const float *inv_freq, const unsign
 static enum status model_fill(struct place *p, struct model *m, const struct model_load_cfg *cfg,
                               const struct source *src, const float *inv_freq, char *err, size_t err_bytes)
 {
-    size_t bytes = p->spec->rot / 2 * sizeof *inv_freq;
+    size_t bytes = p->spec->rot / 2 * sizeof *inv_freq, local = p->spec->rot_local / 2 * sizeof *inv_freq;
     p->dev->ops->to_device(p->dev, m->inv_freq, inv_freq, bytes);
-    if (m->inv_freq_local) p->dev->ops->to_device(p->dev, m->inv_freq_local, inv_freq + p->spec->rot / 2, bytes);
-    for (uint32_t i = 0; m->ones && i < m->head_dim; i++)
-        p->dev->ops->to_device(p->dev, m->ones + i, &(float){ 1 }, sizeof *m->ones);
+    if (m->inv_freq_local) p->dev->ops->to_device(p->dev, m->inv_freq_local, inv_freq + p->spec->rot / 2, local);
+    for (uint32_t i = 0; i < m->n_one; i++) p->dev->ops->to_device(p->dev, m->ones + i, &(float){ 1 }, sizeof *m->ones);
     if (!src->dummy) return model_read(p, cfg, err, err_bytes);
     model_dummy(p, cfg);
     return ST_OK;
@@ -133,7 +132,7 @@ enum status model_load(const struct model_spec *spec, const struct source *src, 
     unsigned char     root[IDENT_BYTES];
     struct ident_file files;
     uint64_t          share;
-    float            *inv_freq = calloc(spec->rot, sizeof *inv_freq); /* [2][rot / 2]: the second, of local layers */
+    float            *inv_freq = calloc(spec->rot + spec->rot_local, sizeof *inv_freq); /* [rot / 2], [rot_local / 2] */
     if (m) {
         plan_begin(&p, m, spec, cfg, dev);
         p.bind = &bind;
@@ -180,6 +179,8 @@ enum status model_load(const struct model_spec *spec, const struct source *src, 
     set_ident(&p, inv_freq, root);
     uint64_t pool = m->kv.block_bytes * m->kv.n_block; /* block 0 is given out first */
     dev_touch(dev, m->kv.base, (size_t)(pool < cfg->kv_touch ? pool : cfg->kv_touch));
+    for (uint32_t l = 0; m->scalars && l < m->n_layer; l++)
+        dev->ops->to_host(dev, &m->layer[l].by, m->layer[l].scalar, sizeof m->layer[l].by);
     if ((st = dev->ops->sync(dev))) snprintf(err, err_bytes, "model: the device failed while loading");
 out:
     if (pack) packed_end(&packed);

@@ -8,7 +8,7 @@
 
 enum model_norm { NORM_RMS, NORM_LAYER, NORM_LAYER_BIAS };
 enum model_mix { MIX_GQA };
-enum model_ffn { FFN_GLU, FFN_MOE, FFN_MLP /* without a gate */ };
+enum model_ffn { FFN_GLU, FFN_MOE, FFN_MLP /* without a gate */, FFN_BESIDE /* GLU, and experts beside it */ };
 /* What becomes of the last hidden states: logits, or one vector of the whole prompt (docs/OPERATIONS.md). */
 enum model_pool { POOL_NONE, POOL_LAST, POOL_MEAN, POOL_CLS /* the first token */ };
 enum model_rope_scaling {
@@ -17,7 +17,8 @@ enum model_rope_scaling {
     ROPE_SCALE_LLAMA3,
     ROPE_SCALE_YARN,
     ROPE_SCALE_DYNAMIC,
-    ROPE_SCALE_LONG
+    ROPE_SCALE_LONG,
+    ROPE_SCALE_PROPORTIONAL /* whole heads rotate, of which a part has frequencies above 0 */
 };
 
 /* Values of absent keys of config.json, as in the family's configuration class of transformers. */
@@ -99,6 +100,7 @@ struct model_family {
     bool norm_plus_1;  /* norms multiply by 1 + weight */
     bool
          gemma; /* honours query_pre_attn_scalar and the soft caps; gates by hidden_activation alone; embedding times sqrt(hidden) */
+    bool gemma4;      /* layers without a window have heads of their own; honours the keys of hf_gemma4.c; with gemma */
     bool window_key;  /* honours sliding_window_pattern */
     bool rope_local;  /* layers with a window rotate by plain frequencies of a base of their own */
     bool nope_full;   /* beside layers with a window, those without do not rotate */
@@ -147,7 +149,15 @@ struct model_spec {
     const struct model_family *family;
     bool     wrapper; /* the text part of a larger model: names contain language_model.; other parts are ignored */
     uint32_t n_layer, hidden, n_head, n_kv_head, head_dim, inter, vocab;
-    uint32_t context; /* max_position_embeddings (times the rope factor where the config says so) */
+    uint32_t full_n_kv_head, full_head_dim; /* of layers without a window; 0: as the others (spec_head_dim) */
+    bool     k_is_v;                        /* layers without a window make values of what keys are made of */
+    bool     v_norm;                        /* values have a norm without weights */
+    uint32_t n_shared;     /* the last so many layers read the KV of an earlier layer (spec_kv_layer) */
+    bool     shared_wide;  /* and have a feed-forward twice as wide */
+    bool     layer_scalar; /* the stream is multiplied behind each layer */
+    uint32_t ple_vocab;    /* rows of the table of them */
+    uint32_t ple_dim;      /* inputs that each layer has for itself; 0: none */
+    uint32_t context;      /* max_position_embeddings (times the rope factor where the config says so) */
     float    rms_eps;
     double   rope_theta;
     enum model_rope_scaling rope_scaling;
@@ -161,6 +171,8 @@ struct model_spec {
     bool           q_nope;                 /* q_beta is of layers that do not rotate */
     bool           rope_truncate;          /* yarn: round the correction range */
     uint32_t       rot;                    /* dimensions that rotate           */
+    uint32_t       rot_local;              /* of layers with a window, where rope_local_theta is not 0 */
+    uint32_t       rope_turned;            /* pairs with frequencies above 0 of ROPE_SCALE_PROPORTIONAL */
     uint32_t       window;                 /* 0: none                          */
     bool           chunked;                /* the windows do not slide (struct op_attn) */
     unsigned char *layer_windowed;         /* [n_layer] 1: sliding window; NULL: all layers if window > 0 */
@@ -168,7 +180,8 @@ struct model_spec {
     double         rope_local_theta; /* base of plain frequencies for layers with a window; 0: they are as the others */
     bool           tied, qkv_bias, o_bias, mlp_bias;
     uint32_t       n_expert, top_k_expert, moe_inter;
-    unsigned char *layer_moe; /* [n_layer] 1: MoE ffn; NULL: by the family */
+    unsigned char *layer_moe;  /* [n_layer] 1: MoE ffn; NULL: by the family */
+    bool           moe_beside; /* those layers have a dense feed-forward too */
     bool           norm_topk;
     uint32_t       shared_inter;  /* width of the shared expert; 0: none */
     uint32_t       n_extra_layer; /* behind the others: they predict further tokens, and are not read */
@@ -177,6 +190,7 @@ struct model_spec {
     uint32_t       n_group, group_keep;        /* n_group 0: none */
     float          route_scale, route_sum_min; /* route_scale 0: 1 */
     enum op_act    act;                        /* activation of the feed-forward's gate */
+    float          ple_scale;                  /* factor of the table of the layers' own inputs */
     float          embed_scale, residual_scale,
         logit_scale; /* factors of the embedding, of what a part adds, of the logits; else 1 */
     float                     attn_cap, logit_cap; /* soft caps of scores and of logits; 0: none */
@@ -193,6 +207,34 @@ struct model_spec {
     float   gen_temperature, gen_top_p, gen_min_p, gen_repetition;
     int64_t gen_top_k, gen_max_new_tokens;
 };
+
+/* Does layer l see all tokens before it? */
+static inline bool spec_is_full(const struct model_spec *s, uint32_t l)
+{
+    return !s->layer_windowed || !s->layer_windowed[l];
+}
+static inline uint32_t spec_head_dim(const struct model_spec *s, uint32_t l)
+{
+    return s->full_head_dim && spec_is_full(s, l) ? s->full_head_dim : s->head_dim;
+}
+static inline uint32_t spec_n_kv_head(const struct model_spec *s, uint32_t l)
+{
+    return s->full_n_kv_head && spec_is_full(s, l) ? s->full_n_kv_head : s->n_kv_head;
+}
+/* The layer whose KV layer l reads: itself, or the last of its kind before those that share. */
+static inline uint32_t spec_kv_layer(const struct model_spec *s, uint32_t l)
+{
+    uint32_t of = l, first = s->n_layer - s->n_shared;
+    if (l < first) return l;
+    while (of >= first || spec_is_full(s, of) != spec_is_full(s, l))
+        of--; /* hf_gemma4.c has seen to it that there is one */
+    return of;
+}
+static inline uint32_t spec_inter(const struct model_spec *s, uint32_t l)
+{
+    return s->shared_wide && spec_kv_layer(s, l) != l ? 2 * s->inter : s->inter;
+}
+static inline bool spec_k_is_v(const struct model_spec *s, uint32_t l) { return s->k_is_v && spec_is_full(s, l); }
 
 /* Reads the hyperparameters. err: one line with file, key, the value found and the values allowed. ST_CONFIG, ST_IO,
  * ST_NOT_FOUND. */
@@ -213,7 +255,7 @@ const char *model_family_list(char *text, size_t text_bytes);
 
 /* rope.c: inv_freq_out [rot / 2]; returns the factor on cos and sin (1 unless yarn). */
 float model_rope(const struct model_spec *spec, float *inv_freq_out);
-/* The same for layers with a window, where rope_local_theta is not 0; their factor is 1. */
+/* The same for layers with a window, where rope_local_theta is not 0, [rot_local / 2]; their factor is 1. */
 void model_rope_local(const struct model_spec *spec, float *inv_freq_out);
 
 /* Checks every file, name, type and shape of the checkpoint against the spec, and that the model divides among n_rank

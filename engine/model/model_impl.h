@@ -25,14 +25,18 @@ struct layer {
         float            *qkv_bias, *o_bias, *q_norm,
             *k_norm; /* or NULL; [head_dim], or of whole projections; o_bias on rank 0 only, so that the sum contains it once */
         uint32_t *qkv_order, *o_order; /* [k] the input at each place of the matrix; NULL: in their own order */
-        uint32_t  window;
-        float     q_beta;   /* struct op_qkv */
-        float    *sinks;    /* [n_head] or NULL */
-        float    *inv_freq; /* one of those of struct model; NULL: no rotation */
-        bool      local;    /* it is inv_freq_local */
+        uint32_t  window, n_kv_head, head_dim, rot; /* heads of this rank */
+        uint32_t  kv_layer;                         /* whose KV it reads; has none of its own if that is another */
+        float    *v_norm;                           /* [head_dim] or NULL */
+        float     q_beta;                           /* struct op_qkv */
+        float    *sinks;                            /* [n_head] or NULL */
+        float    *inv_freq;                         /* one of those of struct model; NULL: no rotation */
+        bool      local;                            /* it is inv_freq_local */
     } gqa;
     struct {
         struct dev_weight gate_up, down; /* [2 inter, hidden]: gate rows, then up rows; [hidden, inter] */
+        uint32_t          inter;         /* of this rank */
+        float            *post;          /* [hidden] of what it made, with experts beside it */
         float            *gate_up_bias, *down_bias;
         uint32_t         *gate_up_order, *down_order; /* as above */
     } dense; /* the feed-forward, or the shared expert of a layer with experts */
@@ -43,8 +47,16 @@ struct layer {
         struct dev_weight  shared;         /* [1, hidden], of the shared expert's weight; data NULL: that is 1 */
         /* [n_expert], [n_expert, 2 inter] and, on rank 0 only, [n_expert, hidden]; or NULL */
         float *logit_bias, *gate_up_bias, *down_bias;
+        /* [hidden], [n_expert], [hidden], [hidden] beside a dense feed-forward */
+        float *router_scale, *expert_scale, *norm, *post;
     } moe;
-    struct dev_lora *lora; /* [LORA_TARGETS], n 0 where there is no such matrix; NULL: no adapters are served */
+    struct {
+        struct dev_weight gate, back; /* [ple_dim, hidden], [hidden, ple_dim]: whole on every rank */
+        float            *post;       /* [hidden] */
+    } ple;
+    float           *scalar; /* [1] on the device; NULL: none */
+    float            by;     /* the same */
+    struct dev_lora *lora;   /* [LORA_TARGETS], n 0 where there is no such matrix; NULL: no adapters are served */
 };
 
 /* What a target of adapters is on one rank: the matrix [n, k], and where this rank's part of an adapter begins. */
@@ -57,39 +69,47 @@ struct lora_shape {
 struct model {
     struct device *dev;
     /* of this rank */
-    uint32_t n_layer, hidden, n_head, n_kv_head, head_dim, inter, moe_inter, shared_inter, vocab, n_expert,
-        top_k_expert, rot;
-    bool                 qk_norm_late, qk_norm_mean;
-    bool                 pools;     /* a step's results are the wanted rows' states; there are no head and no logits */
-    bool                 layernorm; /* norms take the mean off; their sums go without it */
-    bool                 parallel;  /* struct model_family */
-    enum op_act          act;
-    struct op_moe        route; /* how experts are chosen and weighed: the fields that are the same in every layer */
-    float                eps, rope_scale;
-    uint32_t             q_period, q_shift;
-    bool                 chunked; /* struct op_attn */
-    float               *ones;    /* [head_dim] weights of norms that have none; or NULL */
-    float                embed_scale, attn_scale, residual_scale, logit_scale; /* as in struct model_spec */
-    float               *inv_freq, *inv_freq_local; /* [rot / 2]; local: of layers with a window, NULL: as the others */
-    float                attn_cap, logit_cap;
+    uint32_t      n_layer, hidden, n_head, inter, moe_inter, shared_inter, vocab, n_expert, top_k_expert;
+    uint32_t      ple_dim; /* as in struct model_spec */
+    bool          scalars; /* layers have a scalar */
+    bool          qk_norm_late, qk_norm_mean;
+    bool          pools;     /* a step's results are the wanted rows' states; there are no head and no logits */
+    bool          layernorm; /* norms take the mean off; their sums go without it */
+    bool          parallel;  /* struct model_family */
+    enum op_act   act;
+    struct op_moe route; /* how experts are chosen and weighed: the fields that are the same in every layer */
+    float         eps, rope_scale;
+    uint32_t      q_period, q_shift;
+    bool          chunked;   /* struct op_attn */
+    uint32_t      n_one;     /* of `ones` */
+    float        *ones;      /* [n_one] weights of norms that have none; or NULL */
+    float         ple_scale; /* of the tokens' part of ple */
+    float         embed_scale, attn_scale, residual_scale, logit_scale; /* as in struct model_spec */
+    float *inv_freq, *inv_freq_local; /* [rot / 2], [rot_local / 2] of layers with a window, NULL: as the others */
+    float  attn_cap, logit_cap;
     struct layer        *layer;
-    struct dev_weight    embed;            /* [vocab, hidden], whole on every rank */
-    struct dev_weight    head;             /* [vocab or vocab / n_rank, hidden]; data NULL: tied, use embed */
-    bool                 head_split;       /* head holds only this rank's rows of the vocabulary */
-    float               *norm, *norm_bias; /* of the head; bias NULL: none */
+    struct dev_weight    embed;               /* [vocab, hidden], whole on every rank */
+    struct dev_weight    ple_embed, ple_proj; /* [vocab, n_layer * ple_dim], [n_layer * ple_dim, hidden], whole */
+    float               *ple_norm;            /* [ple_dim] */
+    struct dev_weight    head;                /* [vocab or vocab / n_rank, hidden]; data NULL: tied, use embed */
+    bool                 head_split;          /* head holds only this rank's rows of the vocabulary */
+    float               *norm, *norm_bias;    /* of the head; bias NULL: none */
     struct dev_kv        kv;
     struct dev_kv_layer *kv_layer; /* [n_layer], of kv */
     uint32_t             rows_max, logit_rows_max;
     /* workspaces of activations, [rows_max, .] and [logit_rows_max, .]. wide: qkv, then gate_up; narrow: output of the
      * attention, then of the gate */
     void  *x, *h, *delta, *wide, *narrow, *router, *top_x, *top_delta;
-    void  *shared;               /* [rows_max, hidden] what the shared expert made; or NULL */
+    void  *shared;               /* [rows_max, hidden] what the shared expert made, or what experts read; or NULL */
+    void  *stream;               /* of this layer's feed-forward: x, or those of its rows that are wanted */
+    void  *ple, *ple_token;      /* [rows_max, n_layer * ple_dim] inputs of the layers; of the tokens alone; or NULL */
     void  *sorted;               /* inputs in a matrix's order; NULL if no matrix has an order */
     float *square, *square_all;  /* F32 [rows_max, 2], [rows_max, n_rank, 2]: op squares; or NULL */
     float *logits, *logits_part; /* F32 [logit_rows_max, vocab], [logit_rows_max, vocab / n_rank] */
     struct {
         uint32_t           n_slot, rank, k_max; /* n_slot 0: no adapters are served */
-        bool               turns;               /* rows of q and k change places at load (place_runs) */
+        bool               turns;               /* rows of q and k change places at load (place_runs), */
+        uint32_t           head, rot;           /* in heads of so many rows, of which so many rotate */
         struct dev_lora   *all;                 /* [n_layer][LORA_TARGETS] */
         struct lora_shape *shape;               /* the same */
         struct dev_weight *weight;              /* [n_layer][LORA_TARGETS][a, b][n_slot] */
@@ -107,10 +127,11 @@ struct model {
     struct dev_step       on; /* the last step submitted, as the device reads it */
 };
 
-/* KV heads on each of n_rank ranks. If there are fewer heads than ranks, several ranks hold the same head. */
-static inline uint32_t model_kv_heads(const struct model_spec *s, uint32_t n_rank)
+/* KV heads of layer l on each of n_rank ranks. If there are fewer heads than ranks, several ranks hold the same head. */
+static inline uint32_t model_kv_heads(const struct model_spec *s, uint32_t l, uint32_t n_rank)
 {
-    return s->n_kv_head > n_rank ? s->n_kv_head / n_rank : 1;
+    uint32_t n = spec_n_kv_head(s, l);
+    return n > n_rank ? n / n_rank : 1;
 }
 
 /* x [n_row, k], activations, in the order of a matrix's inputs: in m->sorted, or x itself. */

@@ -122,6 +122,23 @@ static const struct name_row rows_gemma[] = {
     { SLOT_FFN_NORM, "model.layers.{l}.pre_feedforward_layernorm.weight", 0 },
     { SLOT_FFN_POST, "model.layers.{l}.post_feedforward_layernorm.weight", 0 },
 };
+static const struct name_row rows_gemma4[] = {
+    { SLOT_PLE_EMBED, "model.embed_tokens_per_layer.weight", 0 },
+    { SLOT_PLE_PROJ, "model.per_layer_model_projection.weight", 0 },
+    { SLOT_PLE_NORM, "model.per_layer_projection_norm.weight", 0 },
+    { SLOT_SCALAR, "model.layers.{l}.layer_scalar", 0 },
+    { SLOT_PLE_GATE, "model.layers.{l}.per_layer_input_gate.weight", 0 },
+    { SLOT_PLE_BACK, "model.layers.{l}.per_layer_projection.weight", 0 },
+    { SLOT_PLE_POST, "model.layers.{l}.post_per_layer_input_norm.weight", 0 },
+    { SLOT_ROUTER, "model.layers.{l}.router.proj.weight", 0 },
+    { SLOT_ROUTER_SCALE, "model.layers.{l}.router.scale", 0 },
+    { SLOT_EXPERT_SCALE, "model.layers.{l}.router.per_expert_scale", 0 },
+    { SLOT_DENSE_POST, "model.layers.{l}.post_feedforward_layernorm_1.weight", 0 },
+    { SLOT_MOE_NORM, "model.layers.{l}.pre_feedforward_layernorm_2.weight", 0 },
+    { SLOT_MOE_POST, "model.layers.{l}.post_feedforward_layernorm_2.weight", 0 },
+    { SLOT_X_GATE, "model.layers.{l}.experts.gate_up_proj", 1 },
+    { SLOT_X_DOWN, "model.layers.{l}.experts.down_proj", 0 },
+};
 static const struct name_row rows_hunyuan[] = {
     { SLOT_Q_NORM, "model.layers.{l}.self_attn.query_layernorm.weight", 0 },
     { SLOT_K_NORM, "model.layers.{l}.self_attn.key_layernorm.weight", 0 },
@@ -149,6 +166,7 @@ const struct model_names names_llama = { ROWS(rows_llama) };
 const struct model_names names_mixtral = { ROWS(rows_mixtral), .base = &names_llama };
 const struct model_names names_olmo = { ROWS(rows_olmo), .base = &names_llama };
 const struct model_names names_gemma = { ROWS(rows_gemma), .base = &names_llama };
+const struct model_names names_gemma4 = { ROWS(rows_gemma4), .base = &names_gemma };
 const struct model_names names_hunyuan = { ROWS(rows_hunyuan), .base = &names_llama };
 const struct model_names names_qwen_moe = { ROWS(rows_qwen_moe), .base = &names_llama };
 const struct model_names names_qwen2_moe = { ROWS(rows_qwen2_moe), .base = &names_qwen_moe };
@@ -277,7 +295,8 @@ bool names_ignorable(const char *tensor, bool wrapper)
 {
     static const char *const parts[] = { "vision_tower.",          "vision_model.",   "visual.",
                                          "multi_modal_projector.", "vision_encoder.", "vision_language_adapter.",
-                                         "patch_merger.",          "image_newline" };
+                                         "patch_merger.",          "image_newline",   "audio_tower.",
+                                         "embed_vision.",          "embed_audio." };
     if (has_suffix(tensor, ".rotary_emb.inv_freq")) return true;
     if (!wrapper) return false;
     if (has_prefix(tensor, "model.")) tensor += strlen("model.");

@@ -11,7 +11,10 @@ enum slot {
     SLOT_NORM,
     SLOT_HEAD,
     SLOT_NORM_BIAS,
-    SLOT_SCORE, /* of classes (spec.n_label) */
+    SLOT_SCORE,     /* of classes (spec.n_label) */
+    SLOT_PLE_EMBED, /* [vocab, layers * ple_dim] of each token, an input of every layer */
+    SLOT_PLE_PROJ,  /* [layers * ple_dim, hidden] the same of the embedding */
+    SLOT_PLE_NORM,
     /* per layer */
     SLOT_MIX_NORM, /* before attention */
     SLOT_Q,
@@ -45,6 +48,15 @@ enum slot {
     SLOT_ROUTER_LOGIT_BIAS,
     SLOT_X_GATE_UP_BIAS, /* of all experts: a gate's, an up's, a gate's ... of each */
     SLOT_X_DOWN_BIAS,
+    SLOT_SCALAR,   /* [1] of the whole stream behind a layer */
+    SLOT_PLE_GATE, /* [ple_dim, hidden] */
+    SLOT_PLE_BACK, /* [hidden, ple_dim] */
+    SLOT_PLE_POST,
+    SLOT_ROUTER_SCALE, /* [hidden] of what the router reads */
+    SLOT_EXPERT_SCALE, /* [experts] of their weights */
+    SLOT_DENSE_POST,   /* norms of a feed-forward that has experts beside it: of what it made, */
+    SLOT_MOE_NORM,     /* of what the experts read, */
+    SLOT_MOE_POST,     /* and made */
     /* per layer and expert */
     SLOT_X_GATE,
     SLOT_X_UP,
@@ -89,7 +101,7 @@ struct model_names {
 };
 extern const struct model_names names_llama, names_mixtral, names_qwen_moe, names_phi3, names_olmo, names_hunyuan,
     names_gemma, names_glm, names_glm4, names_starcoder2, names_qwen2_moe, names_glm_moe, names_ernie_moe,
-    names_minimax, names_granite_moe, names_gpt_oss, names_qwen_vl_moe, names_llama4;
+    names_minimax, names_granite_moe, names_gpt_oss, names_qwen_vl_moe, names_llama4, names_gemma4;
 
 /* The row of a tensor, its layer and its expert (0 if the slot has none). A pattern's "model." may be missing in the
  * tensor's name. NULL: no pattern matches. */

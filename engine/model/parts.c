@@ -7,6 +7,7 @@ static const struct mix_part mixes[] = {
 static const struct ffn_part ffns[] = {
     [FFN_GLU] = { .place = ffn_dense_place, .run = ffn_dense },
     [FFN_MLP] = { .place = ffn_mlp_place, .run = ffn_mlp },
+    [FFN_BESIDE] = { .place = ffn_beside_place, .run = ffn_beside },
     [FFN_MOE] = { .place = ffn_moe_place, .run = ffn_moe },
 };
 
@@ -18,7 +19,7 @@ const struct mix_part *parts_mix(const struct model_spec *spec, uint32_t l)
 
 const struct ffn_part *parts_ffn(const struct model_spec *spec, uint32_t l)
 {
-    if (spec_layer_moe(spec, l)) return &ffns[FFN_MOE];
+    if (spec_layer_moe(spec, l)) return &ffns[spec->moe_beside ? FFN_BESIDE : FFN_MOE];
     return &ffns[spec->family->ffn == FFN_MLP ? FFN_MLP : FFN_GLU];
 }
 

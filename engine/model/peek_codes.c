@@ -71,6 +71,9 @@ static enum status settle_layer(const struct peek *p, uint32_t l)
 {
     struct model_layer_codes *c = &p->spec->layer_codes[l];
     if (c->codes & p->plain[l] & experts) return fail(p, "matrices", l);
+    if (spec_k_is_v(p->spec, l) && p->plain[l] & SLOT_BIT(SLOT_K)) p->plain[l] |= SLOT_BIT(SLOT_V);
+    if (spec_kv_layer(p->spec, l) != l && p->plain[l] & SLOT_BIT(SLOT_Q))
+        p->plain[l] |= SLOT_BIT(SLOT_K) | SLOT_BIT(SLOT_V);
     c->codes |= bind_linear_slots() & ~p->plain[l] & (p->spec->n_expert ? ~UINT64_C(0) : ~experts);
     for (int i = 0; i < N_TOGETHER; i++)
         if (c->codes & together[i] && (c->codes & together[i]) != together[i]) c->floats |= together[i];

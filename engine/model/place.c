@@ -34,7 +34,9 @@ static bool matrix_quant(const struct place *p, enum slot slot, uint32_t layer, 
 {
     static const struct dev_quant int8 = { .code = DT_I8 };
     *q_out = p->quant;
-    if (p->quant.code == DT_F32 || slot == SLOT_ROUTER || slot == SLOT_S_WEIGHT) return false;
+    bool plain = slot == SLOT_ROUTER || slot == SLOT_S_WEIGHT || (slot >= SLOT_PLE_EMBED && slot <= SLOT_PLE_PROJ) ||
+                 slot == SLOT_PLE_GATE || slot == SLOT_PLE_BACK;
+    if (p->quant.code == DT_F32 || plain) return false;
     if (p->spec->quant.method) return bind_is_codes(p->spec, slot, layer) && !spec_floats(p->spec, slot, layer);
     if (bind_linear_slots() >> slot & 1) return true;
     if (!p->quant_head) *q_out = int8;

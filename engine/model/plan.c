@@ -28,15 +28,14 @@ static void model_sizes(struct model *m, const struct model_spec *s, const struc
                          .n_layer = s->n_layer,
                          .hidden = s->hidden,
                          .n_head = s->n_head / dev->n_rank,
-                         .n_kv_head = model_kv_heads(s, dev->n_rank),
-                         .head_dim = s->head_dim,
                          .inter = s->inter / dev->n_rank,
                          .moe_inter = s->moe_inter / dev->n_rank,
                          .shared_inter = s->shared_inter / dev->n_rank,
+                         .ple_dim = s->ple_dim,
+                         .scalars = s->layer_scalar,
                          .vocab = s->vocab,
                          .n_expert = s->n_expert,
                          .top_k_expert = s->top_k_expert,
-                         .rot = s->rot,
                          .q_period = s->q_period,
                          .q_shift = s->q_shift,
                          .chunked = s->chunked,
@@ -48,6 +47,7 @@ static void model_sizes(struct model *m, const struct model_spec *s, const struc
                          .route = model_route(s),
                          .eps = s->rms_eps,
                          .embed_scale = s->embed_scale,
+                         .ple_scale = s->ple_scale,
                          .attn_cap = s->attn_cap,
                          .logit_cap = s->logit_cap,
                          .attn_scale = s->attn_scale,
@@ -124,6 +124,44 @@ static void plan_norms(struct place *p, struct layer *y, uint32_t l)
     }
 }
 
+static uint32_t head_dim_max(const struct model_spec *s)
+{
+    return s->full_head_dim > s->head_dim ? s->full_head_dim : s->head_dim;
+}
+
+/* A matrix that every rank has whole. */
+static void plan_whole(struct place *p, struct dev_weight *w, uint32_t n, uint32_t k, enum slot slot, uint32_t l)
+{
+    place_matrix(p, w, n, k, slot, l);
+    place_rows(p, w, 0, slot, l, 0, 0, n, 0);
+}
+
+/* What makes the inputs that each layer has for itself. */
+static void plan_ple(struct place *p)
+{
+    const struct model_spec *s = p->spec;
+    uint32_t                 all = s->n_layer * s->ple_dim;
+    plan_whole(p, &p->m->ple_embed, s->ple_vocab, all, SLOT_PLE_EMBED, 0);
+    plan_whole(p, &p->m->ple_proj, all, s->hidden, SLOT_PLE_PROJ, 0);
+    place_vector(p, &p->m->ple_norm, s->ple_dim);
+    place_elements(p, p->m->ple_norm, 0, SLOT_PLE_NORM, 0, 0, s->ple_dim);
+}
+
+/* What follows the feed-forward of a layer. */
+static void plan_tail(struct place *p, struct layer *y, uint32_t l)
+{
+    const struct model_spec *s = p->spec;
+    if (s->layer_scalar) {
+        place_vector(p, &y->scalar, 1);
+        place_elements(p, y->scalar, 0, SLOT_SCALAR, l, 0, 1);
+    }
+    if (!s->ple_dim) return;
+    plan_whole(p, &y->ple.gate, s->ple_dim, s->hidden, SLOT_PLE_GATE, l);
+    plan_whole(p, &y->ple.back, s->hidden, s->ple_dim, SLOT_PLE_BACK, l);
+    place_vector(p, &y->ple.post, s->hidden);
+    place_elements(p, y->ple.post, 0, SLOT_PLE_POST, l, 0, s->hidden);
+}
+
 /* The head is a matrix of its own unless it is tied and whole: then the embedding is read for both. */
 void plan_weights(struct place *p)
 {
@@ -143,8 +181,9 @@ void plan_weights(struct place *p)
         place_elements(p, m->norm_bias, 0, SLOT_NORM_BIAS, 0, 0, s->hidden);
     }
     place_vector(p, &m->inv_freq, s->rot / 2);
-    if (s->rope_local_theta != 0) place_vector(p, &m->inv_freq_local, s->rot / 2);
-    if (s->qk_norm_unit) place_vector(p, &m->ones, s->head_dim);
+    if (s->rope_local_theta != 0) place_vector(p, &m->inv_freq_local, s->rot_local / 2);
+    if (s->qk_norm_unit || s->v_norm) place_vector(p, &m->ones, m->n_one = head_dim_max(s));
+    if (s->ple_dim) plan_ple(p);
     for (uint32_t l = 0; l < s->n_layer && !p->st; l++) {
         struct layer           scratch = { .mix = NULL }, *y = p->bind ? &m->layer[l] : &scratch;
         const struct mix_part *mix = parts_mix(s, l);
@@ -152,6 +191,7 @@ void plan_weights(struct place *p)
         y->mix = mix->run;
         y->ffn = ffn->run;
         plan_norms(p, y, l);
+        plan_tail(p, y, l);
         mix->place(p, y, l);
         ffn->place(p, y, l);
     }
@@ -159,17 +199,18 @@ void plan_weights(struct place *p)
 
 static uint32_t or_else(uint32_t n, uint32_t ample) { return n ? n : ample; }
 
-struct dev_limits plan_limits(const struct model *m, const struct model_load_cfg *cfg)
+struct dev_limits plan_limits(const struct place *p, const struct model_load_cfg *cfg)
 {
-    struct dev_limits lim = { .logit_rows_max = m->logit_rows_max,
-                              .vocab = m->vocab,
-                              .n_head = m->n_head,
-                              .n_kv_head = m->n_kv_head,
-                              .head_dim = m->head_dim,
-                              .hidden = m->hidden,
-                              .n_expert = m->n_expert,
-                              .top_k = m->top_k_expert,
-                              .inter = m->moe_inter };
+    const struct model *m = p->m;
+    struct dev_limits   lim = { .logit_rows_max = m->logit_rows_max,
+                                .vocab = m->vocab,
+                                .n_head = m->n_head,
+                                .n_kv_head = model_kv_heads(p->spec, 0, p->n_rank),
+                                .head_dim = head_dim_max(p->spec),
+                                .hidden = m->hidden,
+                                .n_expert = m->n_expert,
+                                .top_k = m->top_k_expert,
+                                .inter = m->moe_inter };
 #define BOUND(name, enough) lim.name = or_else(cfg->step.name, or_else((enough), m->rows_max));
     DEV_BOUNDS(BOUND)
 #undef BOUND
@@ -201,16 +242,24 @@ static bool has_sorted(const struct model_spec *s)
 void plan_work(struct place *p)
 {
     struct model *m = p->m;
-    uint64_t      act = dtype_bytes(p->dev->act), rows = m->rows_max, top = m->logit_rows_max,
-             q = (uint64_t)m->n_head * m->head_dim, inter = max_u64(m->inter, m->shared_inter);
+    uint64_t      act = dtype_bytes(p->dev->act), rows = m->rows_max, top = m->logit_rows_max, q = 0, qkv = 0,
+             inter = max_u64(max_u64(m->inter, m->shared_inter), m->ple_dim);
+    for (uint32_t l = 0; l < m->n_layer; l++) {
+        uint64_t dim = spec_head_dim(p->spec, l);
+        q = max_u64(q, m->n_head * dim);
+        qkv = max_u64(qkv, (m->n_head + UINT64_C(2) * model_kv_heads(p->spec, l, p->n_rank)) * dim);
+        inter = max_u64(inter, spec_inter(p->spec, l) / p->n_rank);
+    }
     void *logits = NULL, *square = NULL;
     plan_reduced(p);
     place_bytes(p, &m->x, rows * m->hidden * act);
     place_bytes(p, &m->h, max_u64(rows, top) * m->hidden * act);
-    place_bytes(p, &m->wide, rows * max_u64(q + 2 * (uint64_t)m->n_kv_head * m->head_dim, 2 * (uint64_t)inter) * act);
+    place_bytes(p, &m->wide, rows * max_u64(qkv, 2 * inter) * act);
     place_bytes(p, &m->narrow, rows * max_u64(q, inter) * act);
     if (has_sorted(p->spec)) place_bytes(p, &m->sorted, rows * max_u64(m->hidden, max_u64(q, inter)) * act);
-    if (m->shared_inter) place_bytes(p, &m->shared, rows * m->hidden * act);
+    if (m->shared_inter || p->spec->moe_beside) place_bytes(p, &m->shared, rows * m->hidden * act);
+    if (m->ple_dim) place_bytes(p, &m->ple, rows * m->n_layer * m->ple_dim * act);
+    if (m->ple_dim) place_bytes(p, &m->ple_token, rows * m->n_layer * m->ple_dim * act);
     place_bytes(p, &m->router, rows * m->n_expert * (m->route.router_f32 ? sizeof(float) : act));
     place_bytes(p, &m->top_x, top * m->hidden * act);
     place_bytes(p, &m->top_delta, top * m->hidden * act);
@@ -238,7 +287,7 @@ enum status model_plan(const struct model_spec *spec, const struct model_load_cf
     uint64_t before = p.bytes;
     adapt_place(&p, cfg);
     plan_out->lora_bytes = p.bytes - before;
-    struct dev_limits lim = plan_limits(&m, cfg);
+    struct dev_limits lim = plan_limits(&p, cfg);
     p.bytes += place_arena_bytes(dev_step_bytes(d, &lim));
     plan_out->work_bytes = p.bytes - plan_out->weight_bytes;
     plan_out->block_bytes = m.kv.block_bytes;

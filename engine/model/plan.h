@@ -12,4 +12,4 @@ void plan_begin(struct place *p_out, struct model *m, const struct model_spec *s
 void plan_weights(struct place *p);
 /* The workspaces, without what the device's own step takes (dev_step_bytes of plan_limits). */
 void              plan_work(struct place *p);
-struct dev_limits plan_limits(const struct model *m, const struct model_load_cfg *cfg);
+struct dev_limits plan_limits(const struct place *p, const struct model_load_cfg *cfg);

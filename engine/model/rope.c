@@ -64,6 +64,7 @@ float model_rope(const struct model_spec *s, float *inv_freq_out)
     if (s->rope_scaling == ROPE_SCALE_YARN) return rope_yarn(s, inv_freq_out);
     for (uint32_t i = 0; i < s->rot / 2; i++) {
         double f = pow(s->rope_theta, -2.0 * i / s->rot);
+        if (s->rope_scaling == ROPE_SCALE_PROPORTIONAL) f = i < s->rope_turned ? f / s->rope_factor : 0;
         if (s->rope_scaling == ROPE_SCALE_LINEAR) f /= s->rope_factor;
         if (s->rope_scaling == ROPE_SCALE_LLAMA3) f = rope_llama3(s, f);
         inv_freq_out[i] = (float)f;
@@ -73,5 +74,6 @@ float model_rope(const struct model_spec *s, float *inv_freq_out)
 
 void model_rope_local(const struct model_spec *s, float *inv_freq_out)
 {
-    for (uint32_t i = 0; i < s->rot / 2; i++) inv_freq_out[i] = (float)pow(s->rope_local_theta, -2.0 * i / s->rot);
+    for (uint32_t i = 0; i < s->rot_local / 2; i++)
+        inv_freq_out[i] = (float)pow(s->rope_local_theta, -2.0 * i / s->rot_local);
 }

@@ -288,8 +288,7 @@ static void attn_piece(void *arg, uint32_t piece, uint32_t thread)
     for (uint32_t i = 0; i < n_head * w.n; i++) {
         uint32_t row = row0 + (p.first + i % w.n) / j->group,
                  h = (head + i / w.n) * j->group + (p.first + i % w.n) % j->group;
-        j->kind->query(&w, i,
-                       (const float *)j->o->qkv + ((size_t)row * (j->o->n_head + 2 * j->o->n_kv_head) + h) * w.dim);
+        j->kind->query(&w, i, (const float *)j->o->qkv + ((size_t)row * op_attn_heads(j->o) + h) * w.dim);
     }
     float *all = at + n_head * floats;
     for (uint32_t c = 0; c < p.n_chunk; c++) {

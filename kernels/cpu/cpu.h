@@ -70,6 +70,8 @@ void cpu_attention(struct device *d, const struct op_attn *o, const struct dev_b
 void cpu_mutual(struct device *d, const struct op_attn *o, const struct dev_batch *b);
 void cpu_columns(struct device *d, void *out, const void *x, const uint32_t *column, uint32_t n, uint32_t k);
 void cpu_ungated(struct device *d, void *x, size_t n, enum op_act act);
+void cpu_act_mul(struct device *d, void *x, const void *y, size_t y_stride, const uint32_t *row, uint32_t n,
+                 uint32_t dim, enum op_act act);
 void cpu_glu(struct device *d, void *out, const void *gate_up, uint32_t n, uint32_t inter, enum op_act act);
 void cpu_scale(struct device *d, void *x, size_t n, float by);
 void cpu_add_gated(struct device *d, void *x, const void *y, const void *gate, uint32_t n, uint32_t dim);

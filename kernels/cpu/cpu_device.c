@@ -83,6 +83,7 @@ static const struct dev_ops cpu_ops = {
     .mutual = cpu_mutual,
     .glu = cpu_glu,
     .ungated = cpu_ungated,
+    .act_mul = cpu_act_mul,
     .moe = cpu_moe,
     .lora = cpu_lora,
     .gather = host_gather,

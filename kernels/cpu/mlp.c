@@ -29,6 +29,35 @@ void cpu_glu(struct device *d, void *out, const void *gate_up, uint32_t n, uint3
     team_run(cpu_of(d)->team, (n + GLU_ROWS - 1) / GLU_ROWS, (uint64_t)n * inter * 3, glu_piece, &j);
 }
 
+struct act_mul_job {
+    const struct simd *v;
+    float             *x;
+    const float       *y;
+    size_t             y_stride;
+    const uint32_t    *row;
+    uint32_t           dim;
+    enum op_act        act;
+};
+
+static void act_mul_row(void *arg, uint32_t i, uint32_t thread)
+{
+    (void)thread;
+    const struct act_mul_job *j = arg;
+    uint32_t                  from = j->row ? j->row[i] : i;
+    float                    *x = j->x + (size_t)i * j->dim;
+    if (from == UINT32_MAX)
+        memset(x, 0, j->dim * sizeof *x);
+    else
+        j->v->act_mul[j->act](x, x, j->y + from * j->y_stride, j->dim);
+}
+
+void cpu_act_mul(struct device *d, void *x, const void *y, size_t y_stride, const uint32_t *row, uint32_t n,
+                 uint32_t dim, enum op_act act)
+{
+    struct act_mul_job j = { cpu_of(d)->v, x, y, y_stride, row, dim, act };
+    team_run(cpu_of(d)->team, n, (uint64_t)n * dim * 3, act_mul_row, &j);
+}
+
 struct act_job {
     const struct simd *v;
     float             *x;

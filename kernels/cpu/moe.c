@@ -111,10 +111,12 @@ static void moe_route_plain(const struct moe_job *j, uint32_t r)
 static void moe_route(const struct moe_job *j, uint32_t r)
 {
     const struct op_moe *o = j->o;
+    struct moe_slot     *slot = j->slot + (size_t)r * o->top_k;
     if (o->score == OP_ROUTE_SOFTMAX && !o->bias && !o->n_group && o->scale == 0 && o->sum_min == 0 && o->sum_add == 0)
         moe_route_plain(j, r);
     else
         moe_route_biased(j, r);
+    for (uint32_t k = 0; o->expert_scale && k < o->top_k; k++) slot[k].weight *= o->expert_scale[slot[k].expert];
 }
 
 static void moe_gather(void *arg, uint32_t s, uint32_t thread)

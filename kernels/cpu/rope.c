@@ -119,7 +119,9 @@ static void qkv_row(const struct qkv_job *j, uint32_t r)
     for (uint32_t h = 0; h < o->n_kv_head; h++) {
         char *key = kv_key(kv, block, o->layer, h, pos % kv->block_tokens, hd);
         j->v->store(key, kv->dtype, x + (o->n_head + h) * hd, hd);
-        j->v->store(key + kv_value_bytes(kv, o->layer), kv->dtype, x + (n_turn + h) * hd, hd);
+        float *value = x + (n_turn + h) * hd;
+        if (o->v_norm) cpu_norm_row(j->v, value, value, o->v_norm, hd, o->eps);
+        j->v->store(key + kv_value_bytes(kv, o->layer), kv->dtype, value, hd);
     }
 }
 

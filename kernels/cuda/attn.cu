@@ -408,6 +408,7 @@ extern "C" void cuda_attention(struct device *dev, const struct op_attn *o, cons
     struct cuda_dev *d = cuda_of(dev);
     CHECK(kv_holds_heads(kv, o->layer, o->n_kv_head, o->head_dim) && kv->dtype == DT_BF16);
     CHECK(o->head_dim > 0 && o->head_dim <= ATTN_DIM_MAX && o->n_head % o->n_kv_head == 0 && o->scale > 0.0f);
+    CHECK(!o->q_only);
     uint32_t         dim = cuda_attn_dim(o->head_dim);
     struct attn_args a;
     memset(&a, 0, sizeof a);

@@ -446,7 +446,7 @@ extern "C" void cuda_moe(struct device *dev, const struct op_moe *o)
 {
     struct cuda_dev *d = cuda_of(dev);
     if (!o->n_row) return;
-    CHECK(o->top_k >= 1 && o->top_k <= o->n_expert && o->n_group <= OP_ROUTE_GROUPS_MAX);
+    CHECK(o->top_k >= 1 && o->top_k <= o->n_expert && o->n_group <= OP_ROUTE_GROUPS_MAX && !o->expert_scale);
     uint32_t n_part = (o->n_row + MOE_ROWS - 1) / MOE_ROWS, rows = (o->n_row + n_part - 1) / n_part; /* even parts */
     for (uint32_t r = 0; r < o->n_row; r += rows) {
         uint32_t n = o->n_row - r < rows ? o->n_row - r : rows;

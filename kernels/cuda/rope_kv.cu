@@ -322,7 +322,7 @@ extern "C" void cuda_qkv(struct device *dev, const struct op_qkv *o, const struc
     a.qkv = o->qkv, a.q_norm = o->q_norm, a.k_norm = o->k_norm, a.inv_freq = o->inv_freq;
     a.eps = o->eps, a.rope_scale = o->rope_scale, a.q_beta = o->q_beta, a.q_period = o->q_period;
     a.q_shift = o->q_shift;
-    CHECK(o->q_beta == 0.0f || o->q_period > 0);
+    CHECK((o->q_beta == 0.0f || o->q_period > 0) && !o->v_norm);
     a.n_head = o->n_head, a.n_kv_head = o->n_kv_head, a.head_dim = o->head_dim, a.half = o->inv_freq ? o->rot / 2 : 0;
     a.v_offset = kv->layer[o->layer].bytes / 2 / sizeof *a.pool;
     a.block_stride = kv->block_bytes / sizeof *a.pool;

@@ -25,7 +25,7 @@ void ref_attention(struct device *d, const struct op_attn *o, const struct dev_b
     CHECK(kv_holds_heads(kv, o->layer, o->n_kv_head, hd) && hd <= 1024);
     for (uint32_t r = 0; r < b->n_row; r++)
         for (uint32_t h = 0; h < o->n_head; h++) {
-            const float *q = (const float *)o->qkv + ((size_t)r * (o->n_head + 2 * o->n_kv_head) + h) * hd;
+            const float *q = (const float *)o->qkv + ((size_t)r * op_attn_heads(o) + h) * hd;
             float       *out = (float *)o->out + ((size_t)r * o->n_head + h) * hd;
             uint32_t     seq = b->row_seq[r], pos = b->pos[r];
             uint32_t     first = first_key(o, pos);

@@ -46,6 +46,18 @@ void ref_ungated(struct device *d, void *x, size_t n, enum op_act act)
     for (size_t i = 0; i < n; i++) a[i] = ref_gate(act, a[i]);
 }
 
+void ref_act_mul(struct device *d, void *x, const void *y, size_t y_stride, const uint32_t *row, uint32_t n,
+                 uint32_t dim, enum op_act act)
+{
+    (void)d;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t     from = row ? row[i] : i;
+        float       *a = (float *)x + (size_t)i * dim;
+        const float *b = (const float *)y + from * y_stride;
+        for (uint32_t j = 0; j < dim; j++) a[j] = from == UINT32_MAX ? 0 : ref_gated(act, a[j], b[j]);
+    }
+}
+
 void ref_scale(struct device *d, void *x, size_t n, float by)
 {
     (void)d;

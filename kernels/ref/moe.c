@@ -99,7 +99,7 @@ void ref_moe(struct device *d, const struct op_moe *o)
                 if (pass == 0)
                     chosen += score[best];
                 else
-                    expert(o, out, x, best, score[best] * by);
+                    expert(o, out, x, best, score[best] * by * (o->expert_scale ? (double)o->expert_scale[best] : 1));
             }
         }
     }

@@ -19,6 +19,8 @@ void ref_qkv(struct device *d, const struct op_qkv *o, const struct dev_batch *b
 void ref_attention(struct device *d, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv);
 void ref_mutual(struct device *d, const struct op_attn *o, const struct dev_batch *b);
 void ref_ungated(struct device *d, void *x, size_t n, enum op_act act);
+void ref_act_mul(struct device *d, void *x, const void *y, size_t y_stride, const uint32_t *row, uint32_t n,
+                 uint32_t dim, enum op_act act);
 void ref_glu(struct device *d, void *out, const void *gate_up, uint32_t n, uint32_t inter, enum op_act act);
 void ref_scale(struct device *d, void *x, size_t n, float by);
 void ref_add_gated(struct device *d, void *x, const void *y, const void *gate, uint32_t n, uint32_t dim);

@@ -59,6 +59,7 @@ static const struct dev_ops ref_ops = {
     .mutual = ref_mutual,
     .glu = ref_glu,
     .ungated = ref_ungated,
+    .act_mul = ref_act_mul,
     .moe = ref_moe,
     .lora = ref_lora,
     .gather = host_gather,

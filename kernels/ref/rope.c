@@ -60,6 +60,7 @@ void ref_qkv(struct device *d, const struct op_qkv *o, const struct dev_batch *b
             bool   is_v = h >= o->n_head + o->n_kv_head;
             bool   is_k = h >= o->n_head;
             if (!is_v && !o->norm_late) norm_head(d, x, o, r, is_k, is_k ? h - o->n_head : h);
+            if (is_v && o->v_norm) ref_rmsnorm(d, x, x, o->v_norm, 1, hd, o->eps);
             if (o->inv_freq && !is_v) rope(x, o, pos);
             if (!is_v && o->norm_late) norm_head(d, x, o, r, is_k, is_k ? h - o->n_head : h);
             for (uint32_t i = 0; h < o->n_head && o->q_beta != 0 && i < hd; i++) x[i] *= qkv_q_scale(o, pos);

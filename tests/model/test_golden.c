@@ -60,7 +60,10 @@ static const char *const names[] = { "llama3",
                                      "qwen3-vl-moe-rows",
                                      "cohere-qk-norm",
                                      "llama4",
-                                     "llama4-wrapped" };
+                                     "llama4-wrapped",
+                                     "gemma4",
+                                     "gemma4-small",
+                                     "gemma4-moe" };
 
 /* max |a - b| over all recorded rows, relative to the largest recorded logit */
 static double logits_error(const struct gold *g, struct gold_run *r)

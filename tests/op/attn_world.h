@@ -9,14 +9,14 @@ struct shape {
     enum dtype kv;
     bool       norm;
     float      cap;
-    bool       sinks, chunked;
+    bool       sinks, chunked, q_only;
 };
 
 /* Sequences of given lengths, their projections, and a pool whose pages are dealt in no order. */
 struct world {
     struct shape s;
     uint32_t     len[SEQS], page[SEQS][TOKENS_MAX], width;
-    float       *qkv[SEQS], *q_norm, *k_norm, *sinks, inv_freq[128];
+    float       *qkv[SEQS], *q_norm, *k_norm, *sinks, inv_freq[256];
 };
 
 static inline struct world make(struct shape s, uint32_t seed)
@@ -93,6 +93,7 @@ static inline void step(struct device *d, struct world *w, struct dev_kv *kv, co
                            w->s.dim,
                            w->s.rot,
                            .layer = LAYER,
+                           .v_norm = w->s.norm ? w->k_norm : NULL,
                            .q_beta = w->s.norm ? 0.3f : 0,
                            .q_period = 7,
                            .q_shift = w->s.chunked };
@@ -109,6 +110,18 @@ static inline void step(struct device *d, struct world *w, struct dev_kv *kv, co
                            .chunked = w->s.chunked };
     d->ops->qkv(d, &q, &b, kv);
     d->ops->attention(d, &a, &b, kv);
+    if (w->s.q_only) { /* the same from queries alone, which another layer makes of its own projection */
+        float *q_rows = malloc((n + 1) * out_width * sizeof *q_rows),
+              *again = malloc((n + 1) * out_width * sizeof *again);
+        for (uint32_t r = 0; r < n; r++) memcpy(q_rows + r * out_width, x + r * width, out_width * sizeof *x);
+        a.qkv = q_rows;
+        a.out = again;
+        a.q_only = true;
+        d->ops->attention(d, &a, &b, kv);
+        op_assert_same(again, y, n * out_width, "queries alone");
+        free(q_rows);
+        free(again);
+    }
     for (uint32_t r = 0; r < n; r++) {
         memcpy(out[order[row_seq[r]]] + pos[r] * out_width, y + r * out_width, out_width * sizeof *y);
         if (qkv_out) memcpy(qkv_out[order[row_seq[r]]] + pos[r] * width, x + r * width, width * sizeof *x);

@@ -2,22 +2,24 @@
 #include "op/attn_world.h"
 
 static const struct shape shapes[] = {
-    { 4, 2, 64, 64, 16, 0, DT_BF16, true, 0, false, false },
-    { 4, 2, 64, 64, 32, 50, DT_BF16, false, 0, false, false },
-    { 6, 1, 48, 24, 64, 0, DT_F16, true, 0, false, false },
-    { 2, 2, 80, 0, 4, 0, DT_F32, false, 0, false, false },
-    { 3, 3, 20, 20, 2, 7, DT_BF16, true, 0, false, false },
-    { 8, 1, 128, 128, 1, 64, DT_F16, false, 0, false, false },
-    { 2, 1, 256, 64, 16, 130, DT_BF16, true, 0, false, false },
-    { 70, 1, 16, 16, 16, 0, DT_BF16, false, 0, false, false },
-    { 4, 2, 64, 64, 16, 50, DT_BF16, false, 2, false, false },
-    { 3, 1, 20, 20, 4, 0, DT_F32, true, 0.5f, false, false },
-    { 8, 1, 64, 64, 16, 50, DT_BF16, true, 0, true, false },
-    { 4, 2, 64, 64, 16, 0, DT_F32, false, 0, true, false },
-    { 3, 1, 20, 20, 4, 0, DT_F16, true, 0.5f, true, false },
-    { 4, 2, 64, 64, 16, 48, DT_BF16, true, 0, false, true },
-    { 3, 1, 20, 20, 4, 13, DT_F32, true, 0, true, true },
-    { 2, 1, 128, 64, 16, 1, DT_F16, false, 0.5f, false, true },
+    { 4, 2, 64, 64, 16, 0, DT_BF16, true, 0, false, false, false },
+    { 4, 2, 64, 64, 32, 50, DT_BF16, false, 0, false, false, false },
+    { 6, 1, 48, 24, 64, 0, DT_F16, true, 0, false, false, false },
+    { 2, 2, 80, 0, 4, 0, DT_F32, false, 0, false, false, false },
+    { 3, 3, 20, 20, 2, 7, DT_BF16, true, 0, false, false, false },
+    { 8, 1, 128, 128, 1, 64, DT_F16, false, 0, false, false, false },
+    { 2, 1, 256, 64, 16, 130, DT_BF16, true, 0, false, false, false },
+    { 70, 1, 16, 16, 16, 0, DT_BF16, false, 0, false, false, false },
+    { 4, 2, 64, 64, 16, 50, DT_BF16, false, 2, false, false, false },
+    { 3, 1, 20, 20, 4, 0, DT_F32, true, 0.5f, false, false, false },
+    { 8, 1, 64, 64, 16, 50, DT_BF16, true, 0, true, false, false },
+    { 4, 2, 64, 64, 16, 0, DT_F32, false, 0, true, false, false },
+    { 3, 1, 20, 20, 4, 0, DT_F16, true, 0.5f, true, false, false },
+    { 4, 2, 64, 64, 16, 48, DT_BF16, true, 0, false, true, false },
+    { 3, 1, 20, 20, 4, 13, DT_F32, true, 0, true, true, false },
+    { 2, 1, 128, 64, 16, 1, DT_F16, false, 0.5f, false, true, true },
+    { 2, 1, 512, 512, 16, 50, DT_BF16, true, 0, false, false, true },
+    { 4, 1, 512, 64, 32, 0, DT_F32, true, 0, false, false, true },
 };
 
 /* kernels/cpu/attn_bf16.c, attn_amx.c: queries and weights are rounded too */
@@ -123,9 +125,9 @@ static void a_row_has_the_same_bits_in_every_chunk_batch_and_page_size(void **st
 static void a_row_does_not_depend_on_tokens_that_it_may_not_see(void **state)
 {
     (void)state;
-    static const struct shape of[] = { { 4, 2, 64, 64, 16, 40, DT_F32, false, 0, false, false },
-                                       { 4, 2, 64, 64, 16, 40, DT_BF16, false, 0, false, false },
-                                       { 8, 1, 32, 32, 32, 0, DT_BF16, false, 0, false, false } };
+    static const struct shape of[] = { { 4, 2, 64, 64, 16, 40, DT_F32, false, 0, false, false, false },
+                                       { 4, 2, 64, 64, 16, 40, DT_BF16, false, 0, false, false, false },
+                                       { 8, 1, 32, 32, 32, 0, DT_BF16, false, 0, false, false, false } };
     struct device            *d[OP_DEVICES_MAX];
     uint32_t                  n_dev = op_cpu_devices(d), bad = 100;
     for (uint32_t j = 0; j < n_dev * 3; j++) {
@@ -192,7 +194,7 @@ static void a_layer_writes_its_own_bytes_of_a_block_and_no_others(void **state)
 static void angles_do_not_depend_on_the_cached_prefix(void **state)
 {
     (void)state;
-    struct shape   s = { 2, 1, 64, 64, 16, 0, DT_F32, false, 0, false, false };
+    struct shape   s = { 2, 1, 64, 64, 16, 0, DT_F32, false, 0, false, false, false };
     struct device *d = op_open(DEV_CPU, NULL, 1), *ref = op_open(DEV_REF, NULL, 1);
     struct world   w = make(s, 0);
     struct dev_kv  kv = make_kv(d, s), kv_ref = make_kv(ref, s);
@@ -236,12 +238,12 @@ static void norms_of_q_and_k_agree_with_ref_wherever_they_are(void **state)
     static const struct {
         struct shape s;
         bool         late, whole, mean;
-    } cases[] = { { { 4, 2, 64, 64, 16, 0, DT_F32, true, 0, false, false }, true, false, false },
-                  { { 3, 1, 20, 12, 16, 0, DT_F32, true, 0, false, false }, true, false, false },
-                  { { 4, 2, 64, 64, 16, 0, DT_F32, true, 0, false, false }, false, true, false },
-                  { { 3, 1, 22, 12, 16, 0, DT_BF16, true, 0, false, false }, false, true, false },
-                  { { 4, 2, 64, 64, 16, 0, DT_F32, true, 0, false, false }, false, false, true },
-                  { { 3, 2, 22, 12, 16, 0, DT_BF16, true, 0, false, false }, false, false, true } };
+    } cases[] = { { { 4, 2, 64, 64, 16, 0, DT_F32, true, 0, false, false, false }, true, false, false },
+                  { { 3, 1, 20, 12, 16, 0, DT_F32, true, 0, false, false, false }, true, false, false },
+                  { { 4, 2, 64, 64, 16, 0, DT_F32, true, 0, false, false, false }, false, true, false },
+                  { { 3, 1, 22, 12, 16, 0, DT_BF16, true, 0, false, false, false }, false, true, false },
+                  { { 4, 2, 64, 64, 16, 0, DT_F32, true, 0, false, false, false }, false, false, true },
+                  { { 3, 2, 22, 12, 16, 0, DT_BF16, true, 0, false, false, false }, false, false, true } };
     enum { N = 5 };
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         struct shape   s = cases[c].s;

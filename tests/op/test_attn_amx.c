@@ -7,11 +7,12 @@
 
 #include "kernels/cpu/attn_amx.c"
 
-static const struct shape shapes[] = {
-    { 4, 2, 64, 64, 16, 0, DT_BF16, true, 0, false, false },   { 8, 1, 32, 32, 32, 0, DT_BF16, false, 0, false, false },
-    { 6, 2, 96, 96, 16, 50, DT_BF16, false, 0, false, false }, { 2, 1, 128, 0, 64, 70, DT_BF16, true, 0, false, false },
-    { 70, 1, 32, 16, 16, 0, DT_BF16, false, 0, false, false }, { 8, 1, 64, 64, 16, 50, DT_BF16, true, 0, true, false }
-};
+static const struct shape shapes[] = { { 4, 2, 64, 64, 16, 0, DT_BF16, true, 0, false, false, false },
+                                       { 8, 1, 32, 32, 32, 0, DT_BF16, false, 0, false, false, false },
+                                       { 6, 2, 96, 96, 16, 50, DT_BF16, false, 0, false, false, false },
+                                       { 2, 1, 128, 0, 64, 70, DT_BF16, true, 0, false, false, false },
+                                       { 70, 1, 32, 16, 16, 0, DT_BF16, false, 0, false, false, false },
+                                       { 8, 1, 64, 64, 16, 50, DT_BF16, true, 0, true, false, false } };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 static struct device *open_model(uint32_t n_thread)

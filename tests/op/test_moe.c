@@ -271,6 +271,8 @@ static const struct op_moe routers[] = {
 };
 enum { N_ROUTER = sizeof routers / sizeof *routers, ROUTED = 8 };
 
+static const float *run_expert_scale;
+
 static void run_router(struct device *d, const struct op_moe *kind, const struct setup *s, float *out, const float *x,
                        const float *logits, const float *bias)
 {
@@ -286,6 +288,7 @@ static void run_router(struct device *d, const struct op_moe *kind, const struct
     o.hidden = HIDDEN;
     o.inter = INTER;
     o.bias = bias;
+    o.expert_scale = run_expert_scale;
     d->ops->moe(d, &o);
 }
 
@@ -305,6 +308,8 @@ static void routers_agree_with_ref(void **state)
     struct setup sr = make(ref, &formats[1]);
     for (int k = 0; k < N_ROUTER; k++)
         for (int with = 0; with < 2; with++) {
+            static const float scale[ROUTED] = { 0.5f, 2, 1, -1, 0.25f, 3, 1.5f, 0 };
+            run_expert_scale = k % 2 == with ? scale : NULL;
             bool by_logit = !with && !routers[k].n_group; /* then also where all scores are 1 in float32 */
             for (uint32_t e = 0; e < ROUTED; e++) logits[3 * ROUTED + e] = by_logit ? 30.0f + (float)e : 0;
             run_router(ref, &routers[k], &sr, want, x, logits, with ? bias : NULL);
@@ -314,6 +319,7 @@ static void routers_agree_with_ref(void **state)
                 op_assert_near(got, want, ROWS * HIDDEN, 4e-6, "a router");
             }
         }
+    run_expert_scale = NULL;
     /* a bias that makes the worst expert the best gives it its own small weight, not that of the bias */
     for (uint32_t e = 0; e < ROUTED; e++) {
         bias[e] = e == 5 ? 50.0f : 0.0f;

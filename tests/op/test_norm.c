@@ -100,6 +100,40 @@ static void activations_without_a_gate_are_those_of_a_gate_of_ones(void **state)
     op_close(d, n_dev);
 }
 
+/* Rows of y that a list names, apart from each other; padding gives zeros. */
+static void activations_times_rows_of_a_list_are_those_of_a_gate(void **state)
+{
+    (void)state;
+    enum { N = 5, DIM = 37, STRIDE = 101, OF = 9 };
+    static const uint32_t row[N] = { 7, 0, UINT32_MAX, 7, 8 };
+    struct device        *d[OP_DEVICES_MAX + 1];
+    uint32_t              n_dev = op_cpu_devices(d);
+    d[n_dev++] = op_open(DEV_REF, NULL, 0);
+    float *x = op_random(N * DIM, 1, 4), *y = op_random(OF * STRIDE, 2, 1), *both = malloc(2 * N * DIM * sizeof *both),
+          *got = op_random(N * DIM, 3, 1), *want = op_random(N * DIM, 4, 1);
+    for (uint32_t i = 0; i < n_dev; i++)
+        for (int act = 0; act < OP_CLAMPED; act++)
+            for (int listed = 0; listed < 2; listed++) {
+                for (uint32_t r = 0; r < N; r++) {
+                    uint32_t from = listed ? row[r] : r;
+                    memcpy(both + r * 2 * DIM, x + r * DIM, DIM * sizeof *x);
+                    memset(both + r * 2 * DIM + DIM, 0, DIM * sizeof *x);
+                    if (from != UINT32_MAX) memcpy(both + r * 2 * DIM + DIM, y + from * STRIDE, DIM * sizeof *x);
+                }
+                memcpy(got, x, N * DIM * sizeof *x);
+                d[i]->ops->act_mul(d[i], got, y, STRIDE, listed ? row : NULL, N, DIM, (enum op_act)act);
+                d[i]->ops->glu(d[i], want, both, N, DIM, (enum op_act)act);
+                for (uint32_t c = 0; listed && c < DIM; c++) want[2 * DIM + c] = 0; /* which may be -0 */
+                op_assert_same(got, want, N * DIM, d[i]->ops->name);
+            }
+    free(x);
+    free(y);
+    free(both);
+    free(got);
+    free(want);
+    op_close(d, n_dev);
+}
+
 static void a_row_has_the_same_bits_in_every_place(void **state)
 {
     (void)state;
@@ -295,6 +329,7 @@ int main(void)
         cmocka_unit_test(norms_agree_with_ref),
         cmocka_unit_test(layer_norms_agree_with_ref_and_rows_stand_alone),
         cmocka_unit_test(activations_without_a_gate_are_those_of_a_gate_of_ones),
+        cmocka_unit_test(activations_times_rows_of_a_list_are_those_of_a_gate),
         cmocka_unit_test(a_row_has_the_same_bits_in_every_place),
         cmocka_unit_test(gates_agree_with_ref_and_rows_stand_alone),
         cmocka_unit_test(gated_sums_agree_with_ref),

@@ -28,7 +28,7 @@ from transformers import (
     Ministral3ForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM, Olmo3Config,
     GraniteMoeConfig, GraniteMoeForCausalLM, Ernie4_5_MoeConfig, Ernie4_5_MoeForCausalLM, Glm4MoeConfig, Glm4MoeForCausalLM, MiniMaxM2Config, MiniMaxM2ForCausalLM, Qwen2MoeConfig, Qwen2MoeForCausalLM,
     Olmo3ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM,
-    Llama4Config, Llama4ForCausalLM, Llama4ForConditionalGeneration, Llama4TextConfig, Qwen3VLConfig, Qwen3VLForConditionalGeneration, Qwen3VLMoeConfig, Qwen3VLMoeForConditionalGeneration, SeedOssConfig, SeedOssForCausalLM, SmolLM3Config, SmolLM3ForCausalLM,
+    Gemma4ForCausalLM, Gemma4TextConfig, Llama4Config, Llama4ForCausalLM, Llama4ForConditionalGeneration, Llama4TextConfig, Qwen3VLConfig, Qwen3VLForConditionalGeneration, Qwen3VLMoeConfig, Qwen3VLMoeForConditionalGeneration, SeedOssConfig, SeedOssForCausalLM, SmolLM3Config, SmolLM3ForCausalLM,
 )
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
@@ -45,7 +45,13 @@ LONG = ([1.0, 1.05, 1.1, 1.3, 1.5, 1.75, 2.0, 2.5], [1.25, 1.5, 2.5, 4.0, 7.0, 1
 SMALL = dict(hidden_size=32, intermediate_size=48)
 TINY = dict(hidden_size=32, head_dim=8, vocab_size=128)
 # Keys of config.json as published checkpoints have them, where the configuration that made the logits writes other ones ("drop": none).
-PATCHES = {"llama-untied": dict(tie_word_embeddings=True), "seed-oss": dict(attention_bias="drop"),
+# The root of the hidden size, of ple's and their inverses are exact in every type.
+GEMMA4 = dict(hidden_size=16, intermediate_size=32, head_dim=8, vocab_size=128, global_head_dim=16, sliding_window=16, tie_word_embeddings=True, final_logit_softcapping=5.0,
+              hidden_size_per_layer_input=0)
+GEMMA4_ROPE = dict(sliding_attention=dict(rope_type="default", rope_theta=100.0),
+                   full_attention=dict(rope_type="proportional", partial_rotary_factor=0.5, rope_theta=5000.0))
+PATCHES = {"gemma4": dict(per_layer_config="drop", global_head_dim=16, num_global_key_value_heads=1), "gemma4-small": dict(rope_parameters="drop"),
+           "llama-untied": dict(tie_word_embeddings=True), "seed-oss": dict(attention_bias="drop"),
            "smollm3": dict(no_rope_layers="drop", layer_types="drop", tie_word_embeddings="drop"),
            "smollm3-window": dict(layer_types="drop"), "ernie4-5-tied": dict(tie_word_embeddings="drop"),
            "starcoder2": dict(hidden_act="drop", use_bias="drop"),
@@ -53,7 +59,7 @@ PATCHES = {"llama-untied": dict(tie_word_embeddings=True), "seed-oss": dict(atte
            "minimax-m2": dict(rope_parameters="drop", rope_theta=10000.0, rotary_dim=8, scoring_func="sigmoid", use_routing_bias=True, shared_intermediate_size=0,
                               attn_type_list=[1, 1])}
 # Where the seed must also be one with which rounding changes no choice of experts.
-STEADY = {"llama4", "llama4-wrapped", "qwen3-vl-moe", "qwen3-vl-moe-rows", "gpt-oss", "granite-moe", "qwen2-moe", "glm4-moe", "glm4-moe-air", "ernie4-5-moe", "minimax-m2"}
+STEADY = {"gemma4-moe", "llama4", "llama4-wrapped", "qwen3-vl-moe", "qwen3-vl-moe-rows", "gpt-oss", "granite-moe", "qwen2-moe", "glm4-moe", "glm4-moe-air", "ernie4-5-moe", "minimax-m2"}
 # Tensors of layers that predict further tokens, which published files hold beside the model.
 EXTRA = {"glm4-moe": {"model.layers.3.eh_proj.weight": (48, 96), "model.layers.3.input_layernorm.weight": (48,), "model.layers.3.mlp.gate.weight": (12, 48),
                       "model.layers.3.shared_head.norm.weight": (48,)}}
@@ -215,6 +221,15 @@ MODELS = {
     "llama4-wrapped": (llama4_config, Llama4ForConditionalGeneration, dict(TINY, tie_word_embeddings=False, num_hidden_layers=2, no_rope_layers=[0, 1], attention_chunk_size=24,
                        floor_scale=16, use_qk_norm=False, attention_bias=True, num_local_experts=4, num_experts_per_tok=2, moe_layers=[0], intermediate_size=16,
                        intermediate_size_mlp=32, rope_parameters=dict(rope_type="default", rope_theta=10000.0)), torch.bfloat16, False, 1),
+    # two sizes of heads, values of what keys are made of, a scalar behind each layer; keys as published files have them
+    "gemma4": (Gemma4TextConfig, Gemma4ForCausalLM, dict(GEMMA4, num_hidden_layers=3, layer_types=["sliding_attention", "full_attention", "full_attention"],
+               attention_k_eq_v=True, num_global_key_value_heads=1, rope_parameters=GEMMA4_ROPE), torch.bfloat16, False, 1),
+    # layers with inputs of their own, of which the last two read the KV of others and are twice as wide; per_layer_config
+    "gemma4-small": (Gemma4TextConfig, Gemma4ForCausalLM, dict(GEMMA4, num_hidden_layers=4, layer_types=["sliding_attention", "full_attention"] * 2,
+                     hidden_size_per_layer_input=16, vocab_size_per_layer_input=136, num_kv_shared_layers=2, use_double_wide_mlp=True), torch.bfloat16, False, 1),
+    # experts beside the feed-forward
+    "gemma4-moe": (Gemma4TextConfig, Gemma4ForCausalLM, dict(GEMMA4, num_hidden_layers=2, layer_types=["sliding_attention", "full_attention"], attention_k_eq_v=True,
+                   num_global_key_value_heads=1, enable_moe_block=True, num_experts=4, top_k_experts=2, moe_intermediate_size=16), torch.bfloat16, False, 1),
 }
 
 
@@ -222,15 +237,24 @@ def fill(model, seed, dtype):
     """Values that keep the stream near unit size, every norm and bias different from its neutral value, exact in `dtype`."""
     g = torch.Generator().manual_seed(seed)
     tied = model.config.tie_word_embeddings
-    offset = 1 if model.config.model_type.startswith("gemma") else 0  # norms that multiply by 1 + weight
+    gemma = model.config.model_type.startswith("gemma")
+    offset = 1 if gemma and not model.config.model_type.startswith("gemma4") else 0  # norms that multiply by 1 + weight
     with torch.no_grad():
-        corrections = [(name, b) for name, b in model.named_buffers() if name.endswith("e_score_correction_bias")]
+        corrections = [(name, b) for name, b in model.named_buffers() if name.endswith(("e_score_correction_bias", "layer_scalar"))]
         for name, p in [*model.named_parameters(), *corrections]:
             r = torch.randn(p.shape, generator=g)
             if name in ("model.norm.weight", "model.language_model.norm.weight"):
                 r = (3.0 if tied else 1.0) * (1 + 0.2 * r) - offset
+            elif name.endswith("router.scale"):
+                r = 4 * (1 + 0.2 * r)
+            elif name.endswith(("layer_scalar", "per_expert_scale")):
+                r = 1 + 0.2 * r
             elif name.endswith("norm.weight") or "layernorm" in name:
                 r = 1 + 0.2 * r - offset
+                if gemma and not offset and name.endswith(("q_norm.weight", "k_norm.weight")):
+                    r = 0.35 * r  # scores have no other factor
+                if name.endswith("post_per_layer_input_norm.weight"):
+                    r = 0.4 * r
             elif name.endswith("e_score_correction_bias"):
                 p.copy_((0.03 if "ernie" in model.config.model_type else 0.2) * r)  # as files have it: float32, whatever the others are
                 continue
@@ -247,7 +271,7 @@ def fill(model, seed, dtype):
             elif name.endswith("sinks"):
                 r = 1.5 * r
             elif "embed_tokens" in name:
-                r = (0.1 if offset else 0.2 if tied else 1.0) * r  # small: a tied head would else only repeat what it reads
+                r = (0.5 if "per_layer" in name else 0.1 if gemma else 0.2 if tied else 1.0) * r  # small: a tied head would else only repeat what it reads
             elif "lm_head" in name:
                 r = r * 3.0 / p.shape[-1] ** 0.5
             else:
@@ -267,7 +291,7 @@ def logits_of(model, ids):
 
 def steady(model, prompts):
     """Do the recorded rows choose the same experts where activations are rounded? With two experts nearly alike, a rounding would swap them."""
-    routers = [m for name, m in model.named_modules() if type(m).__name__.lower().endswith(("topkrouter", "llama4router"))]
+    routers = [m for name, m in model.named_modules() if type(m).__name__.lower().endswith(("topkrouter", "llama4router", "gemma4textrouter"))]
     if not routers:
         return True
     g = torch.Generator().manual_seed(1)

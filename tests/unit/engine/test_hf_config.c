@@ -694,6 +694,7 @@ static void ends_of_families_are_those_of_class_and_generation_config(void **sta
           "{\"eos_token_id\": [200002, 199999, 200012]}",
           3,
           { 200002, 199999, 200012 } },
+        { "Gemma4ForCausalLM", "{\"eos_token_id\": [1, 106]}", "{\"eos_token_id\": [1, 106, 50]}", 3, { 1, 106, 50 } },
         { "Llama4ForCausalLM",
           "{\"vocab_size\": 202048, \"eos_token_id\": [200001, 200007, 200008]}",
           "{\"eos_token_id\": [200001, 200007, 200008]}",

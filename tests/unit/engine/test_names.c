@@ -1,8 +1,8 @@
 #include "engine/model/names.h"
 #include "test.h"
 
-static const struct model_names *const schemes[] = { &names_llama, &names_mixtral, &names_qwen_moe, &names_phi3,
-                                                     &names_qwen_vl_moe };
+static const struct model_names *const schemes[] = { &names_llama,       &names_mixtral, &names_qwen_moe, &names_phi3,
+                                                     &names_qwen_vl_moe, &names_llama4,  &names_gemma4 };
 
 static void every_name_comes_back_as_its_slot(void **state)
 {

@@ -45,6 +45,37 @@ static void plain_layers_lie_behind_each_other_k_before_v(void **state)
     }
 }
 
+static void a_layer_that_reads_the_kv_of_another_keeps_none(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t bytes;
+        uint32_t of;
+    } want[] = {
+        { 2 * 2 * 8 * 2, 0 }, { 2 * 2 * 16 * 2, 1 }, { 2 * 2 * 8 * 2, 2 }, { 2 * 2 * 16 * 2, 3 }, { 0, 2 }, { 0, 3 }
+    };
+    struct model_spec   spec;
+    struct dev_kv_layer layer[6];
+    spec_of(
+        "{\"architectures\": [\"Gemma4ForCausalLM\"], \"hidden_size\": 64, \"num_hidden_layers\": 6, \"num_attention_heads\": 4,"
+        " \"num_key_value_heads\": 2, \"head_dim\": 8, \"global_head_dim\": 16, \"intermediate_size\": 96, \"vocab_size\": 320,"
+        " \"torch_dtype\": \"bfloat16\", \"num_kv_shared_layers\": 2, \"use_double_wide_mlp\": true, \"layer_types\": ["
+        "\"sliding_attention\", \"full_attention\", \"sliding_attention\", \"full_attention\", \"sliding_attention\", \"full_attention\"]}",
+        &spec);
+    uint64_t all = parts_kv(&spec, 1, DT_BF16, 16, layer), at = 0;
+    for (uint32_t l = 0; l < 6; l++) {
+        struct kv_need need = parts_mix(&spec, l)->kv(&spec, l, 1, DT_BF16);
+        assert_int_equal(need.bytes, want[l].bytes);
+        assert_int_equal(spec_kv_layer(&spec, l), want[l].of);
+        assert_int_equal(spec_inter(&spec, l), l < 4 ? 96 : 192);
+        assert_int_equal(layer[l].offset, at);
+        assert_int_equal(layer[l].bytes, want[l].bytes * 16);
+        at += layer[l].bytes;
+    }
+    assert_int_equal(all, at);
+    model_spec_free(&spec);
+}
+
 static void a_layer_that_slides_needs_its_window_and_no_more(void **state)
 {
     (void)state;
@@ -66,6 +97,7 @@ static void a_layer_that_slides_needs_its_window_and_no_more(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(plain_layers_lie_behind_each_other_k_before_v),
+                                        cmocka_unit_test(a_layer_that_reads_the_kv_of_another_keeps_none),
                                         cmocka_unit_test(a_layer_that_slides_needs_its_window_and_no_more) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -133,6 +133,7 @@ enum status call_parse(struct call *c, const struct dialect *d, const struct api
     if (!from) from = &nobody;
     c->tenant = from->tenant;
     c->past = from->past;
+    c->named = from->adapter;
     size_t n_text = n_body + (c->past ? c->past->n : 0);
     size_t bytes = ARENA_BODY_FACTOR * n_text + (size_t)ARENA_CONTEXT_FACTOR * m->context + ARENA_SLACK;
     /* a text that is cut is tokenized twice */
@@ -147,6 +148,7 @@ enum status call_parse(struct call *c, const struct dialect *d, const struct api
         !(c->body = json_fields_build(body, &f, &je)))
         return call_body_wrong(&je, e);
     c->n_unknown_fields = f.n_skipped;
+    if (c->named && (st = call_model(c, "model", c->named, strlen(c->named), e))) goto out;
     if ((st = params_read(c, e)) || (st = params_finish(c, e)) || (st = make_id(c, from->request_id)) ||
         (st = c->dialect->parse(c, e)))
         goto out;
@@ -154,6 +156,7 @@ enum status call_parse(struct call *c, const struct dialect *d, const struct api
     if (c->max_tokens > 0) st = check_product(c, (uint64_t)c->max_tokens, e);
 out:
     c->past = NULL;
+    c->named = NULL;
     if (st && !e->http) api_fail(e, 503, "", "out of memory");
     return st;
 }

@@ -161,6 +161,7 @@ struct call {
     uint64_t                  n_unknown_fields;
     uint64_t                  tenant; /* whose store it may read and write */
     const struct buf         *past;   /* of call_from, in call_parse only */
+    const char               *named;  /* the adapter of call_from, in call_parse only; or NULL */
     const char               *echo_prefix;
     size_t                    n_echo_prefix; /* chat echo: content of the last message */
     struct adapter           *adapter;       /* kept for this call: the one that the model's name names; or NULL */
@@ -206,6 +207,7 @@ struct call_from {
     const char       *request_id; /* a valid X-Request-Id of the client, or the server's id; NULL: a random one */
     uint64_t          tenant;     /* key of what is stored for this client */
     const struct buf *past;       /* lines of call_past, not used after call_parse; NULL or empty: none */
+    const char       *adapter; /* what stands for the body's "model", used in call_parse only; NULL: the body's holds */
 };
 
 /* Texts of one request for embeddings, and their tokens. */

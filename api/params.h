@@ -42,6 +42,8 @@ enum status params_read(struct call *c, struct api_error *e);
 /* Checks combinations of fields and fills c->s. */
 enum status params_finish(struct call *c, struct api_error *e);
 
+/* The model or adapter of this name answers c. ST_INVALID: there is none; param: the field that the error names. */
+enum status call_model(struct call *c, const char *param, const char *name, size_t n, struct api_error *e);
 /* Checks, one per row that has one (params_check.c). */
 param_check check_model, check_n, check_logprobs_n, check_logprobs_count, check_stop, check_bias, check_token_ids,
     check_bad_words, check_priority, check_salt, check_cache_key, check_retention, check_kv_priority, check_kv_pin,

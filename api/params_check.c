@@ -14,11 +14,16 @@ static enum status later(const struct param *p, struct api_error *e)
 
 enum status check_model(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
 {
-    char show[200];
     if (!json_is_string(v)) return api_fail(e, 400, p->name, "'%s' must be a string", p->name);
     const char *s = json_string_value(v);
     size_t      n = json_string_length(v);
     if (memchr(s, 0, n)) return api_fail(e, 400, p->name, "'%s' must not hold NUL", p->name);
+    return c->named ? ST_OK : call_model(c, p->name, s, n, e);
+}
+
+enum status call_model(struct call *c, const char *param, const char *s, size_t n, struct api_error *e)
+{
+    char show[200];
     for (uint32_t i = 0; n && i < c->model->n_name; i++) {
         if (strcmp(c->model->served_name[i], s)) continue;
         if (n < sizeof c->served) memcpy(c->served, s, n + 1);
@@ -32,7 +37,7 @@ enum status check_model(struct call *c, const struct param *p, const json_t *v, 
         memcpy(c->served, s, n + 1); /* names of adapters are short enough */
         return ST_OK;
     }
-    return api_fail_code(e, 404, p->name, "model_not_found", "The model `%s` does not exist.",
+    return api_fail_code(e, 404, param, "model_not_found", "The model `%s` does not exist.",
                          api_excerpt(show, sizeof show, s, n));
 }
 

@@ -82,7 +82,8 @@ static int check_lora(const struct config *c, char *err, size_t n_err)
 {
     if (c->lora_modules.n && !c->lora) return usage_error(err, n_err, "--lora-modules needs --enable-lora");
     if (*c->lora_root && !c->lora) return usage_error(err, n_err, "--lora-root needs --enable-lora");
-    if (*c->lora_root && !config_is_loopback(c->host) && !c->api_key.n && !*c->api_key_file)
+    /* SageMaker sends no keys, and nobody but its platform reaches the container. */
+    if (*c->lora_root && !c->on_sagemaker && !config_is_loopback(c->host) && !c->api_key.n && !*c->api_key_file)
         return usage_error(
             err, n_err,
             "--lora-root: whoever reaches --host %.60s could load and unload adapters: give --api-key or "

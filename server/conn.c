@@ -194,6 +194,7 @@ void conn_free(struct conn *c)
     conn_release_body(c);
     free(c->req.arg);
     free(c->req.query);
+    free(c->req.adapter);
     free(c->req.answer_head);
     wheel_clear(&io->wheel, &c->timer);
     list_del(&c->node);

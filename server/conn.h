@@ -47,10 +47,12 @@ struct request {
     char               *answer_head;                /* header lines for any answer to it, or NULL; malloc'd */
     bool                events;                     /* it accepts text/event-stream */
     char                session[SESSION_ID_BYTES];  /* of SageMaker, open; "": none */
-    int16_t             cors;                       /* index into --cors-origin; -1: none */
-    int                 status;                     /* of the answer; 0: none yet */
-    uint64_t body_bytes, out_begin; /* body_bytes: size of its body; out_begin: conn.out_bytes before the answer */
-    enum orca_format     orca;      /* form of the load report that it asks for */
+    char               *adapter;       /* SageMaker's name of the adapter that answers, or NULL; malloc'd */
+    bool                adapter_given; /* by its identifier, beside which an alias does not count */
+    int16_t             cors;          /* index into --cors-origin; -1: none */
+    int                 status;        /* of the answer; 0: none yet */
+    uint64_t body_bytes, out_begin;    /* body_bytes: size of its body; out_begin: conn.out_bytes before the answer */
+    enum orca_format     orca;         /* form of the load report that it asks for */
     struct trace_context trace;
     char                *trace_state; /* malloc'd, or NULL */
 };

@@ -152,6 +152,10 @@ static void request_done(struct conn *c)
     conn_release_body(c);
     free(c->req.arg);
     c->req.arg = NULL;
+    free(c->req.query);
+    c->req.query = NULL;
+    free(c->req.adapter);
+    c->req.adapter = NULL;
     free(c->req.trace_state);
     c->req.trace_state = NULL;
     free(c->req.answer_head);

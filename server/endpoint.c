@@ -1,10 +1,8 @@
 #include "server/endpoint.h"
-#include "base/hex.h"
 #include "models/embed.h"
 #include "server/conn.h"
 #include "server/metrics.h"
-#include <stddef.h>
-#include <stdlib.h>
+#include "server/text_task.h"
 #include <string.h>
 
 enum { ANSWER_MAX = 64 << 20 };
@@ -51,13 +49,7 @@ void endpoint_version(struct conn *c)
 
 static void respond_json(struct conn *c, enum status st, struct buf *b, const struct api_error *e)
 {
-    if (st == ST_OK && !b->failed)
-        conn_respond(c, 200, "application/json", b->data, b->n);
-    else if (st == ST_OK || !e->http)
-        conn_fail(c, 500, "", "internal error");
-    else
-        conn_error(c, e);
-    buf_free(b);
+    text_task_respond(c, st, "application/json", b, e);
 }
 
 void endpoint_models(struct conn *c)
@@ -85,32 +77,13 @@ void endpoint_metrics(struct conn *c)
     buf_free(&b);
 }
 
-/* A model name may hold '/', sent raw or as %2F; nothing that is decoded here ever names a file. */
-static bool decode(char *s, size_t *n_out)
-{
-    size_t at = 0;
-    for (const char *p = s; *p; p++) {
-        char ch = *p;
-        if (ch == '%') {
-            int a = hex_value(p[1]), b = a < 0 ? -1 : hex_value(p[2]);
-            if (b < 0) return false;
-            ch = (char)(a << 4 | b);
-            p += 2;
-        }
-        if ((unsigned char)ch < 0x20 || ch == 0x7f) return false;
-        s[at++] = ch;
-    }
-    *n_out = at;
-    return true;
-}
-
 void endpoint_model_card(struct conn *c)
 {
     struct buf       b;
     struct api_error e = { 0 };
     size_t           n = 0;
     buf_init(&b, ANSWER_MAX);
-    if (!decode(c->req.arg, &n)) {
+    if (!route_decode(c->req.arg, &n)) {
         conn_fail(c, 404, "", "no such route");
         return;
     }
@@ -120,91 +93,30 @@ void endpoint_model_card(struct conn *c)
 
 /* ---- tokenize and detokenize: large bodies go to a text thread, while the connection waits ---- */
 
-typedef enum status text_fn(const struct api_model *m, uint64_t tenant, const char *body, size_t n, struct buf *out,
-                            struct api_error *e);
-
-struct text_task {
-    struct conn_work        work;
-    struct text_job         job;
-    struct conn            *conn; /* NULL: gone */
-    const struct api_model *model;
-    uint64_t                tenant;
-    text_fn                *fn;
-    struct buf              body, out;
-    uint64_t                charge; /* of the body, taken from server.bodies */
-    struct api_error        e;
-    enum status             st;
-};
-
-static void task_gone(struct conn_work *w)
+static void run_text(struct conn *c, text_ask_fn *fn)
 {
-    ((struct text_task *)(void *)((char *)w - offsetof(struct text_task, work)))->conn = NULL;
-}
-
-static void task_run(struct text_job *j)
-{
-    struct text_task *t = (struct text_task *)(void *)((char *)j - offsetof(struct text_task, job));
-    t->st = t->fn(t->model, t->tenant, t->body.data, t->body.n, &t->out, &t->e);
-    conn_give_body(j->io->srv, &t->body, t->charge);
-    t->charge = 0;
-}
-
-static void task_done(struct text_job *j)
-{
-    struct text_task *t = (struct text_task *)(void *)((char *)j - offsetof(struct text_task, job));
-    struct conn      *c = t->conn;
-    if (c) {
-        c->work = NULL;
-        respond_json(c, t->st, &t->out, &t->e);
-    }
-    buf_free(&t->out);
-    free(t);
-}
-
-static void run_text(struct conn *c, text_fn *fn)
-{
-    struct text_task *t = calloc(1, sizeof *t);
-    if (!t) {
-        conn_fail(c, 503, "", "out of memory");
-        return;
-    }
-    t->work = (struct conn_work){ .gone = task_gone };
-    t->conn = c;
-    t->model = c->io->srv->model;
-    t->tenant = c->req.tenant;
-    t->fn = fn;
-    t->charge = conn_take_body(c, &t->body);
-    t->job =
-        (struct text_job){ .io = c->io, .run = task_run, .done = task_done, .who = conn_who(c), .bytes = t->body.n };
-    if (c->req.route->dialect)
-        t->job.bytes = call_text_bytes(c->req.route->dialect, t->model, t->tenant, t->body.data, t->body.n);
-    buf_init(&t->out, ANSWER_MAX);
-    if (t->job.bytes < TEXT_INLINE_MAX) {
-        task_run(&t->job);
-        task_done(&t->job);
-        return;
-    }
-    c->work = &t->work;
-    if (text_submit(c->io->srv->text, &t->job)) return;
-    c->work = NULL;
-    conn_give_body(c->io->srv, &t->body, t->charge);
-    free(t);
-    conn_fail(c, 429, "", "too many requests are waiting; try again later");
+    const struct dialect *d = c->req.route->dialect;
+    size_t                bytes = c->body.n;
+    if (d) bytes = call_text_bytes(d, c->io->srv->model, c->req.tenant, c->body.data, c->body.n);
+    text_task_begin(c, fn, "application/json", bytes);
 }
 
 /* What is asked of them is the same for every key. */
-#define FOR_ALL(name)                                                                                     \
-    static enum status name##_for(const struct api_model *m, uint64_t tenant, const char *body, size_t n, \
-                                  struct buf *out, struct api_error *e)                                   \
-    {                                                                                                     \
-        (void)tenant;                                                                                     \
-        return name(m, body, n, out, e);                                                                  \
+#define FOR_ALL(name)                                                                             \
+    static enum status name##_ask(const struct text_ask *a, struct buf *out, struct api_error *e) \
+    {                                                                                             \
+        return name(a->srv->model, a->body, a->n_body, out, e);                                   \
     }
 FOR_ALL(api_tokenize)
 FOR_ALL(api_detokenize)
 FOR_ALL(api_count_tokens)
 
-void endpoint_tokenize(struct conn *c) { run_text(c, api_tokenize_for); }
-void endpoint_detokenize(struct conn *c) { run_text(c, api_detokenize_for); }
-void endpoint_count_tokens(struct conn *c) { run_text(c, api_count_tokens_for); }
-void endpoint_input_tokens(struct conn *c) { run_text(c, api_input_tokens); }
+static enum status input_tokens_ask(const struct text_ask *a, struct buf *out, struct api_error *e)
+{
+    return api_input_tokens(a->srv->model, a->tenant, a->body, a->n_body, out, e);
+}
+
+void endpoint_tokenize(struct conn *c) { run_text(c, api_tokenize_ask); }
+void endpoint_detokenize(struct conn *c) { run_text(c, api_detokenize_ask); }
+void endpoint_count_tokens(struct conn *c) { run_text(c, api_count_tokens_ask); }
+void endpoint_input_tokens(struct conn *c) { run_text(c, input_tokens_ask); }

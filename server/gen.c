@@ -38,7 +38,7 @@ struct gen {
     uint32_t             n_req, n_live, n_ended; /* live: with the engine; ended: choices */
     const char          *route;                  /* its label */
     struct trace_context trace;
-    char                *trace_state;                         /* malloc'd, or NULL */
+    char                *trace_state, *adapter;               /* malloc'd, or NULL; adapter: as in struct call_from */
     bool                 in_text, parsed, begun, paused, cut; /* cut: a choice was ended here, by its text */
     enum status          st;                                  /* of parse and prepare */
     struct api_error     err;
@@ -56,6 +56,7 @@ static void gen_release(struct gen *g)
     if (g->parsed) call_free(&g->call);
     conn_give_body(g->io->srv, &g->body, g->charge);
     free(g->trace_state);
+    free(g->adapter);
     free(g->choice);
     free(g->req);
     free(g);
@@ -88,6 +89,12 @@ static const char *operation(const struct gen *g)
 }
 
 /* What a trace tells of it, handed over. */
+/* The name of the adapter that answers; "": the model alone, or nobody knows yet. */
+static const char *adapter_of(const struct gen *g)
+{
+    return !g->in_text && g->parsed && g->call.adapter ? g->call.adapter->name : "";
+}
+
 static void trace_request(struct gen *g, int status, enum eng_finish finish, const struct metrics_gen *m, uint64_t now)
 {
     struct server        *s = g->io->srv;
@@ -108,6 +115,7 @@ static void trace_request(struct gen *g, int status, enum eng_finish finish, con
     snprintf(t->op, sizeof t->op, "%s", operation(g));
     snprintf(t->id, sizeof t->id, "%s", g->id);
     snprintf(t->model, sizeof t->model, "%s", s->model->served_name[0]);
+    snprintf(t->adapter, sizeof t->adapter, "%s", adapter_of(g));
     snprintf(t->finish, sizeof t->finish, "%s", finish_name(finish));
     if (m->n) { /* it was understood, and the engine has it or had it */
         const struct eng_request *r = &g->req[0];
@@ -158,19 +166,22 @@ static void gen_report(struct gen *g, int status, enum eng_finish finish, const 
     metrics_gen_end(s->metrics, &m);
     trace_request(g, status, finish, &m, now);
     atomic_fetch_sub(&s->n_gen, 1);
+    const char *name = adapter_of(g); /* of bytes that a log line may have (adapters_name_ok) */
+    char        with[LORA_NAME_MAX + 10] = "";
+    if (*name) snprintf(with, sizeof with, " adapter=%s", name);
     char key[40] = ""; /* of prompt_cache_key: a client's words do not go into the log as they are */
     if (!g->in_text && g->call.cache_key) snprintf(key, sizeof key, " cache_key=%016" PRIx64, g->call.cache_key);
     if (e) {
         char why[ERROR_WHY_MAX];
         LOG_INFO_BURST(ERROR_LINES_PER_SECOND,
-                       "req: id=%s model=%s prompt=%u cached=%u output=%u e2e_ms=%.1f finish=%s status=%d%s%s", g->id,
-                       s->model->served_name[0], m.n_prompt, m.n_cached, m.n_output, (double)m.e2e_us / 1e3,
+                       "req: id=%s model=%s%s prompt=%u cached=%u output=%u e2e_ms=%.1f finish=%s status=%d%s%s", g->id,
+                       s->model->served_name[0], with, m.n_prompt, m.n_cached, m.n_output, (double)m.e2e_us / 1e3,
                        finish_name(finish), status, key, conn_error_why(e, why, sizeof why));
         return;
     }
     LOG_INFO(
-        "req: id=%s model=%s prompt=%u cached=%u output=%u queue_ms=%.1f ttft_ms=%.1f e2e_ms=%.1f finish=%s status=%d%s",
-        g->id, s->model->served_name[0], m.n_prompt, m.n_cached, m.n_output, (double)m.queue_us / 1e3,
+        "req: id=%s model=%s%s prompt=%u cached=%u output=%u queue_ms=%.1f ttft_ms=%.1f e2e_ms=%.1f finish=%s status=%d%s",
+        g->id, s->model->served_name[0], with, m.n_prompt, m.n_cached, m.n_output, (double)m.queue_us / 1e3,
         (double)m.ttft_us / 1e3, (double)m.e2e_us / 1e3, finish_name(finish), status, key);
 }
 
@@ -613,7 +624,9 @@ static void text_run(struct text_job *j)
             g->st = call_recall(g->dialect, model, g->tenant, g->body.data, g->body.n, &g->past, &g->err);
         if (g->st == ST_OK && (j->bytes >= TEXT_INLINE_MAX || g->past.lines.n)) g->st = take_tree(g, &tree);
         if (g->st == ST_OK) {
-            const struct call_from from = { .request_id = g->id, .tenant = g->tenant, .past = &g->past.lines };
+            const struct call_from from = {
+                .request_id = g->id, .tenant = g->tenant, .past = &g->past.lines, .adapter = g->adapter
+            };
             g->parsed = true;
             g->st = call_parse(&g->call, g->dialect, model, g->body.data, g->body.n, &from, &g->err);
         }
@@ -682,6 +695,8 @@ void gen_handle(struct conn *c)
     g->trace = c->req.trace;
     g->trace_state = c->req.trace_state;
     c->req.trace_state = NULL;
+    g->adapter = c->req.adapter;
+    c->req.adapter = NULL;
     g->tenant = c->req.tenant;
     g->t_start_us = c->req.t_start_us;
     g->work = (struct conn_work){ .gone = gen_gone, .writable = gen_writable, .tick = gen_tick };

@@ -1,4 +1,5 @@
 #include "server/router.h"
+#include "base/hex.h"
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -78,4 +79,22 @@ const char *route_allow(unsigned methods, char *out)
         n += (size_t)snprintf(out + n, ROUTE_ALLOW_BYTES - n, "%s%s", n ? ", " : "", http_method_name(order[i]));
     }
     return out;
+}
+
+bool route_decode(char *s, size_t *n_out)
+{
+    size_t at = 0;
+    for (const char *p = s; *p; p++) {
+        char ch = *p;
+        if (ch == '%') {
+            int a = hex_value(p[1]), b = a < 0 ? -1 : hex_value(p[2]);
+            if (b < 0) return false;
+            ch = (char)(a << 4 | b);
+            p += 2;
+        }
+        if ((unsigned char)ch < 0x20 || ch == 0x7f) return false;
+        s[at++] = ch;
+    }
+    *n_out = at;
+    return true;
 }

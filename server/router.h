@@ -41,6 +41,9 @@ struct routes {
 /* NULL: no such path. Exact paths take precedence over prefixes. */
 const struct route *route_find(const struct routes *t, struct slice path);
 uint32_t            route_index(const struct routes *t, const struct route *r);
+/* Decodes the rest of a prefix route's path in place: a name may hold '/', sent raw or as %2F. Nothing that is decoded
+ * here ever names a file. false: a wrong escape, or a control byte. */
+bool route_decode(char *s, size_t *n_out);
 /* The method of a route in lists and labels: POST if allowed, else the first allowed one, as for what can be
  * deleted. */
 const char *route_method(const struct route *r);

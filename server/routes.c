@@ -39,7 +39,9 @@
     X("/",                    "/",                    M_GET,          AUTH_OPEN,    0,                                    ROUTE_BODY_SMALL, endpoint_page, NULL) \
     X("/playground/",         "/playground/{file}",   M_GET,          AUTH_OPEN,    ROUTE_PREFIX,                         ROUTE_BODY_SMALL, endpoint_page_file, NULL) \
     X("/v1/load_lora_adapter", "/v1/load_lora_adapter", M_POST,       AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL,             ROUTE_BODY_SMALL, lora_load, NULL) \
-    X("/v1/unload_lora_adapter", "/v1/unload_lora_adapter", M_POST,   AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL,             ROUTE_BODY_SMALL, lora_unload, NULL)
+    X("/v1/unload_lora_adapter", "/v1/unload_lora_adapter", M_POST,   AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL,             ROUTE_BODY_SMALL, lora_unload, NULL) \
+    X("/adapters",            "/adapters",            M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL,             ROUTE_BODY_SMALL, lora_platform_load, NULL) \
+    X("/adapters/",           "/adapters/{name}",     M_DELETE,       AUTH_KEY,     ROUTE_MODEL | ROUTE_PREFIX,           ROUTE_BODY_SMALL, lora_platform_unload, NULL)
 
 /* clang-format on */
 
@@ -52,7 +54,7 @@ static const struct route table[] = { ROUTES(ROW) };
 ROUTES(AUTH_IS_SET)
 
 /* Those of adapters are the last. */
-enum { N_ROUTE = sizeof table / sizeof *table, N_LORA = 2 };
+enum { N_ROUTE = sizeof table / sizeof *table, N_LORA = 4 };
 
 const struct routes *routes_served(bool adapters)
 {

@@ -151,14 +151,38 @@ static bool take_session(struct conn *c, struct slice v, struct api_error *e)
     return false;
 }
 
-static bool refuse_adapter(struct conn *c, struct slice v, struct api_error *e)
+/* The adapter that answers, whatever the body's "model" is. */
+static bool set_adapter(struct conn *c, struct slice v, struct api_error *e)
 {
     char shown[200];
-    (void)c;
-    api_fail(e, 400, "",
-             "X-Amzn-SageMaker-Adapter-Identifier: found '%s', but adapters are not served; leave the header out",
-             api_excerpt(shown, sizeof shown, v.p, v.n));
-    return false;
+    if (!c->io->srv->cfg->lora) {
+        api_fail(e, 400, "",
+                 "X-Amzn-SageMaker-Adapter-Identifier: found '%s', but adapters are not served; leave the header out, "
+                 "or start the server with --enable-lora",
+                 api_excerpt(shown, sizeof shown, v.p, v.n));
+        return false;
+    }
+    free(c->req.adapter);
+    c->req.adapter = malloc(v.n + 1);
+    if (!c->req.adapter) {
+        api_fail(e, 503, "", "out of memory");
+        return false;
+    }
+    memcpy(c->req.adapter, v.p, v.n);
+    c->req.adapter[v.n] = 0;
+    return true;
+}
+
+static bool take_adapter(struct conn *c, struct slice v, struct api_error *e)
+{
+    c->req.adapter_given = true;
+    return set_adapter(c, v, e);
+}
+
+/* A second name, for where the first is not given. */
+static bool take_alias(struct conn *c, struct slice v, struct api_error *e)
+{
+    return c->req.adapter_given || set_adapter(c, v, e);
 }
 
 static const struct header {
@@ -171,8 +195,8 @@ static const struct header {
     { "X-Amzn-SageMaker-Custom-Attributes", ATTRIBUTES_MAX, take_attributes },
     { "X-Amzn-SageMaker-Inference-Id", INFERENCE_ID_MAX, take_inference_id },
     { "X-Amzn-SageMaker-Session-Id", SESSION_VALUE_MAX, take_session },
-    { "X-Amzn-SageMaker-Adapter-Identifier", ADAPTER_MAX, refuse_adapter },
-    { "X-Amzn-SageMaker-Adapter-Alias", ADAPTER_MAX, refuse_adapter },
+    { "X-Amzn-SageMaker-Adapter-Identifier", ADAPTER_MAX, take_adapter },
+    { "X-Amzn-SageMaker-Adapter-Alias", ADAPTER_MAX, take_alias },
 };
 enum { HEADERS = sizeof headers / sizeof *headers, N_ACCEPT = 2 /* the first, which may come several times */ };
 

@@ -29,9 +29,9 @@ struct trace_context trace_context(const struct trace *t, const char *traceparen
 struct trace_request {
     struct trace_context c;
     unsigned char        span[8];
-    char                *state;              /* tracestate, from malloc, or NULL */
-    char                 op[TRACE_OP_BYTES]; /* "chat", "text_completion" */
-    char                 id[129], model[128], finish[16];
+    char                *state;                                         /* tracestate, from malloc, or NULL */
+    char                 op[TRACE_OP_BYTES];                            /* "chat", "text_completion" */
+    char                 id[129], model[128], adapter[256], finish[16]; /* adapter: "": the model alone */
     uint64_t             start_us, submit_us, load_us, sched_us, first_us, end_us;
     uint32_t             n_prompt, n_cached, n_output, n, max_tokens, top_k;
     float                temperature, top_p;

@@ -139,14 +139,16 @@ static void put_request(struct writer_of_spans *w, const struct trace_resource *
     static const unsigned char  none[8];
     const struct trace_request *r = w->r;
     struct buf                 *b = w->b;
-    char                        name[sizeof r->op + sizeof r->model + 2], code[12];
-    snprintf(name, sizeof name, "%s %s", r->op, r->model);
+    const char                 *asked = *r->adapter ? r->adapter : r->model; /* by the name that clients use */
+    char                        name[sizeof r->op + sizeof r->adapter + 2], code[12];
+    snprintf(name, sizeof name, "%s %s", r->op, asked);
     open_span(w, name, r->span, memcmp(r->c.parent, none, sizeof none) ? r->c.parent : NULL, SPAN_SERVER, r->start_us,
               r->end_us);
     put_text(b, "gen_ai.operation.name", r->op);
     put_text(b, "gen_ai.provider.name", "spillway");
-    put_text(b, "gen_ai.request.model", r->model);
-    put_text(b, "gen_ai.response.model", r->model);
+    put_text(b, "gen_ai.request.model", asked);
+    put_text(b, "gen_ai.response.model", asked);
+    if (*r->adapter) put_text(b, "spillway.base_model", r->model);
     put_text(b, "gen_ai.request.id", r->id);
     put_text(b, "gen_ai.response.id", r->id);
     put_text(b, "server.address", res->host);

@@ -270,6 +270,50 @@ def headers_of_the_platform_are_honoured_or_ignored(w):
 
 
 @test
+def adapters_are_loaded_named_by_a_header_and_unloaded_without_a_key(w):
+    from f_lora import adapter
+
+    folder, inside = os.path.join(Container.state, "adapters"), os.path.join(Container.state_inside, "adapters")
+    for seed, name in enumerate(("one", "two")):
+        adapter(os.path.join(folder, name), seed + 1)
+    c = Container({"SPILLWAY_ENABLE_LORA": "true", "SPILLWAY_LORA_ROOT": inside, "SM_SPILLWAY_MAX_LORAS": "1", "SM_SPILLWAY_MAX_CPU_LORAS": "4"})
+    try:
+        body = {"prompt": CAPITAL, "max_tokens": 8, "temperature": 0, "ignore_eos": True, "logprobs": 1}
+
+        def told(answer):
+            assert answer.status == 200, answer
+            return answer.json["choices"][0]["logprobs"]["token_logprobs"]
+
+        def post(**fields):
+            return c.request("POST", "/adapters", json.dumps(fields), {"Content-Type": "application/json"})
+
+        plain = told(c.invoke(body))
+        for name in ("one", "two"):
+            r = post(name=name, src=os.path.join(inside, name), preload=True, pin=False)
+            assert r.status == 200 and name in r.body.decode(), r
+        assert post(name="one", src=os.path.join(inside, "one")).status == 400  # it is there
+        r = post(name="x", src="/etc")
+        assert r.status == 404 and r.json["error"]["param"] == "src", r
+        assert post(src="one").status == 400 and post(name="x", src="one", pin="yes").status == 400
+        one, two = (told(c.invoke(body, Adapter_Identifier=name)) for name in ("one", "two"))
+        assert len({tuple(plain), tuple(one), tuple(two)}) == 3
+        r = c.invoke({**body, "model": "nobody's"}, Adapter_Identifier="one", Adapter_Alias="two")
+        assert told(r) == one and r.json["model"] == "one", r  # the body's model does not count, nor the alias beside the identifier
+        assert told(c.invoke(body, Adapter_Alias="two")) == two
+        assert "adapter=one " in c.text() and "adapter=two " in c.text()
+        r = c.invoke(body, Adapter_Identifier="three")
+        assert r.status == 404 and r.json["error"]["code"] == "model_not_found", r
+        assert c.request("DELETE", "/adapters/%6Fne").status == 200
+        assert c.request("DELETE", "/adapters/one").status == 404
+        r = c.request("DELETE", "/adapters/")
+        assert r.status == 404, r
+        assert c.invoke(body, Adapter_Identifier="one").status == 404
+        assert told(c.invoke(body, Adapter_Identifier="two")) == two and told(c.invoke(body)) == plain
+    finally:
+        c.stop()
+
+
+@test
 def a_session_is_opened_used_closed_and_ends_by_itself(w):
     r = w.server().invoke({"requestType": "NEW_SESSION"}, Session_Id="NEW_SESSION")
     assert r.status == 400 and "SAGEMAKER_ENABLE_STATEFUL_SESSIONS" in r.json["error"]["message"], r

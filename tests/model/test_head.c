@@ -88,7 +88,7 @@ static void logits_of_labels_are_those_of_transformers(void **state)
     for (size_t m = 0; m < ARRAY_N(models); m++)
         for (size_t d = 0; d < ARRAY_N(devices); d++) {
             static struct classes x;
-            enum dtype            type = devices[d] == DEV_CUDA ? DT_COUNT : DT_F32;
+            enum dtype            type = devices[d] == DEV_CUDA ? DT_F16 : DT_F32;
             classes_open(&x, models[m]);
             check(&x, models[m], devices[d], 1, type, HEAD_ERROR);
             if (devices[d] == DEV_CPU) check(&x, models[m], DEV_CPU, 2, type, HEAD_ERROR);

@@ -70,8 +70,8 @@ struct xfer_lane {
     _Atomic bool           stop;
     _Atomic uint64_t       n_done, n_failed, bytes; /* n_done: also of the failed ones */
     struct lane_rate       rate[LANE_RATES];
-    /* What the owner has posted, ever. Apart from what the thread writes: a line of the cache that two cores write costs
-     * each of them 100 ns. */
+    /* What the owner has posted, ever. Apart from what the thread writes: a line that two cores write costs each of
+     * them 100 ns. */
     char             pad[64];
     _Atomic uint64_t n_posted, posted_bytes[LANE_RATES];
 };

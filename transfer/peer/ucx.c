@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/list.h"
 #include "base/log.h"
+#include "kernels/cpu/copy.h"
 #include "transfer/peer/near.h"
 #include "transfer/peer/ucx_api.h"
 #include <fcntl.h>
@@ -326,7 +327,7 @@ void ucx_get(struct ucx_job *job, struct ucx_reach *r, void *p, uint32_t bytes, 
         return;
     }
     if (r->near) {
-        memcpy(p, r->near + off, bytes);
+        copy_stream(p, r->near + off, bytes); /* another core reads it next */
         got(NULL, UCS_OK, job);
         return;
     }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { POOL_ALIGN = 64 }; /* a cache line: two objects never share one */
+enum { POOL_AHEAD = 3, POOL_ALIGN = 64 }; /* a cache line: two objects never share one */
 
 /* free_idx[0..n) is the stack; free_idx[n + i] tells whether object i is out. */
 
@@ -37,6 +37,11 @@ void *pool_get(struct pool *p)
     if (!p->n_free) return NULL;
     uint32_t i = p->free_idx[--p->n_free];
     void    *obj = p->mem + i * p->size;
+    if (p->n_free >= POOL_AHEAD) { /* the next but two: another core may have written it last */
+        const unsigned char *then = p->mem + p->free_idx[p->n_free - POOL_AHEAD] * p->size;
+        __builtin_prefetch(then, 1);
+        if (p->size > POOL_ALIGN) __builtin_prefetch(then + POOL_ALIGN, 1);
+    }
     p->free_idx[p->n + i] = 1;
     ASAN_UNPOISON(obj, p->size);
     return memset(obj, 0, p->size);

@@ -41,6 +41,8 @@ enum status ring_init(struct ring *r, uint32_t n_min)
     return ST_OK;
 }
 
+enum { AHEAD = 8 };
+
 bool ring_push_quiet(struct ring *r, void *ptr)
 {
     CHECK(ptr);
@@ -56,6 +58,7 @@ bool ring_push_quiet(struct ring *r, void *ptr)
                                                        memory_order_relaxed))
             break;
     }
+    __builtin_prefetch(&r->cell[(tail + AHEAD) & r->mask], 1); /* the consumer wrote it last */
     c->ptr = ptr;
     atomic_store(&c->seq, tail + 1);
     return true;

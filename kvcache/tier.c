@@ -158,8 +158,10 @@ static void fetch(const struct kv_tiers *t, const struct xfer_done *d)
     if (f->slot == SLOT_NONE) return;
     __builtin_prefetch(&t->host.slot[f->slot]);
     __builtin_prefetch((const char *)&t->host.slot[f->slot] + LINE);
-    for (uint32_t at = 0; f->kind == FLIGHT_READ && at < HEAD; at += LINE)
-        __builtin_prefetch(slot_page(&t->host, f->slot) + at);
+    if (f->kind != FLIGHT_READ) return;
+    for (uint32_t at = 0; at < HEAD; at += LINE) __builtin_prefetch(slot_page(&t->host, f->slot) + at);
+    const struct kv_below *b = t->below[f->store];
+    if (b->row->fetch) b->row->fetch(b, &t->load[f->owner].key[f->block], &f->place);
 }
 
 static void measure_turn(struct kv_tiers *t)

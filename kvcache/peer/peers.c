@@ -111,6 +111,12 @@ static enum status read_record(struct kv_below *b, const struct kv_read *r, stru
     return ST_OK;
 }
 
+static void fetch(const struct kv_below *b, const struct kv_key *key, const struct kv_place *place)
+{
+    chain_fetch(&in(b)->by_key, kv_key_hash(key));
+    __builtin_prefetch(&in(b)->known[place->index]);
+}
+
 static void read_done(struct kv_below *b, struct kv_place place, bool bad)
 {
     struct peers *p = of(b);
@@ -206,6 +212,7 @@ const struct kv_below_row kv_peers = { .name = "a peer",
                                        .seeking = seeking,
                                        .has = has,
                                        .read = read_record,
+                                       .fetch = fetch,
                                        .read_done = read_done,
                                        .turn = turn,
                                        .busy = busy,

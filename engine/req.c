@@ -153,6 +153,7 @@ void req_accept(struct engine *e, struct eng_request *r)
     q->queued = true;
     q->begun = false;
     if (r->adapter) atomic_fetch_add(&r->adapter->n_live, 1);
+    if (r->adapter) kv_events_adapter(e->cfg.events, r->salt, r->adapter->name);
     list_init(&q->retry);
     list_init(&q->seqs);
     list_add_tail(&e->live, &q->live);

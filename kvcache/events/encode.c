@@ -12,7 +12,7 @@ static bool continues(const struct event *a, const struct event *b)
 {
     if (a->kind != b->kind || a->medium != b->medium || a->kind == EVENT_CLEARED) return false;
     if (a->kind == EVENT_REMOVED) return true;
-    if (a->has_tokens != b->has_tokens) return false;
+    if (a->has_tokens != b->has_tokens || a->adapter != b->adapter) return false;
     return !a->has_tokens || (!b->first && kv_key_equal(&a->key, &b->parent));
 }
 
@@ -74,6 +74,22 @@ static void put_extra(struct msgpack *m, const struct event *const *e, uint32_t 
     for (uint32_t i = 1; i < n; i++) msgpack_nil(m);
 }
 
+static void put_lora_id(struct msgpack *m, const struct event *e)
+{
+    if (e->adapter)
+        msgpack_uint(m, e->adapter);
+    else
+        msgpack_nil(m);
+}
+
+static void put_lora_name(struct msgpack *m, const struct event_form *f, const struct event *e)
+{
+    if (e->adapter)
+        msgpack_text(m, f->adapter[e->adapter - 1]);
+    else
+        msgpack_nil(m);
+}
+
 static void put_stored_map(struct msgpack *m, const struct event_form *f, const struct event *const *e, uint32_t n)
 {
     bool salted = e[0]->first && e[0]->salted;
@@ -89,11 +105,11 @@ static void put_stored_map(struct msgpack *m, const struct event_form *f, const 
     msgpack_text(m, "block_size");
     msgpack_uint(m, f->block_tokens);
     msgpack_text(m, "lora_id");
-    msgpack_nil(m);
+    put_lora_id(m, e[0]);
     msgpack_text(m, "medium");
     msgpack_text(m, medium_name[e[0]->medium]);
     msgpack_text(m, "lora_name");
-    msgpack_nil(m);
+    put_lora_name(m, f, e[0]);
     if (!salted) return;
     msgpack_text(m, "extra_keys");
     put_extra(m, e, n);
@@ -108,9 +124,9 @@ static void put_stored_array(struct msgpack *m, const struct event_form *f, cons
     put_parent(m, f, e[0]);
     put_tokens(m, f, e, n);
     msgpack_uint(m, f->block_tokens);
-    msgpack_nil(m); /* lora_id */
+    put_lora_id(m, e[0]);
     msgpack_text(m, medium_name[e[0]->medium]);
-    msgpack_nil(m); /* lora_name */
+    put_lora_name(m, f, e[0]);
     if (salted) put_extra(m, e, n);
 }
 
@@ -145,7 +161,12 @@ static void put_cleared(struct msgpack *m, const struct event_form *f)
 
 size_t events_encoded_max(uint32_t n, uint32_t block_tokens)
 {
-    enum { BATCH = 32, NAMES = 192, HASH = 34, TOKEN = 5 }; /* NAMES: all of an event but its hashes and tokens */
+    enum {
+        BATCH = 32,
+        NAMES = 200 + EVENTS_NAME_BYTES,
+        HASH = 34,
+        TOKEN = 5
+    }; /* NAMES: all of an event but its hashes and tokens */
     return BATCH + (size_t)n * (NAMES + 2 * HASH + (size_t)TOKEN * block_tokens);
 }
 

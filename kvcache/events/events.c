@@ -42,6 +42,52 @@ static bool tells(struct kv_events *e)
     return e->state == EVENTS_SYNC || e->state == EVENTS_LIVE;
 }
 
+/* ---- adapters */
+
+static uint16_t name_number(struct event_adapters *a, const char *name)
+{
+    uint32_t i = 0;
+    while (i < a->n_name && strcmp(a->name[i], name) != 0) i++;
+    if (i == EVENTS_NAMES || strlen(name) >= EVENTS_NAME_BYTES) return 0;
+    if (i == a->n_name) snprintf(a->name[a->n_name++], EVENTS_NAME_BYTES, "%s", name);
+    return (uint16_t)(i + 1);
+}
+
+static uint32_t salts_kept(const struct event_adapters *a)
+{
+    return a->n_salt < EVENTS_SALTS ? a->n_salt : EVENTS_SALTS;
+}
+
+static uint16_t adapter_of_salt(struct event_adapters *a, struct kv_salt salt)
+{
+    uint32_t n = salts_kept(a);
+    if (!kv_salt_adapts(salt)) return 0;
+    for (uint32_t k = 0; k < n; k++) { /* neighbours in time are of one prompt */
+        uint32_t i = (a->last + k) % n;
+        if (a->salt[i].salt.lo != salt.lo || a->salt[i].salt.hi != salt.hi) continue;
+        a->last = i;
+        return a->salt[i].adapter;
+    }
+    return 0;
+}
+
+static uint16_t adapter_of_root(const struct event_adapters *a, const struct kv_key *root)
+{
+    for (uint32_t i = 0; i < salts_kept(a); i++)
+        if (kv_key_equal(&a->salt[i].root, root)) return a->salt[i].adapter;
+    return 0;
+}
+
+void kv_events_adapter(struct kv_events *e, struct kv_salt salt, const char *name)
+{
+    if (!e || adapter_of_salt(e->adapters, salt)) return;
+    struct event_adapters *a = e->adapters;
+    uint16_t               number = name_number(a, name);
+    if (!number) return;
+    a->salt[a->n_salt++ % EVENTS_SALTS] =
+        (struct event_salt){ .salt = salt, .root = kv_key_root(&e->of.fingerprint, salt), .adapter = number };
+}
+
 /* ---- the device */
 
 static bool tell_block(struct kv_events *e, uint32_t block)
@@ -56,6 +102,7 @@ static bool tell_block(struct kv_events *e, uint32_t block)
     v->has_tokens = true;
     v->first = parent == KV_NONE;
     v->salted = salt.lo || salt.hi;
+    v->adapter = adapter_of_salt(e->adapters, salt);
     if (!v->first) v->parent = e->dev_key[parent];
     memcpy(v->ids, kv_block_ids(kv, block), e->of.block_tokens * sizeof *v->ids);
     e->dev_told[block] = true;
@@ -106,6 +153,14 @@ static bool slot_is_ready(const struct kv_events *e, int32_t i)
     return i != SLOT_NONE && e->host->slot[i].state == SLOT_READY;
 }
 
+/* The adapter that computed a block of the host: that of the block before it, which was told before if it is there. */
+static uint16_t adapter_of_slot(const struct kv_events *e, const struct kv_record *r)
+{
+    int32_t before = kv_record_begins(r) ? SLOT_NONE : slot_find(e->host, &r->parent);
+    if (slot_is_ready(e, before) && e->slot_told[before]) return e->slot_adapter[before];
+    return adapter_of_root(e->adapters, &r->parent);
+}
+
 /* What the record in slot i says of its block, without the key of its tenant: whether that has a salt follows from the
  * block's own key. */
 static void describe(struct kv_events *e, struct event *v, int32_t i)
@@ -115,6 +170,11 @@ static void describe(struct kv_events *e, struct event *v, int32_t i)
     v->first = kv_record_begins(r);
     v->parent = r->parent;
     memcpy(v->ids, r->ids, e->of.block_tokens * sizeof *v->ids);
+    v->adapter = e->slot_adapter[i] = adapter_of_slot(e, r);
+    if (!v->first && v->adapter && adapter_of_root(e->adapters, &r->parent)) { /* the first, though no record says so */
+        v->first = v->salted = true;
+        return;
+    }
     if (!v->first) return;
     struct kv_key plain = kv_key_next(&e->root, v->ids, e->of.block_tokens);
     v->salted = !kv_key_equal(&plain, &v->key);
@@ -159,13 +219,16 @@ enum status kv_events_host(struct kv_events *e, struct kv_host *host)
     lose(e);
     free(e->slot_told);
     free(e->slot_path);
+    free(e->slot_adapter);
     e->slot_told = NULL;
     e->slot_path = NULL;
+    e->slot_adapter = NULL;
     e->host = host;
     if (!host) return ST_OK;
     e->slot_told = calloc(host->n_slot, sizeof *e->slot_told);
     e->slot_path = calloc(host->n_slot, sizeof *e->slot_path);
-    if (!e->slot_told || !e->slot_path) return ST_NOMEM;
+    e->slot_adapter = calloc(host->n_slot, sizeof *e->slot_adapter);
+    if (!e->slot_told || !e->slot_path || !e->slot_adapter) return ST_NOMEM;
     host->watch = (struct host_watch){ .ctx = e, .stored = slot_stored, .removed = slot_removed };
     return ST_OK;
 }
@@ -328,7 +391,8 @@ enum status events_begin(struct kv_events *e, const struct kv_events_of *of)
     e->dev_key = calloc(n, sizeof *e->dev_key);
     e->dev_told = calloc(n, sizeof *e->dev_told);
     e->path = calloc(n, sizeof *e->path);
-    return !st && e->dev_key && e->dev_told && e->path ? ST_OK : ST_NOMEM;
+    e->adapters = calloc(1, sizeof *e->adapters);
+    return !st && e->dev_key && e->dev_told && e->path && e->adapters ? ST_OK : ST_NOMEM;
 }
 
 void events_destroy(struct kv_events *e)
@@ -339,6 +403,8 @@ void events_destroy(struct kv_events *e)
     free(e->path);
     free(e->slot_told);
     free(e->slot_path);
+    free(e->slot_adapter);
+    free(e->adapters);
     free(e);
 }
 

@@ -5,6 +5,18 @@
 
 enum event_state { EVENTS_AWAY, EVENTS_LOST, EVENTS_SYNC, EVENTS_LIVE };
 
+/* Whose blocks have which salt. Written by the engine's thread alone; a name stands before an event has its number. */
+struct event_adapters {
+    char     name[EVENTS_NAMES][EVENTS_NAME_BYTES];
+    uint32_t n_name;
+    struct event_salt {
+        struct kv_salt salt;
+        struct kv_key  root;
+        uint16_t       adapter; /* as in struct event */
+    } salt[EVENTS_SALTS];
+    uint32_t n_salt, last; /* ever kept, the oldest give way; last: found last */
+};
+
 struct event_pub;
 struct kv_events {
     struct kv_events_cfg   cfg;
@@ -12,17 +24,19 @@ struct kv_events {
     const struct kv_host  *host;
     struct kv_events_below below;
     struct kv_key          root; /* of prompts without a salt */
+    struct event_adapters *adapters;
 
     struct event_queue queue;
 
     /* the engine's thread */
     enum event_state state;
     uint64_t         epoch_seen;
-    struct kv_key   *dev_key;   /* [n_block + n_guest] of the blocks in the device's tree */
-    bool            *dev_told;  /* [n_block + n_guest]; a guest: the blocks before it were told */
-    bool            *slot_told; /* [n_slot] */
-    uint32_t        *path;      /* [n_block + n_guest] scratch */
-    int32_t         *slot_path; /* [n_slot] scratch */
+    struct kv_key   *dev_key;      /* [n_block + n_guest] of the blocks in the device's tree */
+    bool            *dev_told;     /* [n_block + n_guest]; a guest: the blocks before it were told */
+    bool            *slot_told;    /* [n_slot] */
+    uint16_t        *slot_adapter; /* [n_slot] of those told: as in struct event */
+    uint32_t        *path;         /* [n_block + n_guest] scratch */
+    int32_t         *slot_path;    /* [n_slot] scratch */
     enum { TELL_DEVICE, TELL_HOST, TELL_BELOW, TELL_NONE } telling;
     uint32_t tell_place;
     uint64_t tell_at;
@@ -49,7 +63,8 @@ void        events_destroy(struct kv_events *e);
 struct event_form {
     bool     as_array, hash_bytes; /* as in kv_events_cfg */
     uint32_t block_tokens, rank;
-    double   time_s; /* since 1970 */
+    double   time_s;                          /* since 1970 */
+    const char (*adapter)[EVENTS_NAME_BYTES]; /* names of adapters */
 };
 size_t events_encoded_max(uint32_t n, uint32_t block_tokens);
 size_t events_encode(const struct event_form *form, const struct event *const *event, uint32_t n, unsigned char *out,

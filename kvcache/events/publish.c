@@ -69,7 +69,8 @@ static double now_s(void)
 static void publish_events(struct kv_events *e, uint32_t n)
 {
     struct event_pub   *p = e->pub;
-    struct event_form   form = { .as_array = e->cfg.as_array,
+    struct event_form   form = { .adapter = (const char(*)[EVENTS_NAME_BYTES])e->adapters->name,
+                                 .as_array = e->cfg.as_array,
                                  .hash_bytes = e->cfg.hash_bytes,
                                  .block_tokens = e->of.block_tokens,
                                  .rank = e->cfg.rank,

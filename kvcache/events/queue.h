@@ -14,6 +14,7 @@ struct event {
     bool          has_tokens; /* STORED: parent, first and ids are known */
     bool          first;      /* it begins a prompt, so parent is none */
     bool          salted;     /* first: only requests with the same salt find it */
+    uint16_t      adapter;    /* STORED: 1 + number of the adapter's name; 0: none */
     struct kv_key key, parent;
     uint32_t      ids[]; /* [block_tokens] */
 };

@@ -5,6 +5,7 @@
 
 The router here is an independent one: its messages come through pyzmq, are decoded by msgpack, and become a set of blocks for
 each tier. What it predicts is compared with what the server then does and counts. EVENTS_REQUESTS sets the number of requests.
+Over 500 lines: one router, and everything that it must get right.
 One line each, then `N passed, N failed, N skipped`."""
 
 import json
@@ -91,6 +92,7 @@ class Router:
 
         self.wire, self.held = wire, {"GPU": set(), "CPU": set(), "STORAGE": set()}
         self.parent, self.tokens, self.extra = {}, {}, {}
+        self.lora, self.lora_id = {}, {None: None}  # names of adapters by block; numbers by name
         self.gaps, self.replayed, self.cleared, self.kinds = 0, 0, 0, set()
         self.begin()
         self.unknown_parent, self.doubled, self.stray = 0, 0, 0
@@ -189,7 +191,8 @@ class Router:
 
     def BlockStored(self, e):
         hashes, ids, medium = [number(h) for h in e["block_hashes"]], e["token_ids"], e["medium"]
-        assert e["block_size"] == BLOCK and e["lora_id"] is None and e["lora_name"] is None, e
+        assert e["block_size"] == BLOCK and (e["lora_id"] is None) == (e["lora_name"] is None), e
+        assert self.lora_id.setdefault(e["lora_name"], e["lora_id"]) == e["lora_id"], "one name, two ids"
         assert hashes and (len(ids) == BLOCK * len(hashes) or (medium == "STORAGE" and not ids)), e
         before = e["parent_block_hash"]
         before = None if before is None else number(before)
@@ -199,6 +202,7 @@ class Router:
         for i, h in enumerate(hashes):
             self.doubled += h in self.held[medium]
             self.held[medium].add(h)
+            assert not ids or self.lora.setdefault(h, e["lora_name"]) == e["lora_name"], "one block, two adapters"
             if ids:
                 said = (before, tuple(ids[i * BLOCK:i * BLOCK + BLOCK]))
                 assert self.tokens.get(h, said) == said, "one hash, two blocks"
@@ -366,6 +370,32 @@ def a_router_that_was_away_catches_up_by_replay(w):
     assert metric(s, "spillway:kv_event_replays_total") >= 4
     r.close()
     s.stop()
+
+
+@plain
+def blocks_of_adapters_are_told_with_their_names(w):
+    from f_lora import adapter
+
+    names = {None: None, "one": 1, "two": 2}
+    folders = [adapter(os.path.join(w.folder, name), seed) for name, seed in names.items() if name]
+    for more in ({}, {"encoding": "array", "block_hashes": "bytes"}):
+        wire = Wire(**more)
+        s = start(w, *DEVICE, "--kv-host-gib", "0.05", *wire.args, "--enable-lora", "--lora-modules", *("%s=%s" % (os.path.basename(f), f) for f in folders))
+        r = Router(wire)
+        try:
+            for name in (*names, *names):  # what is asked for twice goes down
+                answer = s.post("/v1/completions", {**w.body(0), **({"model": name} if name else {})})
+                assert answer.status == 200, answer
+            r.caught_up(s)
+            settle(s, "the host's blocks", lambda: not r.read(20) and len(r.held["CPU"]) >= 3 * (len(w.prompt(0)) // BLOCK))
+            for medium in ("GPU", "CPU"):
+                each = {name: sum(r.lora[h] == name for h in r.held[medium]) for name in names}
+                assert min(each.values()) >= len(w.prompt(0)) // BLOCK and len(set(each.values())) == 1, (medium, each)
+            assert set(r.lora_id) == set(names) and len(set(r.lora_id.values())) == 3, r.lora_id
+            assert not r.unknown_parent and not r.stray and not r.doubled, vars(r)
+        finally:
+            r.close()
+            s.stop()
 
 
 @test

@@ -100,6 +100,26 @@ static void a_hash_may_be_all_of_its_bytes_and_a_salt_shows(void **state)
     free(v[1]);
 }
 
+static void an_adapter_is_told_by_number_and_name(void **state)
+{
+    (void)state;
+    static const char name[2][EVENTS_NAME_BYTES] = { "a", "sql" };
+    struct event     *v[] = { event_of(EVENT_STORED, KV_MEDIUM_GPU, 1), event_of(EVENT_STORED, KV_MEDIUM_GPU, 2) };
+    struct event_form f = { .block_tokens = BT, .time_s = 1.5, .as_array = true, .adapter = name };
+    tokens_of(v[0], 9, 100);
+    tokens_of(v[1], 1, 104); /* behind the one before it, but of an adapter: another event */
+    v[1]->adapter = 2;
+    static const char want[] = "\x93\xcb\x3f\xf8\0\0\0\0\0\0\x92"
+                               "\x98\xab"
+                               "BlockStored\x91\x01\x09\x94\x64\x65\x66\x67\x04\xc0\xa3GPU\xc0"
+                               "\x98\xab"
+                               "BlockStored\x91\x02\x01\x94\x68\x69\x6a\x6b\x04\x02\xa3GPU\xa3sql"
+                               "\x00";
+    batch_is(&f, v, 2, want, sizeof want - 1);
+    free(v[0]);
+    free(v[1]);
+}
+
 /* ---- a mirror of the queue */
 
 struct mirror {
@@ -338,6 +358,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_batch_has_the_bytes_of_both_forms),
         cmocka_unit_test(a_hash_may_be_all_of_its_bytes_and_a_salt_shows),
+        cmocka_unit_test(an_adapter_is_told_by_number_and_name),
         cmocka_unit_test(a_reader_of_the_queue_knows_every_block_of_the_device),
         cmocka_unit_test(a_reader_that_stops_loses_events_and_has_the_truth_again_after_a_gap),
         cmocka_unit_test(a_socket_that_opens_again_has_everything_told_anew),

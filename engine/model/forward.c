@@ -86,15 +86,20 @@ static void model_between(struct model *m, const struct layer *y, void *x, uint3
 static void model_top(struct model *m, const struct dev_step *s, uint32_t at, uint32_t n, bool kept)
 {
     const struct dev_ops *op = m->dev->ops;
-    if (!kept) op->gather(m->dev, m->top_x, m->x, s->logit_row + at, n, m->hidden);
+    size_t                skip = (size_t)at * m->hidden * dtype_bytes(m->dev->act);
+    void                 *x = m->top_x, *delta = kept ? m->delta : m->top_delta;
+    bool                  gathers = !kept && !m->direct;
+    if (m->direct) { /* nobody reads the stream behind this */
+        x = (char *)m->x + skip;
+        delta = (char *)m->delta + skip;
+    }
+    if (gathers) op->gather(m->dev, x, m->x, s->logit_row + at, n, m->hidden);
     if (has_tail(m)) {
-        op->rmsnorm(m->dev, m->h, m->top_x, m->norm, n, m->hidden, m->eps);
+        op->rmsnorm(m->dev, m->h, x, m->norm, n, m->hidden, m->eps);
         return;
     }
-    if (!kept) {
-        op->gather(m->dev, m->top_delta, m->delta, s->logit_row + at, n, m->hidden);
-    }
-    model_add_norm(m, m->top_x, kept ? m->delta : m->top_delta, m->norm, m->norm_bias, n);
+    if (gathers) op->gather(m->dev, delta, m->delta, s->logit_row + at, n, m->hidden);
+    model_add_norm(m, x, delta, m->norm, m->norm_bias, n);
 }
 
 /* The logits of n rows, from m->h. */
@@ -257,6 +262,14 @@ static void model_draws(struct model *m, const struct dev_step *s)
         op->broadcast(m->dev, s->out.id, s->n_sample * sizeof *s->out.id); /* for the next step's patches */
 }
 
+/* Are the wanted rows all rows of the step, in their order? Every decode step is so. */
+static bool wants_all(const struct batch *b)
+{
+    uint32_t i = 0;
+    while (i < b->n_logit && b->logit_row[i] == i) i++;
+    return i == b->n_logit && b->n_logit == b->n_row;
+}
+
 static bool has_adapters(const struct model *m, const struct batch *b)
 {
     bool any = false;
@@ -272,6 +285,7 @@ void model_submit(struct model *m, const struct batch *b)
     at_part(m, "begin of a step", 0);
     for (uint32_t i = 0; i < b->n_adapt; i++) adapt_set(m, b->adapt[i].slot, b->adapt[i].adapter);
     m->lora.any = has_adapters(m, b);
+    m->direct = wants_all(b);
     if (b->n_copy) op->block_copy(m->dev, &m->kv, b->copy_src, b->copy_dst, b->n_copy);
     do {
         bool calls = op->step_begin(m->dev, &s, &on) != DEV_REPLAY && on.b.n_row;

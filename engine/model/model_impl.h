@@ -124,7 +124,8 @@ struct model {
     unsigned char         ident[IDENT_BYTES];
     _Atomic(const char *) at_part; /* for model_where: static text */
     _Atomic uint32_t      at_layer;
-    struct dev_step       on; /* the last step submitted, as the device reads it */
+    struct dev_step       on;     /* the last step submitted, as the device reads it */
+    bool                  direct; /* its wanted rows are all its rows: they are taken where they lie */
 };
 
 /* KV heads of layer l on each of n_rank ranks. If there are fewer heads than ranks, several ranks hold the same head. */

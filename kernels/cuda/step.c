@@ -220,8 +220,8 @@ static uint32_t bucket_of(const struct cuda_step *s, const struct dev_step *h)
     uint32_t n = h->b.n_row;
     if (s->no_graphs || n == 0 || n > s->cap || h->b.n_seq != n || h->n_logit != n || h->n_sample != n || h->n_lp)
         return BUCKETS;
-    for (uint32_t i = 0; i <= n; i++)
-        if (h->b.row_start[i] != i) return BUCKETS;
+    for (uint32_t i = 0; i < n; i++)
+        if (h->b.row_start[i + 1] != i + 1 || h->logit_row[i] != i) return BUCKETS;
     uint32_t i = 0;
     while (i < BUCKETS && buckets[i] < n) i++;
     return i;

@@ -71,10 +71,11 @@ struct cuda_gemm_kind {
                 const struct gemm_product *p); /* false: it did nothing */
 };
 extern const struct cuda_gemm_kind gemm_plain; /* our own kernel, gemm_plain.cu */
+extern const struct cuda_gemm_kind gemm_rows;  /* our own kernels, gemm_rows.cu */
 extern const struct cuda_gemm_kind gemm_lt;    /* gemm_lt.c: the library */
 
 /* A file of algorithms: lines of text, the last a checksum of those before it. Rows of `det` have bucket UINT32_MAX:
- * one algorithm for every number of rows. */
+ * one algorithm for every number of rows. An algorithm of zeros is gemm_rows. */
 struct gemm_file_row {
     uint32_t       n, k, bucket;
     enum dtype     in, out;
@@ -132,6 +133,7 @@ uint32_t gemm_candidates(struct cuda_blas *b, uint32_t m, uint32_t n, uint32_t k
 /* Whether the library takes this algorithm for m rows in our workspace. */
 bool gemm_takes(struct cuda_blas *b, const struct lt_algo *a, uint32_t m, uint32_t n, uint32_t k, enum dtype in,
                 enum dtype out);
+bool gemm_is_ours(const struct lt_algo *a); /* of a file: it stands for gemm_rows */
 /* Whether K is walked in one piece. */
 bool gemm_is_exact(struct cuda_blas *b, const struct lt_algo *a);
 /* Prepares the rows where the kind wants that, and multiplies. false: it did nothing that counts, another pin must. */
@@ -145,6 +147,10 @@ float gemm_error_max(enum dtype out);
  * among them. x: as many rows of numbers. out: room for as many; alone: for one. */
 bool gemm_rows_alone(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *p, void *alone);
 
+/* gemm_rows.cu: ours. A row has the same bits for every m from 1 to GEMM_ROWS_MAX. Weights are asked for before what is
+ * ahead on the stream has ended: no kernel there may write them. more than eight: as cuda_gemm_plain. */
+void cuda_gemm_rows(struct cuda_dev *d, void *out, enum dtype out_t, const void *x, const void *w, uint32_t m,
+                    uint32_t n, uint32_t k);
 /* gemm_plain.cu: ours, for where there is no library. Exact: K in steps of 16 from 0, for every m. */
 void cuda_gemm_plain(struct cuda_dev *d, void *out, enum dtype out_t, const void *x, const void *w, uint32_t m,
                      uint32_t n, uint32_t k);

@@ -82,6 +82,12 @@ bool gemm_takes(struct cuda_blas *b, const struct lt_algo *a, uint32_t m, uint32
     return b->lt.check(b->h, &p.op, &p.a, &p.b, &p.d, &p.d, a, &r) == LT_OK && r.workspace_bytes <= GEMM_WORKSPACE;
 }
 
+bool gemm_is_ours(const struct lt_algo *a)
+{
+    static const struct lt_algo zero;
+    return memcmp(a, &zero, sizeof zero) == 0;
+}
+
 bool gemm_is_exact(struct cuda_blas *b, const struct lt_algo *a)
 {
     int      splitk = 0;
@@ -106,7 +112,7 @@ static uint32_t lt_offer(struct cuda_dev *d, const struct gemm_shape *s, const s
     if (tuned) {
         const struct gemm_file_row *row =
             gemm_file_find(&b->file, s->n, s->k, in, s->out, want->exact ? UINT32_MAX : want->hi);
-        if (!row || (want->exact && !gemm_is_exact(b, &row->algo))) return 0;
+        if (!row || gemm_is_ours(&row->algo) || (want->exact && !gemm_is_exact(b, &row->algo))) return 0;
         *pin_out = (struct gemm_pin){ .kind = &gemm_lt, .tuned = true, .algo = row->algo };
         return 1;
     }

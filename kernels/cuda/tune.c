@@ -1,6 +1,6 @@
 /* tune: every candidate of the library for every matrix and bucket of rows, its numbers checked, then timed on weights
  * that come from memory: copies that are larger together than the L2 cache are multiplied in turn. Random numbers:
- * zeros run faster than work does. The fastest goes to the file. A second family of rows, `det`, has one algorithm for
+ * zeros run faster than work does. Our own kernels are one more candidate. The fastest goes to the file. A second family of rows, `det`, has one algorithm for
  * every number of rows, for --deterministic. */
 #include "base/log.h"
 #include "kernels/cuda/gemm.h"
@@ -84,6 +84,7 @@ static int config_of(struct tune *t, const struct lt_algo *a, int attr)
 {
     int    v = -1;
     size_t n;
+    if (gemm_is_ours(a)) return -1;
     return t->d->blas->lt.config_get(a, attr, &v, sizeof v, &n) == LT_OK ? v : -1;
 }
 
@@ -104,10 +105,13 @@ static void keep(struct tune *t, const struct lt_algo *a, uint32_t bucket, uint3
                                .gbs = bytes / s * 1e-9,
                                .tflops = 2.0 * m * t->n * t->k / s * 1e-12,
                                .err = err };
+    const char          *mark = bucket == UINT32_MAX ? " det" : "    ";
+    if (gemm_is_ours(a)) mark = "ours";
     if (gemm_file_add(&t->file, &r)) t->st = ST_NOMEM;
-    say(t, "%7u x %-7u %-4s %5u%s %10.2f us %8.1f GB/s %8.2f TFLOP/s  tile %-4d stages %-3d split %-3d err %.1e, of %u",
-        t->n, t->k, t->out == DT_F32 ? "f32" : "act", m, bucket == UINT32_MAX ? " det" : "    ", r.us, r.gbs, r.tflops,
-        r.tile, r.stages, r.splitk, err, n_candidate);
+    say(t,
+        "%7u x %-7u %-4s %5u %s %10.2f us %8.1f GB/s %8.2f TFLOP/s  tile %-4d stages %-3d split %-3d err %.1e, of %u",
+        t->n, t->k, t->out == DT_F32 ? "f32" : "act", m, mark, r.us, r.gbs, r.tflops, r.tile, r.stages, r.splitk, err,
+        n_candidate);
 }
 
 static float error_of(struct tune *t, const struct gemm_pin *pin, uint32_t m)
@@ -138,10 +142,12 @@ static void tune_bucket(struct tune *t, uint32_t bucket)
             best_err = (double)err;
         }
     }
-    if (best != UINT32_MAX)
+    struct gemm_pin ours = { .kind = &gemm_rows };
+    double          ours_s = t->st ? INFINITY : time_pin(t, &ours, m);
+    if (ours_s < best_s)
+        keep(t, &ours.algo, m, m, ours_s, (double)error_of(t, &ours, m), n);
+    else if (best != UINT32_MAX)
         keep(t, &algo[best], m, m, best_s, best_err, n);
-    else
-        say(t, "%7u x %-7u %5u: the library has no algorithm, the plain kernel will do it", t->n, t->k, m);
 }
 
 /* How many rows are compared with themselves alone: all that a step may have */
@@ -237,6 +243,7 @@ static void tune_matrix(struct tune *t, const struct dev_matrix *x)
         LOG_ERROR("tune: [%u, %u] with %u rows does not fit the GPU's memory; --rows makes fewer", x->n, x->k,
                   t->rows_max);
     if (!t->st) cuda_fill(t->d, t->x, t->in, rows, x->k, 1, 0, 0, x->k, 1);
+    if (!t->st && cuda_sync(&t->d->impl.dev)) t->st = ST_DEVICE; /* gemm_rows asks for weights ahead of its wait */
     for (uint32_t b = 0; b < GEMM_BUCKETS && !t->st && gemm_bucket_rows(b) <= t->rows_max; b++) tune_bucket(t, b);
     if (!t->st) tune_det(t);
     if (cuda_sync(&t->d->impl.dev) && !t->st) t->st = ST_DEVICE;

@@ -60,6 +60,22 @@ def moved(n):
     return n, 0, 2.3 + n / 2600e3
 
 
+# Of a layer, and the head: rows and columns of the matrix, GB/s to reach.
+MATRICES = (("QKV", 6144, 4096, 2600), ("O", 4096, 4096, 2600), ("gate and up", 24576, 4096, 2850), ("down", 4096, 12288, 2850), ("head", 151936, 4096, 2850))
+
+
+def stream(rows, n, k):
+    """Weights come from memory, rows of x by groups of 8 for each 16 rows of weights from L1 or L2, which bring 5 TB/s of both."""
+    read, near = 2 * (n * k + rows * (n + k)), 2 * n * k * (1 + -(-rows // 8) * 8 / 16)
+    return read, 2 * rows * n * k, 2.3 + max(read / READ_GBS, near / 5000) / 1e3
+
+
+def many(rows, n, k):
+    """By mma.sync from shared memory: 16 loads of 16 bytes a lane for 64 products of a warp keep both busy at about 300 TFLOP/s."""
+    flops = 2 * rows * n * k
+    return 2 * (n * k + rows * (n + k)), flops, 3 + flops / 300e6
+
+
 def cases():
     """Kernel, case, (bytes, flops, us), goal in us."""
     width = (HEADS + 2 * KV_HEADS) * DIM
@@ -69,6 +85,10 @@ def cases():
     yield "k_attn_decode<128>", "batch 32, 1k", decode(32, 1024), "52"
     yield "k_attn_decode<128>", "batch 32, 8k", decode(32, 8192), "395"
     yield "k_attn_tile<128,2,4>", "prompt of 4k", prefill(4096), "393"
+    for name, n, k, gbs in MATRICES:
+        for rows, groups in ((1, 1), (16, 2)):
+            yield "k_gemm_rows<bf16,%s,%d,6,true>" % ("float" if name == "head" else "bf16", groups), "%s, %d rows" % (name, rows), stream(rows, n, k), "%.1f" % (2 * n * k / gbs / 1e3)
+    yield "k_gemm_many<bf16,bf16>", "gate and up, 4096 rows", many(4096, 24576, 4096), "1390"
     for rows in (1, 32, 4096):
         yield "k_qkv<bf16,16>", "%d rows" % rows, moved(4 * rows * width), "-"
         yield "k_norm<bf16,true>", "%d rows" % rows, moved(8 * rows * HIDDEN), "-"

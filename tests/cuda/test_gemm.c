@@ -439,6 +439,20 @@ static void tuned_algorithms_are_used_and_nothing_else_of_a_bad_file(void **stat
     assert_false(file_used(true));
     f.version--;
 
+    /* our own kernels, where the file says that they were faster, and nowhere else */
+    for (uint32_t i = 0; i < f.n_row; i++)
+        if (f.row[i].bucket == 4 || f.row[i].bucket == 32) memset(&f.row[i].algo, 0, sizeof f.row[i].algo);
+    assert_int_equal(gemm_file_write(path, &f, err, sizeof err), ST_OK);
+    for (int det = 0; det < 2; det++) {
+        struct device *d = open_with(DT_BF16, det, path, NULL);
+        agrees(d, (struct size){ 3, 40, 64 }, true);
+        agrees(d, (struct size){ 30, 40, 64 }, false);
+        assert_int_equal(pin_of(d, 40, 64, DT_BF16, 3).kind == &gemm_rows, !det);
+        assert_int_equal(pin_of(d, 40, 64, DT_BF16, 30).kind == &gemm_rows, !det);
+        assert_true(pin_of(d, 40, 64, DT_F32, 3).kind != &gemm_rows);
+        dev_close(d);
+    }
+
 #ifdef CUDA_EMU
     /* whole, ours, and its algorithms are nonsense, or those of another matrix: the library's own check finds them */
     for (uint32_t i = 0; i < f.n_row; i++) f.row[i].algo.data[3] ^= 0xff;

@@ -1,0 +1,348 @@
+/* gemm_rows: out[m, n] = x[m, k] * w[n, k]^T by our own hand, a row with the same bits for every m.
+ *   x [m, k], w [n, k] act   out [m, n] act or F32   sums in fp32
+ * Exact by construction. K is cut into slices by the shape of w alone (rows_cut). Within a slice a sum is a chain of mma
+ * steps of 16 in one fixed order, from 0; slices are added up in their order, in fp32. Both kernels do that, for any
+ * tile; numbers beyond k are zeros, which change no sum (none is -0). Weights are the 16 rows of mma.m16n8k16 and rows
+ * of x its 8 columns, and a column of the product depends on that column alone.
+ * The order of k: a thread takes 8 consecutive k with one 16-byte load, k = 32c + 8t .. + 7 (t: its number in the group
+ * of four), and declares the first four of them its share of one mma, the other four of the next. Both operands are
+ * read alike, so neither needs ldmatrix nor a packed form.
+ *
+ *   k_gemm_rows   few rows of x: a warp streams 16 rows of w from memory through its registers, for one slice; the warps
+ *                 of a block share a tile by slices and meet in shared memory. x comes from L1. The loads of the next
+ *                 tile are under way while this one is folded, and the first ones before the wait for the kernel ahead.
+ *   k_gemm_many   128 rows of w times 64 of x per block, both through shared memory by cp.async */
+#include "base/check.h"
+#include "kernels/cuda/common.cuh"
+#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/vec.cuh"
+
+enum {
+    ROWS_THREADS = 256,
+    ROWS_WARPS = ROWS_THREADS / WARP,
+    ROWS_TILE = 16,     /* rows of w that a warp has */
+    ROWS_STEP = 32,     /* k of a load */
+    ROWS_WANT = 132 * 8 /* warps that the slices of all tiles should keep busy: of an H100, whatever the GPU is */
+};
+
+/* How K is cut: n_slice pieces of `slice` k, the last one shorter. side: warps of a block for one tile, a power of two
+ * of at least n_slice. */
+struct rows_cut {
+    uint32_t slice, n_slice, side;
+};
+static struct rows_cut rows_cut(uint32_t n, uint32_t k)
+{
+    uint32_t tiles = (n + ROWS_TILE - 1) / ROWS_TILE, steps = (k + 2 * ROWS_STEP - 1) / (2 * ROWS_STEP), side = 1;
+    while (side < ROWS_WARPS && tiles * side < ROWS_WANT && steps >= 8 * side) side *= 2;
+    uint32_t each = (steps + side - 1) / side;
+    return { each * 2 * ROWS_STEP, (steps + each - 1) / each, side };
+}
+
+struct rows_args {
+    void           *out;
+    const uint16_t *x, *w;
+    uint32_t        m, n, k;
+    struct rows_cut cut;
+};
+
+template <class T>
+static __device__ __forceinline__ void rows_mma(float d[4], const uint32_t a[4], const uint32_t b[2]);
+template <>
+__device__ __forceinline__ void rows_mma<__nv_bfloat16>(float d[4], const uint32_t a[4], const uint32_t b[2])
+{
+    mma_m16n8k16_bf16(d, a, b, d);
+}
+template <> __device__ __forceinline__ void rows_mma<__half>(float d[4], const uint32_t a[4], const uint32_t b[2])
+{
+    mma_m16n8k16_f16(d, a, b, d);
+}
+/* 32 k of 16 rows of w (top: row g, low: row g + 8) and of row g of x */
+template <class T>
+static __device__ __forceinline__ void rows_mma32(float d[4], const uint4 &top, const uint4 &low, const uint4 &x)
+{
+    const uint32_t a0[4] = { top.x, low.x, top.y, low.y }, b0[2] = { x.x, x.y };
+    const uint32_t a1[4] = { top.z, low.z, top.w, low.w }, b1[2] = { x.z, x.w };
+    rows_mma<T>(d, a0, b0);
+    rows_mma<T>(d, a1, b1);
+}
+static __device__ __forceinline__ void                    rows_put(float *p, float v) { *p = v; }
+template <class T> static __device__ __forceinline__ void rows_put(T *p, float v) { *p = act_store<T>(v); }
+
+/* 8 consecutive k of a row, zeros from `end` on. VECTOR: end is a multiple of 8 and the row is aligned. STREAM: read
+ * once. */
+template <bool VECTOR, bool STREAM>
+static __device__ __forceinline__ uint4 rows_load8(const uint16_t *row, uint32_t k, uint32_t end)
+{
+    uint4 v = make_uint4(0, 0, 0, 0);
+    if (VECTOR) {
+        if (k < end) v = STREAM ? ld_stream16(row + k) : *(const uint4 *)(row + k);
+    } else {
+        uint32_t e[VEC];
+#pragma unroll
+        for (uint32_t j = 0; j < VEC; j++) e[j] = k + j < end ? row[k + j] : 0;
+        v = make_uint4(e[0] | e[1] << 16, e[2] | e[3] << 16, e[4] | e[5] << 16, e[6] | e[7] << 16);
+    }
+    return v;
+}
+
+/* ---------------------------------------------------------------- few rows */
+
+/* Blocks of an SM: what registers allow. */
+static constexpr int rows_blocks(int nb, bool vector) { return nb < 4 && vector ? 2 : 1; }
+
+/* NB: groups of 8 rows of x; blockIdx.y: which NB groups. DEEP: loads of w that are under way. */
+template <class T, class O, int NB, int DEEP, bool VECTOR>
+__global__ void __launch_bounds__(ROWS_THREADS, rows_blocks(NB, VECTOR))
+    k_gemm_rows(const __grid_constant__ struct rows_args p)
+{
+    enum { AHEAD = 2 /* loads of x that are under way */ };
+    __shared__ float part[2][ROWS_WARPS][NB * 4][WARP];
+    const uint32_t   lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, g = lane >> 2, t = lane & 3;
+    const uint32_t   side = p.cut.side, slice = warp % side, n_tile = (p.n + ROWS_TILE - 1) / ROWS_TILE;
+    const uint32_t   each = ROWS_WARPS / side, n_group = (n_tile + each - 1) / each;
+    const uint32_t   k0 = slice * p.cut.slice, k1 = min(k0 + p.cut.slice, p.k);
+    const uint32_t   n_c = (p.cut.slice / ROWS_STEP + DEEP - 1) / DEEP * DEEP; /* steps, those behind k1 of zeros */
+    const uint16_t  *top, *low, *row[NB];
+    uint32_t         end[NB], group = blockIdx.x, parity = 0;
+    uint4            a0[DEEP], a1[DEEP], b[AHEAD][NB];
+    /* rows past the last are computed from the last and not stored */
+    auto rows_at = [&](uint32_t of) {
+        uint32_t r = (of * each + warp / side) * ROWS_TILE + g;
+        top = p.w + (size_t)min(r, p.n - 1) * p.k;
+        low = p.w + (size_t)min(r + 8, p.n - 1) * p.k;
+    };
+    auto take = [&](uint32_t c) { /* of x, for step c */
+#pragma unroll
+                                  for (int i = 0; i < NB; i++)
+                                      b[c % AHEAD][i] =
+                                          rows_load8<VECTOR, false>(row[i], k0 + c * ROWS_STEP + t * 8, end[i]);
+    };
+#pragma unroll
+    for (int i = 0; i < NB; i++) {
+        uint32_t r = (blockIdx.y * NB + i) * 8 + g;
+        row[i] = p.x + (size_t)min(r, p.m - 1) * p.k;
+        end[i] = r < p.m ? k1 : 0;
+    }
+    rows_at(group);
+#pragma unroll
+    for (int u = 0; u < DEEP; u++) {
+        uint32_t k = k0 + u * ROWS_STEP + t * 8;
+        a0[u] = rows_load8<VECTOR, true>(top, k, k1), a1[u] = rows_load8<VECTOR, true>(low, k, k1);
+    }
+    pdl_wait(); /* no kernel writes weights */
+#pragma unroll
+    for (int c = 0; c < AHEAD; c++) take(c);
+    for (; group < n_group; group += gridDim.x, parity ^= 1) {
+        float acc[NB][4] = {};
+        for (uint32_t c = 0; c < n_c; c += DEEP) {
+            uint32_t next = k0 + (c + DEEP) * ROWS_STEP,
+                     until = k1; /* what is asked for now: DEEP steps from there on */
+            if (c + DEEP == n_c) {
+                next = k0;
+                if (group + gridDim.x < n_group) {
+                    rows_at(group + gridDim.x);
+                } else {
+                    until = 0;
+                    pdl_launch(); /* all of w has been asked for */
+                }
+            }
+#pragma unroll
+            for (int u = 0; u < DEEP; u++) {
+#pragma unroll
+                for (int i = 0; i < NB; i++) rows_mma32<T>(acc[i], a0[u], a1[u], b[u % AHEAD][i]);
+                uint32_t k = next + u * ROWS_STEP + t * 8, then = c + u + AHEAD;
+                a0[u] = rows_load8<VECTOR, true>(top, k, until), a1[u] = rows_load8<VECTOR, true>(low, k, until);
+                if (then >= n_c) then -= n_c; /* every tile has the same x */
+#pragma unroll
+                for (int i = 0; i < NB; i++)
+                    b[u % AHEAD][i] = rows_load8<VECTOR, false>(row[i], k0 + then * ROWS_STEP + t * 8, end[i]);
+            }
+        }
+        if (side > 1) {
+#pragma unroll
+            for (int i = 0; i < NB; i++)
+#pragma unroll
+                for (int e = 0; e < 4; e++) part[parity][warp][i * 4 + e][lane] = acc[i][e];
+            __syncthreads(); /* who writes the other half next has passed here, so nobody reads it any more */
+            for (uint32_t s = 1; slice == 0 && s < p.cut.n_slice; s++)
+#pragma unroll
+                for (int i = 0; i < NB; i++)
+#pragma unroll
+                    for (int e = 0; e < 4; e++)
+                        acc[i][e] = __fadd_rn(acc[i][e], part[parity][warp + s][i * 4 + e][lane]);
+        }
+        uint32_t r0 = (group * each + warp / side) * ROWS_TILE + g;
+        if (slice) continue;
+#pragma unroll
+        for (int i = 0; i < NB; i++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) { /* rows g (0, 1) and g + 8 of w, row 2t or 2t + 1 of x */
+                uint32_t r = r0 + (e >> 1) * 8, at = (blockIdx.y * NB + i) * 8 + t * 2 + (e & 1);
+                if (r < p.n && at < p.m) rows_put((O *)p.out + (size_t)at * p.n + r, acc[i][e]);
+            }
+    }
+    pdl_launch(); /* a block without work */
+}
+
+/* ---------------------------------------------------------------- many rows */
+
+enum { MANY_THREADS = 128, MANY_ROWS = 128, MANY_X = 64, MANY_K = 64, MANY_STAGES = 3 };
+enum { MANY_ROW = MANY_K * 2, MANY_STAGE = (MANY_ROWS + MANY_X) * MANY_ROW }; /* bytes */
+
+/* k and n are multiples of 8, everything is aligned. 4 warps: two halves of the rows of w, even and odd groups of 8 rows
+ * of x. blockIdx.x: rows of x, so that neighbours share weights. */
+template <class T, class O>
+__global__ void __launch_bounds__(MANY_THREADS, 2) k_gemm_many(const __grid_constant__ struct rows_args p)
+{
+    enum { GROUPS = MANY_X / 16, PITCH = MANY_ROWS + 8 };
+    static_assert(MANY_X * PITCH * 2 <= MANY_STAGES * MANY_STAGE, "the results fit where the stages were");
+    DYN_SMEM(char, smem);
+    const uint32_t tid = threadIdx.x, lane = tid & 31, g = lane >> 2, t = lane & 3, half = tid >> 6, odd = tid >> 5 & 1;
+    const uint32_t x0 = blockIdx.x * MANY_X, r0 = blockIdx.y * MANY_ROWS, n_step = (p.k + MANY_K - 1) / MANY_K;
+    const uint32_t slice = p.cut.slice / MANY_K;
+    /* Rows of 128 bytes; every other row has its halves exchanged, so that 8 lanes that read 64 bytes of two rows meet
+     * all banks. */
+    const uint32_t load_row = tid >> 3, load_chunk = tid & 7;
+    const uint32_t put = load_row * MANY_ROW + ((load_chunk ^ (load_row & 1) << 2) << 4);
+    const uint32_t get0 = g * MANY_ROW + t * 16 + ((g & 1) << 6), get1 = get0 ^ 64;
+    auto           load = [&](uint32_t step) {
+        const uint32_t k = step * MANY_K + load_chunk * VEC;
+        const bool     in = k < p.k;
+        char          *to = smem + step % MANY_STAGES * MANY_STAGE + put;
+#pragma unroll
+        for (int j = 0; j < MANY_ROWS / 16; j++) { /* rows past the last: the last, not stored */
+            uint32_t r = min(r0 + load_row + j * 16, p.n - 1);
+            cp_async16(to + j * 16 * MANY_ROW, p.w + (in ? (size_t)r * p.k + k : 0), in ? 16 : 0);
+        }
+#pragma unroll
+        for (int j = 0; j < MANY_X / 16; j++) {
+            uint32_t r = x0 + load_row + j * 16;
+            bool     here = in && r < p.m;
+            cp_async16(to + (MANY_ROWS + j * 16) * MANY_ROW, p.x + (here ? (size_t)r * p.k + k : 0), here ? 16 : 0);
+        }
+    };
+    float acc[4][GROUPS][4] = {}, sum[4][GROUPS][4];
+    pdl_wait();
+#pragma unroll
+    for (uint32_t s = 0; s < MANY_STAGES - 1; s++) {
+        if (s < n_step) load(s);
+        cp_async_commit();
+    }
+    for (uint32_t s = 0; s < n_step; s++) {
+        cp_async_wait<MANY_STAGES - 2>();
+        __syncthreads(); /* step s is there for all, and step s - 1 has been used by all: its stage is free */
+        if (s + MANY_STAGES - 1 < n_step) load(s + MANY_STAGES - 1);
+        cp_async_commit();
+        if (s && s % slice == 0) { /* a slice has ended */
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+#pragma unroll
+                for (int b = 0; b < GROUPS; b++)
+#pragma unroll
+                    for (int e = 0; e < 4; e++) {
+                        sum[i][b][e] = s == slice ? acc[i][b][e] : __fadd_rn(sum[i][b][e], acc[i][b][e]);
+                        acc[i][b][e] = 0.0f;
+                    }
+        }
+        const char *rows = smem + s % MANY_STAGES * MANY_STAGE + half * 64 * MANY_ROW;
+        const char *xs = smem + s % MANY_STAGES * MANY_STAGE + (MANY_ROWS + odd * 8) * MANY_ROW;
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+            const uint32_t get = c ? get1 : get0;
+            uint4          a[4][2];
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                a[i][0] = *(const uint4 *)(rows + i * 16 * MANY_ROW + get);
+                a[i][1] = *(const uint4 *)(rows + (i * 16 + 8) * MANY_ROW + get);
+            }
+#pragma unroll
+            for (int b = 0; b < GROUPS; b++) {
+                uint4 x = *(const uint4 *)(xs + b * 16 * MANY_ROW + get);
+#pragma unroll
+                for (int i = 0; i < 4; i++) rows_mma32<T>(acc[i][b], a[i][0], a[i][1], x);
+            }
+        }
+    }
+    pdl_launch();
+    if (n_step > slice) {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+#pragma unroll
+            for (int b = 0; b < GROUPS; b++)
+#pragma unroll
+                for (int e = 0; e < 4; e++) acc[i][b][e] = __fadd_rn(sum[i][b][e], acc[i][b][e]);
+    }
+    cp_async_wait<0>();
+    if constexpr (sizeof(O) == 4) {
+#pragma unroll
+        for (int b = 0; b < GROUPS; b++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+#pragma unroll
+                for (int e = 0; e < 4; e++) {
+                    uint32_t at = x0 + (b * 2 + odd) * 8 + t * 2 + (e & 1),
+                             r = r0 + (half * 4 + i) * 16 + g + (e >> 1) * 8;
+                    if (at < p.m && r < p.n) ((O *)p.out)[(size_t)at * p.n + r] = acc[i][b][e];
+                }
+    } else {
+        __syncthreads(); /* the stages are free: results as rows of x, so that they leave 16 bytes at a time */
+        O *result = (O *)smem;
+#pragma unroll
+        for (int b = 0; b < GROUPS; b++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    rows_put(result + ((b * 2 + odd) * 8 + t * 2 + (e & 1)) * PITCH + (half * 4 + i) * 16 + g +
+                                 (e >> 1) * 8,
+                             acc[i][b][e]);
+        __syncthreads();
+        for (uint32_t v = tid; v < MANY_X * (MANY_ROWS / VEC); v += MANY_THREADS) {
+            uint32_t at = x0 + v / (MANY_ROWS / VEC), col = v % (MANY_ROWS / VEC) * VEC;
+            if (at >= p.m || r0 + col >= p.n) continue;
+            *(uint4 *)((O *)p.out + (size_t)at * p.n + r0 + col) =
+                *(const uint4 *)(result + v / (MANY_ROWS / VEC) * PITCH + col);
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- launches */
+
+template <class T, class O, int NB, int DEEP, bool VECTOR>
+static void rows_few(struct cuda_dev *d, const struct rows_args &p)
+{
+    uint32_t each = ROWS_WARPS / p.cut.side, tiles = (p.n + ROWS_TILE - 1) / ROWS_TILE;
+    uint32_t groups = (tiles + each - 1) / each, most = rows_blocks(NB, VECTOR) * (uint32_t)d->n_sm;
+    dim3     grid(groups < most ? groups : most, (p.m + NB * 8 - 1) / (NB * 8));
+    LAUNCH((k_gemm_rows<T, O, NB, DEEP, VECTOR>), grid, ROWS_THREADS, 0, d, p);
+}
+
+template <class T, class O> static void rows_choose(struct cuda_dev *d, const struct rows_args &p)
+{
+    bool wide = p.k % VEC == 0 && (((uintptr_t)p.x | (uintptr_t)p.w) & 15) == 0;
+    if (!wide) {
+        rows_few<T, O, 2, 2, false>(d, p);
+    } else if (p.m <= 8) {
+        rows_few<T, O, 1, 6, true>(d, p);
+    } else if (p.m <= 16) {
+        rows_few<T, O, 2, 6, true>(d, p);
+    } else if (p.m <= 32 || p.n % VEC || ((uintptr_t)p.out & 15)) {
+        rows_few<T, O, 4, 4, true>(d, p);
+    } else {
+        dim3 grid((p.m + MANY_X - 1) / MANY_X, (p.n + MANY_ROWS - 1) / MANY_ROWS);
+        LAUNCH((k_gemm_many<T, O>), grid, MANY_THREADS, MANY_STAGES * MANY_STAGE, d, p);
+    }
+}
+
+extern "C" void cuda_gemm_rows(struct cuda_dev *d, void *out, enum dtype out_t, const void *x, const void *w,
+                               uint32_t m, uint32_t n, uint32_t k)
+{
+    bool             half = d->impl.dev.act == DT_F16;
+    struct rows_args p = { out, (const uint16_t *)x, (const uint16_t *)w, m, n, k, rows_cut(n, k) };
+    CHECK(m && m <= GEMM_ROWS_MAX && n && k);
+    if (out_t == DT_F32)
+        half ? rows_choose<__half, float>(d, p) : rows_choose<__nv_bfloat16, float>(d, p);
+    else
+        half ? rows_choose<__half, __half>(d, p) : rows_choose<__nv_bfloat16, __nv_bfloat16>(d, p);
+    cuda_launched(d, "gemm");
+}

@@ -143,7 +143,7 @@ static void   logits_and_64_greedy_tokens_are_those_of_transformers(void **state
     each(f32, "f32 weights, f32 kv");
 }
 
-/* Checkpoints as compressed-tensors writes them, and one of GPTQ whose inputs have their groups in another order. The
+/* Checkpoints as compressed-tensors, AutoAWQ and transformers (FP8) write them, and of GPTQ whose inputs have their groups in another order. The
  * best instruction set multiplies codes with activations of 16 bits; rounded to 8 bits (ct-w8a8), a difference of one
  * rounding may move a code by one, and transformers divides by 127.5 where we do by 127. */
 static void checkpoints_of_codes_give_the_logits_of_transformers(void **state)
@@ -153,12 +153,14 @@ static void checkpoints_of_codes_give_the_logits_of_transformers(void **state)
         const char *name;
         double      floats, best; /* bounds: where arithmetic is of floats, and on the best instruction set */
         bool        divides;      /* among two ranks */
-    } codes[] = { { "ct-pack", 1e-4, 5e-2, false },        { "ct-pack-sym", 1e-4, 5e-2, false },
-                  { "ct-pack8", 1e-4, 5e-2, false },       { "gptq-order", 1e-4, 5e-2, false },
-                  { "ernie-pack", 1e-4, 5e-2, false },     { "ernie-w8", 1e-4, 5e-2, false },
-                  { "ct-w8a8", 5e-2, 5e-2, false },        { "phi3-gptq-order", 1e-4, 5e-2, false },
-                  { "phi3-awq", 1e-4, 5e-2, true },        { "glm4-fp8", 1e-4, 5e-2, true },
-                  { "qwen3-vl-moe-awq", 1e-4, 5e-2, true } };
+    } codes[] = { { "ct-pack", 1e-4, 5e-2, false },         { "ct-pack-sym", 1e-4, 5e-2, false },
+                  { "ct-pack8", 1e-4, 5e-2, false },        { "gptq-order", 1e-4, 5e-2, false },
+                  { "ernie-pack", 1e-4, 5e-2, false },      { "ernie-w8", 1e-4, 5e-2, false },
+                  { "ct-w8a8", 5e-2, 5e-2, false },         { "phi3-gptq-order", 1e-4, 5e-2, false },
+                  { "phi3-awq", 1e-4, 5e-2, true },         { "glm4-fp8", 1e-4, 5e-2, true },
+                  { "qwen3-vl-moe-awq", 1e-4, 5e-2, true }, { "llama4-fp8", 1e-4, 5e-2, false },
+                  { "gemma4-awq", 1e-4, 5e-2, false },      { "gemma4-small-awq", 1e-4, 5e-2, false },
+                  { "gemma3-awq", 1e-4, 5e-2, false },      { "cohere2-gptq-order", 1e-4, 5e-2, false } };
     for (size_t i = 0; i < ARRAY_N(codes); i++) {
         struct gold g;
         gold_open(&g, codes[i].name);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Golden checkpoints of families whose matrices lie together in one tensor, with these matrices as codes:
+"""Golden checkpoints of families whose matrices or layers are special, with these matrices as codes:
 
     tools/golden/make_codes_golden.py [tests/data/golden] [name ...]
 
@@ -55,14 +55,17 @@ def matrices(tensors, one):
     for name, t in tensors.items():
         plain[name] = t.to(torch.float32)
         if name.endswith(("experts.gate_up_proj", "experts.down_proj")):  # [experts, rows, columns]
+            turned = "feed_forward" in name  # [experts, columns, rows]
             for e in range(t.shape[0]):
-                parts = {"gate_proj": t[e, : t.shape[1] // 2], "up_proj": t[e, t.shape[1] // 2:]} if "gate_up" in name else {"down_proj": t[e]}
+                rows = t[e].T if turned else t[e]
+                half = rows.shape[0] // 2
+                parts = {"gate_proj": rows[:half], "up_proj": rows[half:]} if "gate_up" in name else {"down_proj": rows}
                 floats = []
                 for part, w in parts.items():
                     codes, p = one(f"{name.rpartition('.')[0]}.{e}.{part}", w.to(torch.float32))
                     out.update(codes)
                     floats.append(p)
-                plain[name][e] = torch.cat(floats)
+                plain[name][e] = torch.cat(floats).T if turned else torch.cat(floats)
         elif ".layers." in name and name.endswith("_proj.weight"):
             codes, plain[name] = one(name.removesuffix(".weight"), t.to(torch.float32))
             out.update(codes)
@@ -71,11 +74,19 @@ def matrices(tensors, one):
     return out, plain
 
 
+WIDE = dict(hidden_size=32, intermediate_size=64, vocab_size=128, num_attention_heads=4, head_dim=8)
+EVEN = WIDE | dict(hidden_size=64, intermediate_size=32)  # whose root is exact
 # name: the row of make_golden.py, what differs, quantization_config, how a checkpoint's tensors become codes
 CODES = {
     "phi3-gptq-order": ("phi3", {}, GPTQ, lambda tensors: gptq(tensors, {})),
     "phi3-awq": ("phi3", {}, AWQ, lambda tensors: matrices(tensors, awq)),
     "glm4-fp8": ("glm4", {}, FP8, lambda tensors: matrices(tensors, fp8)),
+    # experts whose file has columns; rows that change places in blocks that share a scale; layers without keys, or whose values are keys
+    "llama4-fp8": ("llama4", WIDE | dict(intermediate_size=32, intermediate_size_mlp=64, num_local_experts=2), FP8, lambda tensors: matrices(tensors, fp8)),
+    "gemma4-awq": ("gemma4", EVEN, AWQ, lambda tensors: matrices(tensors, awq)),
+    "gemma4-small-awq": ("gemma4-small", EVEN | dict(vocab_size=96, hidden_size_per_layer_input=4), AWQ, lambda tensors: matrices(tensors, awq)),
+    "gemma3-awq": ("gemma3", EVEN | dict(num_hidden_layers=3, layer_types=["sliding_attention", "full_attention", "sliding_attention"]), AWQ, lambda tensors: matrices(tensors, awq)),
+    "cohere2-gptq-order": ("cohere2", WIDE | dict(num_hidden_layers=2, layer_types=["sliding_attention", "full_attention"]), GPTQ, lambda tensors: gptq(tensors, {})),
     "qwen3-vl-moe-awq": ("qwen3-vl-moe-rows", dict(hidden_size=64, moe_intermediate_size=64, tie_word_embeddings=False), AWQ, lambda tensors: matrices(tensors, awq)),
 }
 
@@ -85,7 +96,7 @@ def make_codes(root, name):
     path = os.path.join(root, name)
     config_cls, model_cls, over, _, _, _ = MODELS[row]
     kw = dict(BASE, **over) | dict(intermediate_size=128, vocab_size=256) | differs
-    if kw["head_dim"] == "drop":
+    if kw.get("head_dim") == "drop":
         del kw["head_dim"]
     dtype = torch.bfloat16 if quantization is FP8 else torch.float16
     for seed in range(1, 400):

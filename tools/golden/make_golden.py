@@ -507,30 +507,19 @@ def make_codes(root, name):
         file = os.path.join(path, "model.safetensors")
         compressor = BaseCompressor.get_value_from_registry(form)
         save_file(quantise(load_file(file), scheme, patterns, compressor), file, metadata={"format": "pt"})
-        with open(os.path.join(path, "config.json")) as f:
-            c = json.load(f)
-        c["quantization_config"] = {"quant_method": "compressed-tensors", "format": form, "quantization_status": "compressed", "ignore": patterns,
-                                    "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights, "input_activations": activations}}}
-        with open(os.path.join(path, "config.json"), "w") as f:
-            json.dump(c, f, indent=1, sort_keys=True)
-            f.write("\n")
+        add_quantization(path, {"quant_method": "compressed-tensors", "format": form, "quantization_status": "compressed", "ignore": patterns,
+                                "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights, "input_activations": activations}}})
         if weights["symmetric"]:
             loaded = model_cls.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
         else:
             loaded = model
             loaded.load_state_dict(floats(load_file(file), scheme, compressor))
-        prompts, tokens, gaps = prompts_of(seed, kw["vocab_size"]), [], []
-        for p in prompts:
-            t, gap = greedy(loaded, p)
-            if t is None:
-                break
-            tokens.append(t)
-            gaps.append(gap)
-        if len(tokens) == len(prompts):
+        answers = answers_of(loaded, seed, kw["vocab_size"], False)
+        if answers:
             break
     else:
         raise SystemExit(f"{name}: no seed without a near-tie")
-    write_golden(path, name, seed, loaded, prompts, tokens, gaps)
+    write_golden(path, name, seed, loaded, *answers)
 
 
 GPTQ = dict(quant_method="gptq", bits=4, group_size=32, desc_act=True, sym=False, checkpoint_format="gptq")
@@ -578,21 +567,10 @@ def make_gptq(root, name):
         file = os.path.join(path, "model.safetensors")
         codes, plain = gptq(load_file(file), {})
         save_file(codes, file, metadata={"format": "pt"})
-        with open(os.path.join(path, "config.json")) as f:
-            c = json.load(f)
-        c["quantization_config"] = GPTQ
-        with open(os.path.join(path, "config.json"), "w") as f:
-            json.dump(c, f, indent=1, sort_keys=True)
-            f.write("\n")
+        add_quantization(path, GPTQ)
         model.load_state_dict(plain)
-        prompts, tokens, gaps = prompts_of(seed, kw["vocab_size"]), [], []
-        for p in prompts:
-            t, gap = greedy(model, p)
-            if t is None:
-                break
-            tokens.append(t)
-            gaps.append(gap)
-        if len(tokens) == len(prompts):
+        answers = answers_of(model, seed, kw["vocab_size"], False)
+        if answers:
             break
     else:
         raise SystemExit(f"{name}: no seed without a near-tie")

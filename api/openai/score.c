@@ -203,10 +203,8 @@ static double nearness(const struct call *c, uint32_t a, uint32_t b)
 /* Prompt k of the right side has its own one on the left, or there is one for all. */
 static double score_of(const struct call *c, uint32_t k)
 {
-    double score;
-    if (!c->model->pair) return nearness(c, c->n_left == 1 ? 0 : k, c->n_left + k);
-    model_head_apply(c->model->head, c->choice[k].state, c->use_activation, &score);
-    return score;
+    if (c->model->pair) return c->choice[k].state[0];
+    return nearness(c, c->n_left == 1 ? 0 : k, c->n_left + k);
 }
 
 static void open_body(const struct call *c, struct buf *out)
@@ -282,6 +280,18 @@ static void nothing(struct call *c, uint32_t i, const struct answer_piece *p, st
     (void)out;
 }
 
+/* A head's score takes the place of its state as soon as that is there, so that the end of a request for many does not
+ * hold up its io thread. */
+static void score_finish(struct call *c, uint32_t i, const struct answer_piece *p, struct buf *out)
+{
+    double score;
+    (void)p;
+    (void)out;
+    if (!c->model->pair) return;
+    model_head_apply(c->model->head, c->choice[i].state, c->use_activation, &score);
+    c->choice[i].state[0] = score;
+}
+
 #define SCORE_ROW                                                                                                    \
     .task = TASK_SCORE, .fields = &score_fields, .max_tokens_param = "max_tokens", .top_logprobs_param = "logprobs", \
     .max_tokens_default = 1, .add_special = true, .too_long = embedding_too_long, .prepare = score_prepare,          \
@@ -293,7 +303,7 @@ const struct dialect dialect_score = {
     .fields_on = ON_SCORE,
     .prompt_param = "text_2",
     .parse = score_parse,
-    .whole = { .text = nothing, .finish = nothing, .usage = score_body },
+    .whole = { .text = nothing, .finish = score_finish, .usage = score_body },
 };
 
 const struct dialect dialect_rerank = {
@@ -302,5 +312,5 @@ const struct dialect dialect_rerank = {
     .fields_on = ON_RERANK,
     .prompt_param = "documents",
     .parse = rerank_parse,
-    .whole = { .text = nothing, .finish = nothing, .usage = rerank_body },
+    .whole = { .text = nothing, .finish = score_finish, .usage = rerank_body },
 };

@@ -1,14 +1,18 @@
-"""Adapters: other contents under the same name, files that are damaged, paths that lead out of the folder, and an adapter that goes while it is used."""
+"""Adapters: other contents under the same name, here, on a peer and before a takeover, files that are damaged, paths that lead out of the folder, and an adapter that goes while it is used."""
 
 import json
 import os
 import random
 import shutil
 import struct
+import sys
 import tempfile
 import threading
 
-from harness import PATIENCE, Server, row
+from harness import PATIENCE, Server, eventually, free_port, row
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "e2e"))
+from tiers import metric  # noqa: E402
 
 LAYERS, HIDDEN, KV, INTER = 5, 256, 128, 768  # of the embedded model
 MATRICES = {"self_attn.v_proj": (KV, HIDDEN), "mlp.down_proj": (HIDDEN, INTER)}
@@ -117,6 +121,77 @@ def f60(_):
         assert ask(s, base)[0] == plain
         assert s.metric("spillway:kv_verify_failures_total") == 0 and s.metric("spillway:kv_audit_mismatch_total") == 0
         assert 'lora_requests_info{max_lora="2",running_lora_adapters="",waiting_lora_adapters=""}' in s.get("/metrics").body.decode()
+
+
+def served(models):
+    """The option that serves adapters, as a dict has their folders by name."""
+    return ["--enable-lora", "--lora-modules", *("%s=%s" % m for m in models.items())]
+
+
+def only_their_own(s, want, fresh):
+    """want: what each name answered before, and its blocks are there; fresh: what it must say, and nothing of it is there."""
+    for name, (text, least) in {**want, **{k: (v, 0) for k, v in fresh.items()}}.items():
+        got, cached = ask(s, name)
+        assert got == text, "%s answers as another: %s" % (name, (got, text))
+        assert cached >= least if least else cached == 0, (name, cached, least)
+    assert s.metric("spillway:kv_verify_failures_total") == 0
+
+
+def truth(one, two):
+    """What the model and both adapters answer on a server that has no KV of anybody."""
+    s = Server(*served({"one": one, "two": two}), "--enable-prefix-caching=false")
+    try:
+        return {name: ask(s, name)[0] for name in (base_of(s), "one", "two")}
+    finally:
+        s.stop()
+
+
+@row("F61", "adapters on two peers, one name with other contents on each: a block of one adapter never serves another", own=True)
+def f61(_):
+    with Folder() as f:
+        one, two = adapter(os.path.join(f.root, "one"), 1), adapter(os.path.join(f.root, "two"), 2)
+        p, q = free_port(), free_port()
+        tiers = ("--kv-cache-bytes", "8MiB", "--kv-host-gib", "0.05", "--block-size", "16")
+        base, first, second = truth(one, two).items()
+
+        def peer(own, other, models):
+            s = Server(*tiers, *served(models), "--kv-peer-listen", "127.0.0.1:%d" % own, "--kv-peer", "127.0.0.1:%d" % other)
+            f.servers.append(s)
+            return s
+
+        a, b = peer(p, q, {"mine": one}), peer(q, p, {"mine": two, "other": one})
+        eventually(lambda: " is connected over " in b.tail(200), "b reaches a")
+        for _ in range(3):  # what is asked for again goes to the host, where a peer finds it
+            assert ask(a, "mine")[0] == first[1] and ask(a, base[0])[0] == base[1]
+        least = ask(a, "mine")[1]
+        eventually(lambda: metric(a, "spillway:kv_tier_blocks", 'tier="host"') >= 2 * (least // 16), "a's blocks go to its host")
+        only_their_own(b, {}, {"mine": second[1]})
+        assert metric(b, "spillway:kv_tier_hit_blocks_total", 'tier="peer"') == 0
+        # What is the same on both may cross: the model's blocks, and those of equal bytes under another name.
+        only_their_own(b, {base[0]: (base[1], 16), "other": (first[1], 16)}, {})
+        assert metric(b, "spillway:kv_tier_hit_blocks_total", 'tier="peer"') > 0
+        only_their_own(b, {"mine": (second[1], 16)}, {})
+
+
+@row("F62", "a server takes over from one whose name for an adapter meant other contents: each adapter meets its own KV alone", own=True)
+def f62(_):
+    with Folder() as f:
+        one, two = adapter(os.path.join(f.root, "one"), 1), adapter(os.path.join(f.root, "two"), 2)
+        path = os.path.join(f.path, "takeover")
+        tiers = ("--kv-cache-bytes", "8MiB", "--kv-host-gib", "0.05", "--block-size", "16", "--takeover", path)
+        base, first, second = truth(one, two).items()
+        old = Server(*tiers, *served({"mine": one}))
+        f.servers.append(old)
+        for _ in range(3):
+            assert ask(old, "mine")[0] == first[1] and ask(old, base[0])[0] == base[1]
+        least = ask(old, "mine")[1]
+        eventually(lambda: metric(old, "spillway:kv_tier_blocks", 'tier="host"') >= 2 * (least // 16), "blocks go to the host")
+        new = Server(*tiers, *served({"mine": two, "other": one}), wait=False, port=old.port)
+        f.servers.append(new)
+        eventually(lambda: old.proc.poll() is not None, "the first one ends")
+        new.wait_ready()
+        only_their_own(new, {}, {"mine": second[1]})
+        only_their_own(new, {base[0]: (base[1], 16), "other": (first[1], 16)}, {})
 
 
 @row("D19", "an adapter's file is truncated, of another shape, pickle, or has what is not served: a clear line, and the server goes on", own=True)

@@ -42,11 +42,13 @@ static int plan_kv(struct boot *b)
 {
     const struct config  *cfg = b->cfg;
     struct model_load_cfg types = { .weight_dtype = cfg->dtype, .kv_dtype = cfg->kv_dtype };
-    enum dtype            act = b->device == DEV_CUDA ? DT_BF16 : DT_F32; /* BF16 or F16: the KV is the same */
-    enum dtype            kv = model_kv_dtype(&b->spec, &types, act);
-    if (b->device == DEV_CUDA && kv != DT_BF16) { /* --device auto: config_check could not know */
-        snprintf(b->err, sizeof b->err, "--kv-cache-dtype: found '%s', allowed on a GPU are auto and bfloat16",
-                 option_word("kv-cache-dtype", cfg->kv_dtype));
+    enum dtype            weight = cfg->dtype == DT_COUNT ? b->spec.dtype : cfg->dtype;
+    enum dtype            act = weight == DT_F16 ? DT_F16 : DT_BF16;
+    if (b->device != DEV_CUDA) act = DT_F32;
+    enum dtype kv = model_kv_dtype(&b->spec, &types, act);
+    if (b->device == DEV_CUDA && kv != DT_BF16 && kv != act) { /* config_check did not know the weights */
+        snprintf(b->err, sizeof b->err, "--kv-cache-dtype: found '%s', allowed on a GPU are auto%s and bfloat16",
+                 option_word("kv-cache-dtype", cfg->kv_dtype), act == DT_F16 ? ", float16" : "");
         return EXIT_CONFIG;
     }
     b->block_bytes = model_kv_block_bytes(&b->spec, cfg->tensor_parallel, kv, cfg->block_size);

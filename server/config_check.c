@@ -114,8 +114,10 @@ static int check_parsers(const struct config *c, char *err, size_t n_err)
 static int check_device(const struct config *c, char *err, size_t n_err)
 {
     bool cuda = c->device == DEV_CUDA;
-    if (cuda && (c->kv_dtype == DT_F16 || c->kv_dtype == DT_F32))
-        return usage_error(err, n_err, "--kv-cache-dtype: found '%s', allowed with --device cuda are auto and bfloat16",
+    if (cuda && (c->kv_dtype == DT_F32 || (c->kv_dtype == DT_F16 && c->dtype == DT_BF16)))
+        return usage_error(err, n_err,
+                           "--kv-cache-dtype: found '%s', allowed with --device cuda are auto, bfloat16, and float16 "
+                           "with weights in float16",
                            option_word("kv-cache-dtype", c->kv_dtype));
     if (cuda && c->dtype == DT_F32)
         return usage_error(err, n_err,

@@ -268,7 +268,7 @@ struct model_load_cfg {
     struct dev_quant
          quant; /* code F32: none; else linear matrices are rounded to this format while loading (not the router) */
     bool quant_head;           /* embedding and head are rounded to quant too; else to int8 */
-    enum dtype       kv_dtype; /* DT_COUNT: BF16 for 16-bit weights, F32 for f32 */
+    enum dtype       kv_dtype; /* DT_COUNT: F32 for f32 weights, F16 on a GPU with f16 weights, else BF16 */
     uint32_t         batch_rows_max, logit_rows_max, n_block, block_tokens; /* workspaces and the KV pool */
     struct batch_cfg step;     /* bounds of a step's arrays (eng_batch_cfg); 0: ample */
     uint64_t         kv_touch; /* bytes of the pool whose pages are touched while loading */

@@ -75,6 +75,7 @@ static enum dtype weight_dtype(const struct model_spec *s, const struct model_lo
 enum dtype model_kv_dtype(const struct model_spec *spec, const struct model_load_cfg *cfg, enum dtype act)
 {
     if (cfg->kv_dtype != DT_COUNT) return cfg->kv_dtype;
+    if (act == DT_F16) return act; /* a GPU multiplies queries and keys as they are */
     return weight_dtype(spec, cfg, act) == DT_F32 ? DT_F32 : DT_BF16;
 }
 

@@ -206,7 +206,7 @@ static __device__ __forceinline__ bool attn_last(const struct attn_args &a, cons
     return before == n - 1;
 }
 
-template <int HD> __global__ void __launch_bounds__(32) k_attn_decode(const struct attn_args a)
+template <class T, int HD> __global__ void __launch_bounds__(32) k_attn_decode(const struct attn_args a)
 {
     DYN_SMEM(char, ring);
     uint32_t g = threadIdx.x / 4, n = a.n_item * a.n_unit;
@@ -233,12 +233,12 @@ template <int HD> __global__ void __launch_bounds__(32) k_attn_decode(const stru
 
         struct attn_query<HD, 1, 1> q;
         q.smem = ring + (attn_query<HD, 1, 1>::IN_REGISTERS ? 2 : 3) * attn_dim<HD>::SLOT; /* 2: not asked for yet */
-        attn_q_rows<HD>(a, (char *)q.smem, attn_q_row(a, w.seq, w.head0), a.head_dim, w.n_head);
+        attn_q_rows<T, HD>(a, (char *)q.smem, attn_q_row(a, w.seq, w.head0), a.head_dim, w.n_head);
         attn_q_take<HD, 1, 1>(q, q.smem);
         struct attn_rows<HD, 1> r;
         r.first[0] = r.first[1] = r.seen_first = r.all_first = begin;
         r.last[0] = r.last[1] = r.seen_last = r.all_last = end - 1;
-        attn_walk<HD, 1, 1>(a, f, q, r, NULL);
+        attn_walk<T, HD, 1, 1>(a, f, q, r, NULL);
         __syncwarp(); /* the ring is free */
 
         if (w.first / w.chunk == w.pos / w.chunk) {
@@ -286,7 +286,7 @@ template <int HD, int MT, int WARPS> struct attn_smem {
 };
 
 /* A block has MT heads and 16 * WARPS rows; where that is less than a tile of the plan, several blocks share it. */
-template <int HD, int MT, int WARPS>
+template <class T, int HD, int MT, int WARPS>
 __global__ void __launch_bounds__(WARPS * 32, HD > 128 ? 1 : 3 - (MT == 2)) k_attn_tile(const struct attn_args a)
 {
     DYN_SMEM(char, smem);
@@ -324,12 +324,12 @@ __global__ void __launch_bounds__(WARPS * 32, HD > 128 ? 1 : 3 - (MT == 2)) k_at
 #pragma unroll
     for (int i = 0; i < MT; i++) {
         uint32_t from = min(row, end - 1);
-        attn_q_rows<HD>(a, q_warp + i * 16 * attn_dim<HD>::STRIDE, attn_q_row(a, from, head0 + i),
-                        (size_t)(a.n_head + 2 * a.n_kv_head) * a.head_dim, end - from);
+        attn_q_rows<T, HD>(a, q_warp + i * 16 * attn_dim<HD>::STRIDE, attn_q_row(a, from, head0 + i),
+                           (size_t)(a.n_head + 2 * a.n_kv_head) * a.head_dim, end - from);
     }
     attn_q_take<HD, MT, WARPS>(q, q_warp);
     float *fold = a.fixed ? (float *)(smem + attn_smem<HD, MT, WARPS>::RING + attn_smem<HD, MT, WARPS>::Q) : NULL;
-    attn_walk<HD, MT, WARPS>(a, f, q, r, fold);
+    attn_walk<T, HD, MT, WARPS>(a, f, q, r, fold);
 #pragma unroll
     for (int i = 0; i < MT; i++)
 #pragma unroll
@@ -344,12 +344,12 @@ __global__ void __launch_bounds__(WARPS * 32, HD > 128 ? 1 : 3 - (MT == 2)) k_at
 
 /* ---------------------------------------------------------------- launches */
 
-template <int HD, int MT, int WARPS> static bool attn_tile(struct cuda_dev *d, const struct attn_args &a)
+template <class T, int HD, int MT, int WARPS> static bool attn_tile(struct cuda_dev *d, const struct attn_args &a)
 {
     size_t smem =
         attn_smem<HD, MT, WARPS>::RING + attn_smem<HD, MT, WARPS>::Q + (a.fixed ? attn_smem<HD, MT, WARPS>::FOLD : 0);
     if (a.group % MT || smem > cuda_attn_smem(d->arch)) return false;
-    LAUNCH((k_attn_tile<HD, MT, WARPS>), a.plan.n_tile * (4 / WARPS) * (a.n_head / MT), WARPS * 32, smem, d, a);
+    LAUNCH((k_attn_tile<T, HD, MT, WARPS>), a.plan.n_tile * (4 / WARPS) * (a.n_head / MT), WARPS * 32, smem, d, a);
     return true;
 }
 
@@ -360,9 +360,9 @@ template <int HD> static constexpr size_t attn_decode_smem()
 }
 
 /* How many blocks of decode an SM runs at a time when it gives shared memory all that it can; 0: it does not say. */
-template <int HD> static uint32_t attn_resident(const struct cuda_dev *d)
+template <class T, int HD> static uint32_t attn_resident_as(const struct cuda_dev *d)
 {
-    const void *k = (const void *)k_attn_decode<HD>;
+    const void *k = (const void *)k_attn_decode<T, HD>;
     int         n = 0;
     if (attn_decode_smem<HD>() > cuda_attn_smem(d->arch)) return 0;
     cudaError_t e = cudaFuncSetAttribute(k, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)attn_decode_smem<HD>());
@@ -370,6 +370,13 @@ template <int HD> static uint32_t attn_resident(const struct cuda_dev *d)
     if (e == cudaSuccess) e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&n, k, 32, attn_decode_smem<HD>());
     (void)cudaGetLastError();
     return e == cudaSuccess && n > 0 ? (uint32_t)n : 0;
+}
+
+template <int HD> static uint32_t attn_resident(const struct cuda_dev *d)
+{
+    uint32_t n = attn_resident_as<__nv_bfloat16, HD>(d);
+    if (d->impl.dev.act == DT_F16) n = min(n, attn_resident_as<__half, HD>(d)); /* whichever the pool is of */
+    return n;
 }
 
 extern "C" uint32_t cuda_attn_resident(struct cuda_dev *d, uint32_t head_dim)
@@ -384,29 +391,41 @@ extern "C" uint32_t cuda_attn_resident(struct cuda_dev *d, uint32_t head_dim)
     }
 }
 
-template <int HD> static void attn_launch(struct cuda_dev *d, const struct attn_args &a)
+template <class T, int HD> static void attn_launch(struct cuda_dev *d, const struct attn_args &a)
 {
     if (a.n_item > 0) {
         uint32_t n = a.n_item * a.n_unit, slots = a.n_slot;
         size_t   smem = attn_decode_smem<HD>();
         CHECK(smem <= cuda_attn_smem(d->arch)); /* 256 numbers a head need more than 100 KB */
-        LAUNCH(k_attn_decode<HD>, n < slots ? n : slots, 32, smem, d, a);
+        LAUNCH((k_attn_decode<T, HD>), n < slots ? n : slots, 32, smem, d, a);
     }
     if (a.plan.n_tile == 0) return;
     /* Two heads a block halve what is read of K and V. It takes all registers that two blocks an SM may have; and with
      * room to fold, 128 numbers a head leave room for one only, so there one head it is. */
     enum { PAIR = HD == 64 || HD == 128 ? 2 : 1 };
-    if (PAIR == 2 && (HD == 64 || !a.fixed) && attn_tile<HD, PAIR, 4>(d, a)) return;
-    if (attn_tile<HD, 1, 4>(d, a)) return;
-    if (HD > 128 && attn_tile<HD, 1, (HD <= 128 ? 4 : 2)>(d, a)) return;
+    if (PAIR == 2 && (HD == 64 || !a.fixed) && attn_tile<T, HD, PAIR, 4>(d, a)) return;
+    if (attn_tile<T, HD, 1, 4>(d, a)) return;
+    if (HD > 128 && attn_tile<T, HD, 1, (HD <= 128 ? 4 : 2)>(d, a)) return;
     CHECK(!"attention has no kernel for this device"); /* the same */
+}
+
+template <class T> static void attn_launch_as(struct cuda_dev *d, const struct attn_args &a)
+{
+    switch (cuda_attn_dim(a.head_dim)) {
+    case 32: attn_launch<T, 32>(d, a); break;
+    case 64: attn_launch<T, 64>(d, a); break;
+    case 80: attn_launch<T, 80>(d, a); break;
+    case 96: attn_launch<T, 96>(d, a); break;
+    case 128: attn_launch<T, 128>(d, a); break;
+    default: attn_launch<T, 256>(d, a); break;
+    }
 }
 
 extern "C" void cuda_attention(struct device *dev, const struct op_attn *o, const struct dev_batch *b,
                                const struct dev_kv *kv)
 {
     struct cuda_dev *d = cuda_of(dev);
-    CHECK(kv_holds_heads(kv, o->layer, o->n_kv_head, o->head_dim) && kv->dtype == DT_BF16);
+    CHECK(kv_holds_heads(kv, o->layer, o->n_kv_head, o->head_dim) && (kv->dtype == DT_BF16 || kv->dtype == dev->act));
     CHECK(o->head_dim > 0 && o->head_dim <= ATTN_DIM_MAX && o->n_head % o->n_kv_head == 0 && o->scale > 0.0f);
     CHECK(!o->q_only);
     uint32_t         dim = cuda_attn_dim(o->head_dim);
@@ -449,13 +468,9 @@ extern "C" void cuda_attention(struct device *dev, const struct op_attn *o, cons
         a.cut = cuda_attn_window(&split, a.plan.n_decode, a.window);
         a.n_item = a.plan.n_decode * a.cut.each;
     }
-    switch (dim) {
-    case 32: attn_launch<32>(d, a); break;
-    case 64: attn_launch<64>(d, a); break;
-    case 80: attn_launch<80>(d, a); break;
-    case 96: attn_launch<96>(d, a); break;
-    case 128: attn_launch<128>(d, a); break;
-    default: attn_launch<256>(d, a); break;
-    }
+    if (kv->dtype == DT_F16)
+        attn_launch_as<__half>(d, a);
+    else
+        attn_launch_as<__nv_bfloat16>(d, a);
     cuda_launched(d, "attention");
 }

@@ -3,7 +3,7 @@
  *   Device code of attn.cu.   truth: kernels/ref/attn.c
  *
  * A warp owns 16 query rows (MT times 16: the same rows of MT heads) and walks KV in tiles of 64 tokens at absolute
- * positions: S = Q K^T and O += P V with mma.m16n8k16 (bf16 in, fp32 sums), between them a running softmax in fp32
+ * positions: S = Q K^T and O += P V with mma.m16n8k16 (T in, bf16 or f16 as the KV pool is; fp32 sums), between them a running softmax in fp32
  * (Milakov & Gimelshein 2018, arXiv:1805.02867; tiling as in Dao 2023, arXiv:2307.08691). In an mma a lane holds rows g
  * = lane / 4 and g + 8, columns 2 * (lane % 4), + 1. All that rounds is spelt out (__fmaf_rn, ...), so that no instance
  * of a template contracts it in another way.
@@ -212,24 +212,53 @@ static __device__ __forceinline__ float attn_quad_sum(float x)
     x = __fadd_rn(x, __shfl_xor_sync(0xffffffffu, x, 1));
     return __fadd_rn(x, __shfl_xor_sync(0xffffffffu, x, 2));
 }
-static __device__ __forceinline__ uint32_t attn_pack(float lo, float hi)
-{
-    __nv_bfloat162 b = __floats2bfloat162_rn(lo, hi);
-    uint32_t       w;
-    memcpy(&w, &b, sizeof w);
-    return w;
-}
-/* Two numbers of act as bf16 */
-static __device__ __forceinline__ uint32_t attn_q2(const struct attn_args &a, uint32_t w)
-{
-    if (!a.f16) return w;
-    return attn_pack(__half2float(__ushort_as_half((unsigned short)w)),
-                     __half2float(__ushort_as_half((unsigned short)(w >> 16))));
-}
+/* What depends on T, the type of the pool and of all that is multiplied: */
+template <class T> struct attn_type;
+template <> struct attn_type<__nv_bfloat16> {
+    enum : uint32_t { LARGEST = 0x7f80u }; /* exponent bits */
+    static __device__ __forceinline__ uint32_t pack(float lo, float hi)
+    {
+        __nv_bfloat162 b = __floats2bfloat162_rn(lo, hi);
+        uint32_t       w;
+        memcpy(&w, &b, sizeof w);
+        return w;
+    }
+    static __device__ __forceinline__ float number(uint32_t half) { return __uint_as_float(half << 16); }
+    /* Two numbers of act */
+    static __device__ __forceinline__ uint32_t q2(const struct attn_args &a, uint32_t w)
+    {
+        if (!a.f16) return w;
+        return pack(__half2float(__ushort_as_half((unsigned short)w)),
+                    __half2float(__ushort_as_half((unsigned short)(w >> 16))));
+    }
+    static __device__ __forceinline__ void mma(float d[4], const uint32_t x[4], const uint32_t y[2])
+    {
+        mma_m16n8k16_bf16(d, x, y, d);
+    }
+};
+template <> struct attn_type<__half> { /* act is f16 too */
+    enum : uint32_t { LARGEST = 0x7c00u };
+    static __device__ __forceinline__ uint32_t pack(float lo, float hi)
+    {
+        __half2  b = __floats2half2_rn(lo, hi);
+        uint32_t w;
+        memcpy(&w, &b, sizeof w);
+        return w;
+    }
+    static __device__ __forceinline__ float number(uint32_t half)
+    {
+        return __half2float(__ushort_as_half((unsigned short)half));
+    }
+    static __device__ __forceinline__ uint32_t q2(const struct attn_args &, uint32_t w) { return w; }
+    static __device__ __forceinline__ void     mma(float d[4], const uint32_t x[4], const uint32_t y[2])
+    {
+        mma_m16n8k16_f16(d, x, y, d);
+    }
+};
 /* 16 rows of Q go to `to`, where rows of this warp's fragments lie; each is `step` behind the one before, from `from` on.
  * There are n, at least one; those behind repeat the last, which nobody looks at. All that a lane reads is asked for at
  * once: no load waits for another. */
-template <int HD>
+template <class T, int HD>
 static __device__ __forceinline__ void attn_q_rows(const struct attn_args &a, char *to, const uint16_t *from,
                                                    size_t step, uint32_t n)
 {
@@ -245,14 +274,15 @@ static __device__ __forceinline__ void attn_q_rows(const struct attn_args &a, ch
 #pragma unroll
         for (uint32_t j = 0; j < EACH; j++) {
             uint32_t i = j * 32 + lane;
-            w[j] = make_uint4(attn_q2(a, w[j].x), attn_q2(a, w[j].y), attn_q2(a, w[j].z), attn_q2(a, w[j].w));
+            w[j] = make_uint4(attn_type<T>::q2(a, w[j].x), attn_type<T>::q2(a, w[j].y), attn_type<T>::q2(a, w[j].z),
+                              attn_type<T>::q2(a, w[j].w));
             *(uint4 *)(to + i / PIECES * attn_dim<HD>::STRIDE + i % PIECES * 16) = w[j];
         }
     } else {
 #pragma unroll 1
         for (uint32_t i = lane; i < 16 * HD; i += 32) {
             uint32_t row = i / HD, e = i % HD, w = e < a.head_dim ? from[min(row, n - 1) * step + e] : 0;
-            *(uint16_t *)(to + row * attn_dim<HD>::STRIDE + e * 2) = (uint16_t)attn_q2(a, w);
+            *(uint16_t *)(to + row * attn_dim<HD>::STRIDE + e * 2) = (uint16_t)attn_type<T>::q2(a, w);
         }
     }
     __syncwarp();
@@ -304,7 +334,7 @@ static __device__ __forceinline__ void attn_q_take(struct attn_query<HD, MT, WAR
     }
 }
 
-template <int HD, int MT, int WARPS>
+template <class T, int HD, int MT, int WARPS>
 static __device__ __forceinline__ void attn_scores(float s[MT][8][4], const struct attn_query<HD, MT, WARPS> &q,
                                                    const char *k)
 {
@@ -336,8 +366,8 @@ static __device__ __forceinline__ void attn_scores(float s[MT][8][4], const stru
             ldmatrix_x4(b, k + j * 16 * STRIDE + d * 32);
 #pragma unroll
             for (int i = 0; i < MT; i++) {
-                mma_m16n8k16_bf16(s[i][2 * j], f[i], b, s[i][2 * j]);
-                mma_m16n8k16_bf16(s[i][2 * j + 1], f[i], b + 2, s[i][2 * j + 1]);
+                attn_type<T>::mma(s[i][2 * j], f[i], b);
+                attn_type<T>::mma(s[i][2 * j + 1], f[i], b + 2);
             }
         }
     }
@@ -359,7 +389,7 @@ template <int MT> static __device__ __forceinline__ void attn_cap(float s[MT][8]
 }
 
 /* Scores of the tile at t become weights p, as fragments of A; maximum, sum and o move along. */
-template <int HD, int MT>
+template <class T, int HD, int MT>
 static __device__ __forceinline__ void attn_softmax(uint32_t p[MT][4][4], float s[MT][8][4],
                                                     struct attn_rows<HD, MT> &r, uint32_t t, bool mixed, float scale)
 {
@@ -408,17 +438,20 @@ static __device__ __forceinline__ void attn_softmax(uint32_t p[MT][4][4], float 
         for (int j = 0; j < 4; j++)
 #pragma unroll
             for (int x = 0; x < 4; x++)
-                p[i][j][x] = attn_pack(s[i][2 * j + (x >> 1)][2 * (x & 1)], s[i][2 * j + (x >> 1)][2 * (x & 1) + 1]);
+                p[i][j][x] =
+                    attn_type<T>::pack(s[i][2 * j + (x >> 1)][2 * (x & 1)], s[i][2 * j + (x >> 1)][2 * (x & 1) + 1]);
     }
 }
 
-static __device__ __forceinline__ uint32_t attn_not_finite(uint32_t w) /* mask of the halves that are NaN or infinite */
+/* Mask of the halves that are NaN or infinite */
+template <class T> static __device__ __forceinline__ uint32_t attn_not_finite(uint32_t w)
 {
-    return ((w & 0x7f80u) == 0x7f80u ? 0xffffu : 0u) | ((w & 0x7f800000u) == 0x7f800000u ? 0xffff0000u : 0u);
+    const uint32_t low = attn_type<T>::LARGEST, high = low << 16;
+    return ((w & low) == low ? 0xffffu : 0u) | ((w & high) == high ? 0xffff0000u : 0u);
 }
 
 /* o += p V. FINITE: of what is finite in V only. */
-template <int HD, int MT, bool FINITE>
+template <class T, int HD, int MT, bool FINITE>
 static __device__ __forceinline__ void attn_sum(struct attn_rows<HD, MT> &r, const uint32_t p[MT][4][4], const char *v)
 {
     enum { STRIDE = attn_dim<HD>::STRIDE };
@@ -432,22 +465,22 @@ static __device__ __forceinline__ void attn_sum(struct attn_rows<HD, MT> &r, con
             ldmatrix_x4_trans(b, v + j * 16 * STRIDE + d * 32);
             if (FINITE) {
 #pragma unroll
-                for (int x = 0; x < 4; x++) b[x] &= ~attn_not_finite(b[x]);
+                for (int x = 0; x < 4; x++) b[x] &= ~attn_not_finite<T>(b[x]);
             }
 #pragma unroll
             for (int i = 0; i < MT; i++) {
-                mma_m16n8k16_bf16(r.o[i][2 * d], p[i][j], b, r.o[i][2 * d]);
-                mma_m16n8k16_bf16(r.o[i][2 * d + 1], p[i][j], b + 2, r.o[i][2 * d + 1]);
+                attn_type<T>::mma(r.o[i][2 * d], p[i][j], b);
+                attn_type<T>::mma(r.o[i][2 * d + 1], p[i][j], b + 2);
             }
         }
 }
 
-template <int HD> static __device__ __forceinline__ bool attn_any_not_finite(const char *v)
+template <class T, int HD> static __device__ __forceinline__ bool attn_any_not_finite(const char *v)
 {
     uint32_t bad = 0;
     for (uint32_t i = threadIdx.x & 31; i < ATTN_KV * (HD / 8); i += 32) {
         uint4 w = *(const uint4 *)(v + i / (HD / 8) * attn_dim<HD>::STRIDE + i % (HD / 8) * 16);
-        bad |= attn_not_finite(w.x) | attn_not_finite(w.y) | attn_not_finite(w.z) | attn_not_finite(w.w);
+        bad |= attn_not_finite<T>(w.x) | attn_not_finite<T>(w.y) | attn_not_finite<T>(w.z) | attn_not_finite<T>(w.w);
     }
     return __any_sync(0xffffffffu, bad != 0);
 }
@@ -455,20 +488,20 @@ template <int HD> static __device__ __forceinline__ bool attn_any_not_finite(con
 /* A tile that only some rows see may hold NaN or infinity for them, and weight zero does not keep it from the others:
  * so it is left out of the product and added to the rows that see it. A lane's columns are its own, so nobody else
  * knows of it. */
-template <int HD, int MT>
+template <class T, int HD, int MT>
 static __device__ __forceinline__ void attn_sum_careful(struct attn_rows<HD, MT> &r, const uint32_t p[MT][4][4],
                                                         const char *v, uint32_t t)
 {
-    attn_sum<HD, MT, true>(r, p, v);
+    attn_sum<T, HD, MT, true>(r, p, v);
     v += (threadIdx.x & 3) * 4;
 #pragma unroll
     for (int d = 0; d < HD / 8; d++)
 #pragma unroll 1
         for (uint32_t j = 0; j < ATTN_KV; j++) {
             uint32_t w = *(const uint32_t *)(v + j * attn_dim<HD>::STRIDE + d * 16);
-            w &= attn_not_finite(w);
+            w &= attn_not_finite<T>(w);
             if (!w) continue;
-            float x = __uint_as_float(w << 16), y = __uint_as_float(w & 0xffff0000u);
+            float x = attn_type<T>::number(w & 0xffffu), y = attn_type<T>::number(w >> 16);
 #pragma unroll
             for (int h = 0; h < 2; h++) {
                 if (t + j < r.first[h] || t + j > r.last[h]) continue;
@@ -531,7 +564,7 @@ static __device__ __forceinline__ void attn_put_aside(struct attn_rows<HD, MT> &
 
 /* All tiles of the feed, which has been begun. Behind it r.l is whole. All threads of the block call it. fold: NULL, or
  * room. */
-template <int HD, int MT, int WARPS>
+template <class T, int HD, int MT, int WARPS>
 static __device__ __forceinline__ void attn_walk(const struct attn_args &a, struct attn_feed &f,
                                                  const struct attn_query<HD, MT, WARPS> &q, struct attn_rows<HD, MT> &r,
                                                  float *fold)
@@ -552,9 +585,9 @@ static __device__ __forceinline__ void attn_walk(const struct attn_args &a, stru
         if (fold && t % CUDA_ATTN_FIXED_MIN == 0) attn_put_aside<HD, MT, WARPS * 32>(r, fold, t, a.window, a.scale);
         if (seen) {
             float s[MT][8][4];
-            attn_scores<HD, MT, WARPS>(s, q, f.ring + f.slot * attn_dim<HD>::SLOT);
+            attn_scores<T, HD, MT, WARPS>(s, q, f.ring + f.slot * attn_dim<HD>::SLOT);
             if (a.cap_out != 0.0f) attn_cap<MT>(s, a.cap_in, a.cap_out);
-            attn_softmax<HD, MT>(p, s, r, t, mixed, a.scale);
+            attn_softmax<T, HD, MT>(p, s, r, t, mixed, a.scale);
         }
         cp_async_wait<1>();
         if (WARPS == 1)
@@ -564,10 +597,10 @@ static __device__ __forceinline__ void attn_walk(const struct attn_args &a, stru
         attn_feed_v<HD, WARPS>(a, f);
         if (!seen) continue;
         const char *v = f.ring + f.slot * attn_dim<HD>::SLOT;
-        if (WARPS > 1 && mixed && attn_any_not_finite<HD>(v))
-            attn_sum_careful<HD, MT>(r, p, v, f.t - 2 * ATTN_KV);
+        if (WARPS > 1 && mixed && attn_any_not_finite<T, HD>(v))
+            attn_sum_careful<T, HD, MT>(r, p, v, f.t - 2 * ATTN_KV);
         else
-            attn_sum<HD, MT, false>(r, p, v);
+            attn_sum<T, HD, MT, false>(r, p, v);
     }
 #pragma unroll
     for (int i = 0; i < MT; i++)

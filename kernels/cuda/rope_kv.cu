@@ -1,10 +1,10 @@
 /* qkv: RMSNorm of q and k heads (optional), RoPE, K and V to the pool: one pass over the fused projection.   truth:
  * kernels/ref/rope.c
- *   qkv act [n_row, (n_head + 2 * n_kv_head) * head_dim], in place   pool bf16, of a layer [k,v][kv_head][token][head_dim]
+ *   qkv act [n_row, (n_head + 2 * n_kv_head) * head_dim], in place   pool bf16, or f16 as act is, of a layer [k,v][kv_head][token][head_dim]
  *
  * A block has one row and some of its heads. Cosines and sines of the row are computed once per block, before the wait
  * for the product that comes before: they need positions alone. Everything between is fp32; q and k are rounded once to
- * act, K and V once to bf16. A head's numbers go in pairs (i, i + rot / 2); what partial rotary leaves alone goes in
+ * act, K and V once to what the pool holds. A head's numbers go in pairs (i, i + rot / 2); what partial rotary leaves alone goes in
  * pairs too, turned by nothing. */
 #include "base/check.h"
 #include "kernels/cuda/vec.cuh"
@@ -21,6 +21,7 @@ struct qkv_args {
     float           eps, rope_scale, q_beta;
     uint32_t        n_head, n_kv_head, head_dim, half; /* half: pairs that are turned */
     __nv_bfloat16  *pool;                              /* K of head 0, token 0 of block 0 in this layer */
+    bool            half_pool;                         /* the pool is f16; act is too */
     size_t          block_stride, v_offset;            /* elements */
     uint32_t        block_tokens, q_period, q_shift;
     const uint32_t *pos, *row_seq, *page_start, *page;
@@ -107,6 +108,23 @@ static __device__ __forceinline__ const float *qkv_norm(const struct qkv_args &a
     return norm + (size_t)head * a.head_dim;
 }
 
+/* Numbers as the pool has them. The choice is act's to make: no other has an f16 pool. */
+template <class T> static __device__ __forceinline__ bool qkv_half_pool(const struct qkv_args &a);
+template <> __device__ __forceinline__ bool qkv_half_pool<__nv_bfloat16>(const struct qkv_args &) { return false; }
+template <> __device__ __forceinline__ bool qkv_half_pool<__half>(const struct qkv_args &a) { return a.half_pool; }
+template <class T> static __device__ __forceinline__ uint4 qkv_store8(const struct qkv_args &a, const float *f)
+{
+    return qkv_half_pool<T>(a) ? act_store8<__half>(f) : act_store8<__nv_bfloat16>(f);
+}
+template <class T>
+static __device__ __forceinline__ void qkv_store1(const struct qkv_args &a, __nv_bfloat16 *to, float f)
+{
+    if (qkv_half_pool<T>(a))
+        *(__half *)to = __float2half_rn(f);
+    else
+        *to = __float2bfloat16_rn(f);
+}
+
 /* Heads whose pairs come eight at a time, 16-byte aligned. LANES: of a head, each with at most one group of eight
  * pairs. MEAN: norm_mean. */
 template <class T, int LANES, bool MEAN> __global__ void __launch_bounds__(QKV_THREADS) k_qkv(const struct qkv_args a)
@@ -190,8 +208,8 @@ template <class T, int LANES, bool MEAN> __global__ void __launch_bounds__(QKV_T
     __nv_bfloat16 *to = slot +
                         (size_t)(is_v ? head - a.n_head - a.n_kv_head : head - a.n_head) * a.block_tokens * a.head_dim +
                         (is_v ? a.v_offset : 0);
-    *(uint4 *)(to + i) = act_store8<__nv_bfloat16>(f);
-    *(uint4 *)(to + j) = act_store8<__nv_bfloat16>(g);
+    *(uint4 *)(to + i) = qkv_store8<T>(a, f);
+    *(uint4 *)(to + j) = qkv_store8<T>(a, g);
 }
 
 /* The same for any head: a warp each, number by number. A lane changes only pairs of its own. */
@@ -254,8 +272,8 @@ template <class T> __global__ void __launch_bounds__(QKV_THREADS) k_qkv_odd(cons
             if (pair) x[q] = act_store<T>(g);
         }
         if (!to) continue;
-        to[p] = __float2bfloat16_rn(f);
-        if (pair) to[q] = __float2bfloat16_rn(g);
+        qkv_store1<T>(a, to + p, f);
+        if (pair) qkv_store1<T>(a, to + q, g);
     }
 }
 
@@ -313,7 +331,7 @@ extern "C" void cuda_squares(struct device *dev, float *out, const struct op_qkv
 extern "C" void cuda_qkv(struct device *dev, const struct op_qkv *o, const struct dev_batch *b, const struct dev_kv *kv)
 {
     struct cuda_dev *d = cuda_of(dev);
-    CHECK(kv_holds_heads(kv, o->layer, o->n_kv_head, o->head_dim) && kv->dtype == DT_BF16);
+    CHECK(kv_holds_heads(kv, o->layer, o->n_kv_head, o->head_dim) && (kv->dtype == DT_BF16 || kv->dtype == dev->act));
     CHECK(o->rot <= o->head_dim && o->rot / 2 <= QKV_HALF_MAX);
     CHECK(o->norm_late + o->norm_mean + (o->square != NULL) <= 1);
     if (!b->n_row) return;
@@ -327,7 +345,7 @@ extern "C" void cuda_qkv(struct device *dev, const struct op_qkv *o, const struc
     a.v_offset = kv->layer[o->layer].bytes / 2 / sizeof *a.pool;
     a.block_stride = kv->block_bytes / sizeof *a.pool;
     a.pool = (__nv_bfloat16 *)((char *)kv->base + kv->layer[o->layer].offset);
-    a.block_tokens = kv->block_tokens;
+    a.block_tokens = kv->block_tokens, a.half_pool = kv->dtype == DT_F16;
     a.square = o->square, a.n_square = o->n_square, a.norm_late = o->norm_late;
     a.norm_mean = o->norm_mean;
     a.pos = b->pos, a.row_seq = b->row_seq, a.page_start = b->page_start, a.page = b->page;

@@ -79,12 +79,12 @@ def many(rows, n, k):
 def cases():
     """Kernel, case, (bytes, flops, us), goal in us."""
     width = (HEADS + 2 * KV_HEADS) * DIM
-    yield "k_attn_decode<128>", "batch 1, 1k", decode(1, 1024), "8"
-    yield "k_attn_decode<128>", "batch 1, 8k", decode(1, 8192), "18"
-    yield "k_attn_decode<128>", "batch 8, 8k", decode(8, 8192), "105"
-    yield "k_attn_decode<128>", "batch 32, 1k", decode(32, 1024), "52"
-    yield "k_attn_decode<128>", "batch 32, 8k", decode(32, 8192), "395"
-    yield "k_attn_tile<128,2,4>", "prompt of 4k", prefill(4096), "393"
+    yield "k_attn_decode<bf16,128>", "batch 1, 1k", decode(1, 1024), "8"
+    yield "k_attn_decode<bf16,128>", "batch 1, 8k", decode(1, 8192), "18"
+    yield "k_attn_decode<bf16,128>", "batch 8, 8k", decode(8, 8192), "105"
+    yield "k_attn_decode<bf16,128>", "batch 32, 1k", decode(32, 1024), "52"
+    yield "k_attn_decode<bf16,128>", "batch 32, 8k", decode(32, 8192), "395"
+    yield "k_attn_tile<bf16,128,2,4>", "prompt of 4k", prefill(4096), "393"
     for name, n, k, gbs in MATRICES:
         for rows, groups in ((1, 1), (16, 2)):
             yield "k_gemm_rows<bf16,%s,%d,6,true>" % ("float" if name == "head" else "bf16", groups), "%s, %d rows" % (name, rows), stream(rows, n, k), "%.1f" % (2 * n * k / gbs / 1e3)

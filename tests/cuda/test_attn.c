@@ -1,5 +1,6 @@
 /* Attention on the CUDA device: against ref, the bits of a row in every batch, chunk and kernel, padding, graphs,
- * addresses. */
+ * addresses.
+ * Over 500 lines: one operation, and the list of its tests. */
 #include "cuda/attn_world.h"
 #include <cuda_runtime_api.h>
 
@@ -12,19 +13,34 @@ static const char *name_of(struct aw_shape s, const char *what)
 }
 
 static const struct aw_shape shapes[] = {
-    { 4, 1, 128, 16, 0, DT_BF16, 0, false, false }, { 8, 1, 128, 32, 100, DT_F16, 0, false, false },
-    { 2, 2, 128, 64, 0, DT_BF16, 0, false, false }, { 4, 2, 64, 16, 0, DT_F16, 0, false, false },
-    { 3, 3, 64, 16, 70, DT_BF16, 0, false, false }, { 3, 1, 64, 8, 0, DT_BF16, 0, false, false },
-    { 2, 2, 80, 16, 0, DT_BF16, 0, false, false },  { 4, 1, 96, 24, 200, DT_BF16, 0, false, false },
-    { 2, 1, 256, 16, 0, DT_BF16, 0, false, false }, { 2, 1, 256, 64, 130, DT_F16, 0, false, false },
-    { 4, 2, 16, 16, 0, DT_BF16, 0, false, false },  { 4, 4, 32, 32, 0, DT_F16, 0, false, false },
-    { 6, 2, 20, 16, 33, DT_BF16, 0, false, false }, { 3, 1, 7, 5, 0, DT_F16, 0, false, false },
-    { 20, 1, 32, 16, 0, DT_BF16, 0, false, false }, { 17, 1, 64, 1, 64, DT_BF16, 0, false, false },
-    { 2, 1, 200, 16, 0, DT_BF16, 0, false, false }, { 16, 1, 48, 16, 1, DT_BF16, 0, false, false },
-    { 4, 2, 64, 16, 70, DT_BF16, 2, false, false }, { 2, 1, 256, 16, 0, DT_BF16, 0.5f, false, false },
-    { 6, 2, 20, 16, 33, DT_F16, 2, false, false },  { 8, 1, 64, 16, 70, DT_BF16, 0, true, false },
-    { 4, 2, 64, 16, 0, DT_F16, 0, true, false },    { 17, 1, 32, 16, 0, DT_BF16, 2, true, false },
-    { 4, 1, 128, 16, 96, DT_BF16, 0, false, true }, { 3, 1, 20, 5, 33, DT_F16, 0, true, true },
+    { 4, 1, 128, 16, 0, DT_BF16, 0, false, false },
+    { 8, 1, 128, 32, 100, DT_F16, 0, false, false },
+    { 2, 2, 128, 64, 0, DT_BF16, 0, false, false },
+    { 4, 2, 64, 16, 0, DT_F16, 0, false, false },
+    { 3, 3, 64, 16, 70, DT_BF16, 0, false, false },
+    { 3, 1, 64, 8, 0, DT_BF16, 0, false, false },
+    { 2, 2, 80, 16, 0, DT_BF16, 0, false, false },
+    { 4, 1, 96, 24, 200, DT_BF16, 0, false, false },
+    { 2, 1, 256, 16, 0, DT_BF16, 0, false, false },
+    { 2, 1, 256, 64, 130, DT_F16, 0, false, false },
+    { 4, 2, 16, 16, 0, DT_BF16, 0, false, false },
+    { 4, 4, 32, 32, 0, DT_F16, 0, false, false },
+    { 6, 2, 20, 16, 33, DT_BF16, 0, false, false },
+    { 3, 1, 7, 5, 0, DT_F16, 0, false, false },
+    { 20, 1, 32, 16, 0, DT_BF16, 0, false, false },
+    { 17, 1, 64, 1, 64, DT_BF16, 0, false, false },
+    { 2, 1, 200, 16, 0, DT_BF16, 0, false, false },
+    { 16, 1, 48, 16, 1, DT_BF16, 0, false, false },
+    { 4, 2, 64, 16, 70, DT_BF16, 2, false, false },
+    { 2, 1, 256, 16, 0, DT_BF16, 0.5f, false, false },
+    { 6, 2, 20, 16, 33, DT_F16, 2, false, false },
+    { 8, 1, 64, 16, 70, DT_BF16, 0, true, false },
+    { 4, 2, 64, 16, 0, DT_F16, 0, true, false },
+    { 17, 1, 32, 16, 0, DT_BF16, 2, true, false },
+    { 4, 1, 128, 16, 96, DT_BF16, 0, false, true },
+    { 3, 1, 20, 5, 33, DT_F16, 0, true, true },
+    { 4, 1, 128, 16, 0, DT_F16, 0, false, false, DT_BF16 },
+    { 3, 1, 20, 5, 70, DT_F16, 0, false, false, DT_BF16 },
 };
 static const uint32_t lens[] = { 1, 333, 64, 130, 65, 190 };
 /* decode of four, a chunk that begins in the middle, a whole prompt */
@@ -297,6 +313,7 @@ static void a_row_does_not_depend_on_tokens_that_it_may_not_see(void **state)
     (void)state;
     static const struct aw_shape some[] = { { 4, 2, 64, 16, 0, DT_BF16, 0, false, false },
                                             { 4, 2, 64, 16, 40, DT_BF16, 0, false, false },
+                                            { 4, 2, 64, 16, 40, DT_F16, 0, false, false },
                                             { 3, 1, 20, 8, 40, DT_BF16, 0, false, false },
                                             { 1, 1, 256, 16, 0, DT_BF16, 0, false, false } };
     static const uint32_t        len[] = { 150 }, bad = 100;
@@ -316,12 +333,12 @@ static void a_row_does_not_depend_on_tokens_that_it_may_not_see(void **state)
                 if (!sees)
                     ct_assert_same(got + t * width, want + t * width, width * 2,
                                    name_of(w.s, "a row that does not see it"));
-                for (size_t k = 0; sees && k < width; k++) assert_false(isfinite(bf16_to_f32(got[t * width + k])));
+                for (size_t k = 0; sees && k < width; k++) assert_false(isfinite(aw_float(&w, got[t * width + k])));
             }
             for (uint32_t t = 98; t < 148; t += 7) { /* decode */
                 struct aw_part one = { 0, t, t + 1 };
                 uint16_t      *row = aw_run(&a, &w, &one, 1, false);
-                assert_int_equal(isfinite(bf16_to_f32(row[0])), isfinite(bf16_to_f32(got[t * width])));
+                assert_int_equal(isfinite(aw_float(&w, row[0])), isfinite(aw_float(&w, got[t * width])));
                 free(row);
             }
             free(want);

@@ -58,7 +58,7 @@ static void every_family(uint32_t n_rank, enum dtype weights, double bound)
         struct gold     g;
         struct gold_run r;
         gold_open(&g, names[i]);
-        gold_run_open(&r, &g.spec, &g.src, DEV_CUDA, n_rank, weights, DT_BF16);
+        gold_run_open(&r, &g.spec, &g.src, DEV_CUDA, n_rank, weights, DT_COUNT);
         assert_int_equal(rank_team_device(r.team)->act, weights);
         double e = logits_error(&g, &r);
         printf("    %-14s %u rank%s %-5s %.2e\n", names[i], n_rank, n_rank == 1 ? "" : "s", dtype_name(weights), e);
@@ -75,7 +75,7 @@ static void bf16_stays_within_its_roundings(void **state)
     (void)state;
     every_family(1, DT_BF16, 12 * 0x1p-9);
 }
-/* 11 bits; the KV keeps 8 */
+/* 11 bits, the KV too */
 static void f16_is_closer(void **state)
 {
     (void)state;

@@ -109,8 +109,11 @@ static void options_that_a_gpu_does_not_support_are_refused(void **state)
                 C.gpu_memory_utilization < 0.851);
     assert_int_equal(PARSE("--device", "cuda", "--pdl"), 0);
     assert_true(C.pdl);
-    assert_int_equal(PARSE("--device", "cuda", "--kv-cache-dtype", "float16"), 64);
+    assert_int_equal(PARSE("--device", "cuda", "--kv-cache-dtype", "float32"), 64);
+    assert_non_null(strstr(err, "--kv-cache-dtype: found 'float32', allowed"));
+    assert_int_equal(PARSE("--device", "cuda", "--dtype", "bfloat16", "--kv-cache-dtype", "float16"), 64);
     assert_non_null(strstr(err, "--kv-cache-dtype: found 'float16', allowed"));
+    assert_int_equal(PARSE("--device", "cuda", "--dtype", "float16", "--kv-cache-dtype", "float16"), 0);
     assert_int_equal(PARSE("--cpu-isa", "scalar"), 0);
     assert_int_equal(PARSE("--cpu-isa", "sse"), 64);
     assert_non_null(strstr(err, "--cpu-isa"));

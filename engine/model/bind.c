@@ -401,10 +401,11 @@ enum status model_check(const struct model_spec *spec, const struct source *src,
                         size_t err_bytes)
 {
     if (spec->n_head % n_rank) return ranks_fail("num_attention_heads", spec->n_head, n_rank, err, err_bytes);
-    uint32_t full = spec->full_n_kv_head ? spec->full_n_kv_head : spec->n_kv_head;
-    if (full % n_rank && n_rank % full) return ranks_fail("num_global_key_value_heads", full, n_rank, err, err_bytes);
     if (spec->n_kv_head % n_rank && n_rank % spec->n_kv_head) /* fewer KV heads than ranks: each is on several */
         return ranks_fail("num_key_value_heads", spec->n_kv_head, n_rank, err, err_bytes);
+    uint32_t full = spec->full_n_kv_head; /* 0: as the others */
+    if (full && full % n_rank && n_rank % full)
+        return ranks_fail("num_global_key_value_heads", full, n_rank, err, err_bytes);
     bool dense = false, moe = false;
     for (uint32_t l = 0; l < spec->n_layer; l++) spec_layer_moe(spec, l) ? (moe = true) : (dense = true);
     dense = dense || spec->moe_beside;

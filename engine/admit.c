@@ -225,5 +225,6 @@ struct seq *sched_admit(struct sched *s)
 {
     struct seq *q = next(s);
     for (; q && is_cold(s, q); q = next(s)) refuse(s, q);
+    if (q && s->cfg.whole && q->n_token > s->budget) return NULL; /* in the next step it is the first */
     return q && admit(s, q) ? q : NULL;
 }

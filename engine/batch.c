@@ -79,6 +79,7 @@ uint32_t batch_add(struct batch *b, const uint32_t *ids, uint32_t n, uint32_t po
         b->pos[row + i] = pos + i;
         b->row_seq[row + i] = seq;
         b->adapter[row + i] = 0;
+        b->type[row + i] = 0;
     }
     memcpy(b->page + at, page, n_page * sizeof *page);
     b->n_row = row + n;
@@ -92,6 +93,11 @@ void batch_adapter(struct batch *b, uint32_t adapter)
 {
     CHECK(b->n_seq);
     for (uint32_t i = b->row_start[b->n_seq - 1]; i < b->n_row; i++) b->adapter[i] = adapter;
+}
+
+void batch_second(struct batch *b, uint32_t second)
+{
+    for (uint32_t i = b->row_start[b->n_seq - 1]; i < b->n_row; i++) b->type[i] = b->pos[i] >= second;
 }
 
 void batch_add_copy(struct batch *b, struct kv_copy c)

@@ -45,6 +45,8 @@ uint32_t batch_add(struct batch *b, const uint32_t *ids, uint32_t n, uint32_t po
                    uint32_t n_page);
 /* The sequence added last is computed with the adapter in slot `adapter` - 1; 0: with none, as batch_add leaves it. */
 void batch_adapter(struct batch *b, uint32_t adapter);
+/* Its rows from position `second` on are of the second text of a pair. */
+void batch_second(struct batch *b, uint32_t second);
 void batch_add_copy(struct batch *b, struct kv_copy c);
 /* Asks for the logits of a row and returns its zeroed entry in sample[]. All calls must come before the first
  * batch_add_lp. */

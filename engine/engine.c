@@ -68,6 +68,7 @@ static enum status create_parts(struct engine *e, const uint32_t *eos_id)
         .n_block = c->n_block,
         .context_max = c->context_max,
         .n_eos = c->n_eos,
+        .whole = c->whole,
     };
     bool in_place = c->tiers && c->tiers->in_place;
     if (in_place && !e->runner.guests) return ST_CONFIG;
@@ -116,12 +117,21 @@ static enum status create_parts(struct engine *e, const uint32_t *eos_id)
     return eos ? ST_OK : ST_NOMEM;
 }
 
+/* A text whose rows stand in one step: it generates nothing, a step has room for it, and blocks are never short, because a
+ * sequence that waits for some would hold others. */
+static bool whole_works(const struct eng_cfg *c, uint64_t blocks)
+{
+    return c->state_dim && c->context_max <= (uint64_t)c->batch_tokens_max + 1 && !c->prefix_cache && !c->tiers &&
+           !c->preempt_every && c->n_block >= (blocks + 1) * c->seqs_max;
+}
+
 enum status eng_create(const struct eng_cfg *cfg, const struct eng_runner *run, struct engine **e_out)
 {
     if (!cfg->seqs_max || !cfg->batch_tokens_max || !cfg->queue_requests_max || !cfg->context_max || !cfg->vocab ||
         !cfg->block_tokens || !cfg->n_block)
         return ST_CONFIG;
     uint64_t blocks = ((uint64_t)cfg->context_max + cfg->block_tokens - 1) / cfg->block_tokens;
+    if (cfg->whole && !whole_works(cfg, blocks)) return ST_CONFIG;
     if (eng_states_max(cfg) > UINT32_MAX / sizeof(float)) return ST_CONFIG;
     if (blocks * cfg->seqs_max > UINT32_MAX || (uint64_t)cfg->queue_requests_max + cfg->seqs_max > UINT32_MAX / 2)
         return ST_CONFIG;
@@ -192,6 +202,7 @@ static enum status validate(const struct engine *e, const struct eng_request *r)
     if (p->prompt_logprobs && !r->prompt_logprob) return ST_INVALID;
     if (c->state_dim && (p->max_tokens != 1 || r->n_choice != 1 || p->prompt_logprobs)) return ST_INVALID;
     if (!c->state_dim && r->state) return ST_INVALID;
+    if (r->second && (c->n_type < 2 || r->second >= r->n_prompt)) return ST_INVALID;
     if (p->state_of != ENG_STATE_LAST && p->state_of != c->state_of) return ST_INVALID;
     if (!ids_ok(r->prompt, r->n_prompt, c->vocab) || !ids_ok(p->allowed_id, p->n_allowed, c->vocab)) return ST_INVALID;
     for (uint32_t i = 0; i < p->n_bias; i++)

@@ -57,8 +57,10 @@ struct eng_cfg {
     uint32_t                   preempt_max; /* preemptions of one choice before it is protected; 0: 3    */
     const uint32_t            *eos_id;
     uint32_t                   n_eos;
-    uint32_t                   state_dim;      /* 0: requests generate; else they end with their prompt's state */
-    enum eng_state_of          state_of;       /* which rows make it */
+    uint32_t                   state_dim; /* 0: requests generate; else they end with their prompt's state */
+    enum eng_state_of          state_of;  /* which rows make it */
+    uint32_t                   n_type;    /* types of tokens that the model has embeddings of; pairs need 2 */
+    bool                       whole;     /* all rows of a prompt stand in one step; without prefix cache and tiers */
     uint32_t                   kv_hash_bits;   /* tests: kv_cfg.hash_bits                                 */
     uint32_t                   kv_borrow_min;  /* kv_cfg.borrow_min                                       */
     uint32_t                   kv_pin_percent; /* kv_cfg.pin_percent                                      */

@@ -69,6 +69,7 @@ static void add_seq(struct engine *e, struct flight *f, struct seq *s)
     uint32_t      first = seq_next(s), n = s->n_step, end = first + n;
     uint32_t      row = batch_add(b, s->id + first, n, first, s->kv.block, (end - 1) / e->cfg.block_tokens + 1);
     if (s->adapter) batch_adapter(b, s->adapter);
+    if (s->r->second) batch_second(b, s->r->second);
     if (s->n_copy) batch_add_copy(b, s->copy);
     if (end > s->n_token) batch_patch_id(b, row + s->n_token - first, s->fly_sample);
     req_unqueue(e, s->q);

@@ -107,6 +107,8 @@ struct eng_request {
     /* of an engine that pools (eng_cfg.state_dim): [state_dim] zeros, which become the state of the prompt's last row, of
      * its first row, or the sum of all its rows' states in their order (s.state_of); NULL: nobody wants it */
     double *state;
+    uint32_t
+        second; /* where the second text of a pair begins in the prompt, of a model that tells them apart; 0: nowhere */
 
     /* engine, readable by the submitter after ENG_FINAL (n_cached, t_first_us: once n_out > 0) */
     uint32_t n_cached;                /* prompt tokens that were not computed, from the prefix cache */

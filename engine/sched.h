@@ -34,6 +34,7 @@ struct sched_cfg {
     uint32_t n_table; /* block tables of kv; 0: as many as sequences may run */
     uint32_t seqs_max, tokens_max, chunk_max, preempt_max, block_tokens, n_block, context_max, n_eos;
     uint32_t n_slot;        /* adapters on the device at once */
+    bool     whole;         /* all rows of a sequence stand in one step (eng_cfg) */
     uint32_t preempt_every; /* tests: preempt in every n-th step; 0: only when blocks run short */
 };
 

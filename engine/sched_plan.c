@@ -47,6 +47,7 @@ static bool plan_rows(struct sched *s, struct seq *q, uint32_t n)
     if (n > s->budget) n = s->budget;
     struct sample_need need = sample_need(q, s->cfg.n_eos);
     if (n == left && !may_sample(s, q, need)) n--; /* all but the row that would sample */
+    if (s->cfg.whole && n < left) return false;
     if (n) n = sched_take(s, q, n);
     if (!n) return false;
     q->n_step = n;
@@ -79,6 +80,7 @@ static void plan_rest(struct sched *s)
  * one then takes at most twice as long, and the short ones behind it do not wait for its end. */
 static uint32_t chunk(const struct sched *s, bool others)
 {
+    if (s->cfg.whole) return s->budget;
     uint32_t half = (s->budget + 1) / 2, short_one = s->cfg.tokens_max / 4;
     if (half < short_one) half = short_one;
     others |= s->n_resume > 0 || s->fair.n_waiting > 0;

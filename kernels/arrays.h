@@ -58,6 +58,7 @@
     X(pos,        uint32_t,             n_row,        0, DEV_PACK_ZERO, DEV_POSITION,   "positions")       /* of the row in its sequence     */ \
     X(row_seq,    uint32_t,             n_row,        0, DEV_PACK_SKIP, DEV_DERIVED,    "rows")            /* number of its sequence         */ \
     X(adapter,    uint32_t,             n_row,        0, DEV_PACK_ZERO, DEV_ANY,        "adapters")        /* 1 + the slot of its adapter (op lora); 0: none */ \
+    X(type,       uint32_t,             n_row,        0, DEV_PACK_ZERO, DEV_ANY,        "types")           /* of models that have embeddings of types */ \
     X(row_start,  uint32_t,             n_seq,        1, DEV_PACK_LAST, DEV_ROW_START,  "rows")            /* first row of each sequence     */ \
     X(page_start, uint32_t,             n_seq,        1, DEV_PACK_LAST, DEV_PAGE_START, "pages")           /* first entry of each in page    */ \
     X(page,       uint32_t,             n_page,       0, DEV_PACK_POOL, DEV_BLOCK,      "pages")           /* blocks in order of position, to the last row's */

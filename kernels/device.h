@@ -102,7 +102,7 @@ enum op_act { OP_SILU, OP_GELU, OP_GELU_TANH, OP_QUICK_GELU, OP_RELU, OP_RELU2, 
 
 enum rope_type { ROPE_NONE, ROPE_NEOX }; /* NEOX: pairs (i, i + rot/2) */
 
-struct op_qkv {       /* qk-norm (optional), RoPE, KV append: one pass over the fused projection          */
+struct op_qkv {       /* qk-norm (optional), RoPE, KV append (not with kv NULL): one pass over the fused projection */
     void        *qkv; /* act [n_row, (n_head + 2 * n_kv_head) * head_dim]: q heads, k heads, v heads; in place */
     const float *q_norm, *k_norm; /* [head_dim] RMSNorm weights, or NULL                                       */
     float        eps;

@@ -113,7 +113,9 @@ static void say_cache(struct boot *b)
         "prefix_caching_hash_algo=\"tokens\",sliding_window=\"%u\"",
         cfg->block_size, option_word("kv-cache-dtype", cfg->kv_dtype), cfg->prefix_caching ? "True" : "False",
         b->device == DEV_CUDA ? cfg->gpu_memory_utilization : 0.0, cfg->kv_host_gib > 0 ? "native" : "none",
-        cfg->kv_host_gib, (uint64_t)(cfg->kv_host_gib * 1073741824.0) / (b->block_bytes * cfg->tensor_parallel),
+        cfg->kv_host_gib,
+        cfg->kv_host_gib > 0 ? (uint64_t)(cfg->kv_host_gib * 1073741824.0) / (b->block_bytes * cfg->tensor_parallel)
+                             : 0,
         b->n_block, b->spec.window);
 }
 

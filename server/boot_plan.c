@@ -52,6 +52,7 @@ static int plan_kv(struct boot *b)
         return EXIT_CONFIG;
     }
     b->block_bytes = model_kv_block_bytes(&b->spec, cfg->tensor_parallel, kv, cfg->block_size);
+    if (model_is_encoder(&b->spec)) return 0;
     uint64_t blocks_seq = blocks_of_context(b);
     if (cfg->given_kv_bytes || cfg->given_kv_gib) {
         b->kv_bytes = cfg->given_kv_bytes ? cfg->kv_bytes : (uint64_t)(cfg->kv_gib * 1073741824.0);
@@ -103,6 +104,13 @@ static int choose_device(struct boot *b)
         snprintf(b->err, sizeof b->err, "--device %s: %s", option_word("device", cfg->device), why);
         return EXIT_CONFIG;
     }
+    if (model_is_encoder(&b->spec) && b->device == DEV_CUDA) {
+        snprintf(
+            b->err, sizeof b->err,
+            "--device cuda: %s is an encoder, which is served on the devices cpu and ref, not on a GPU; give --device cpu",
+            b->spec.family->arch);
+        return EXIT_CONFIG;
+    }
     if (cfg->nccl_symmetric == DEV_SYMMETRIC_ON && b->device != DEV_CUDA) {
         snprintf(b->err, sizeof b->err, "--nccl-symmetric on: the device is %s, needed are GPUs",
                  b->device == DEV_CPU ? "cpu" : "ref");
@@ -122,6 +130,7 @@ static uint32_t guide_threads(void)
 static void plan_engine(const struct boot *b, struct boot_plan *p)
 {
     const struct config *cfg = b->cfg;
+    bool                 encoder = model_is_encoder(&b->spec);
     p->eng = (struct eng_cfg){
         .seqs_max = b->seqs,
         .batch_tokens_max = b->rows,
@@ -133,8 +142,10 @@ static void plan_engine(const struct boot *b, struct boot_plan *p)
         .state_of = b->model.state_of,
         .vocab = b->spec.vocab,
         .block_tokens = cfg->block_size,
-        .prefix_cache = cfg->prefix_caching,
-        .kv_pin_percent = cfg->prefix_caching ? cfg->kv_pin_max : 0,
+        .n_type = b->spec.n_type,
+        .whole = encoder,
+        .prefix_cache = cfg->prefix_caching && !encoder,
+        .kv_pin_percent = cfg->prefix_caching && !encoder ? cfg->kv_pin_max : 0,
         .preempt_max = 3,
         .eos_id = b->spec.eos_id,
         .n_eos = b->spec.n_eos,
@@ -178,6 +189,8 @@ static void plan_ranks(struct boot *b, struct boot_plan *p, boot_progress *progr
                   .progress = progress,
                   .progress_ctx = ctx },
     };
+    /* The engine deals out blocks here too. They have no bytes, so there are as many as all sequences can want. */
+    if (model_is_encoder(&b->spec)) p->rank.load.n_block = (uint32_t)(blocks_of_context(b) + 1) * b->seqs;
     model_quant_of(cfg->quantization, &p->rank.load.quant, &p->rank.load.quant_head);
 }
 
@@ -193,11 +206,27 @@ static void plan_packed(struct boot *b, struct boot_plan *p)
         p->rank.load.packed_dir = b->packed_dir;
 }
 
+/* Rows and sequences of a step. An encoder computes a text in one step: unless the rows are given there are as many as the
+ * longest text has, and where they are fewer no text is longer. */
+static void plan_sizes(struct boot *b)
+{
+    const struct config *cfg = b->cfg;
+    config_sizes(cfg, b->device == DEV_CUDA, &b->seqs, &b->rows);
+    if (!model_is_encoder(&b->spec)) return;
+    if (!cfg->max_batch_tokens && b->rows < b->model.context) b->rows = b->model.context;
+    if (b->rows >= b->model.context) return;
+    LOG_WARN(
+        "boot: a text of an encoder stands in one step, and a step has %u rows (--max-num-batched-tokens), so the context "
+        "is cut from %u to that",
+        b->rows, b->model.context);
+    b->model.context = b->rows;
+}
+
 void boot_plan_sizes(struct boot *b, enum dev_kind device, struct boot_plan *p)
 {
     b->device = device;
     p->n_ordinal = 0;
-    config_sizes(b->cfg, device == DEV_CUDA, &b->seqs, &b->rows);
+    plan_sizes(b);
     plan_engine(b, p);
     plan_ranks(b, p, NULL, NULL);
 }
@@ -209,7 +238,7 @@ int boot_plan(struct boot *b, struct boot_plan *p, boot_progress *progress, void
     int n_ordinal = config_cuda_ordinals(b->cfg, p->ordinal, CUDA_DEVICES_MAX, b->err, sizeof b->err);
     if (n_ordinal < 0) return EXIT_CONFIG;
     p->n_ordinal = (uint32_t)n_ordinal;
-    config_sizes(b->cfg, b->device == DEV_CUDA, &b->seqs, &b->rows);
+    plan_sizes(b);
     code = plan_kv(b);
     if (!code) code = boot_tiers_plan(b);
     if (!code) code = boot_events_plan(b);

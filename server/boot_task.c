@@ -55,12 +55,29 @@ static enum status scores(struct boot *b)
     return ST_OK;
 }
 
+/* Options that an encoder has no use for, and that somebody may rely on. */
+static enum status encoder_options(struct boot *b)
+{
+    const struct config *cfg = b->cfg;
+    const char          *arch = b->spec.family->arch;
+    if (cfg->task == TASK_GENERATE)
+        return wrong(b, "--task generate: %s is an encoder and makes vectors; allowed are embed and auto", arch);
+    if (cfg->kv_host_gib > 0)
+        return wrong(b, "--kv-host-gib: %s is an encoder and keeps no KV, so there is nothing for the tiers", arch);
+    if (cfg->given_kv_bytes || cfg->given_kv_gib)
+        return wrong(b, "--kv-cache-%s: %s is an encoder and keeps no KV; leave the option out",
+                     cfg->given_kv_bytes ? "bytes" : "gib", arch);
+    return ST_OK;
+}
+
 enum status boot_task(struct boot *b)
 {
     const struct config *cfg = b->cfg;
     struct model_pooling p = { .found = false };
     enum status          st = ST_OK;
+    bool                 encoder = model_is_encoder(&b->spec);
     b->model.task = TASK_GENERATE;
+    if (encoder && (st = encoder_options(b))) return st;
     if (cfg->task == TASK_GENERATE && b->spec.classifies)
         return wrong(b,
                      "--task generate: config.json: the architecture classifies and has no head that generates; served "
@@ -74,7 +91,7 @@ enum status boot_task(struct boot *b)
         st = wrong(b, "--task score: config.json: the model has %u labels, a score of pairs needs one",
                    b->head->n_label);
     if (!st && !b->head) st = model_pooling_load(&b->src, &b->spec, cfg->task == TASK_EMBED, &p, b->err, sizeof b->err);
-    if (st || (cfg->task == TASK_AUTO && !b->head && !p.found)) return st;
+    if (st || (cfg->task == TASK_AUTO && !b->head && !p.found && !encoder)) return st;
     if (cfg->lora)
         return wrong(b, "--enable-lora: adapters are served beside a model that generates, and this one makes %s",
                      b->head ? "scores" : "embeddings");

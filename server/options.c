@@ -58,7 +58,7 @@ static const struct opt options[] = {
     { ENUM("load-format", load_format, "auto", load_formats, "dummy: weights are made up, no checkpoint is read; for measuring") },
     { LIST("served-model-name", served_name, "NAME", "name clients use; repeatable, the first is shown") },
     { ENUM("task", task, "auto", tasks, "generate: text; embed: vectors, on /v1/embeddings; classify: labels, on /classify, of a ...ForSequenceClassification; score: pairs, on /rerank and /score, by the logits of yes and no; auto: as the folder's files say, else generate") },
-    { ENUM("pooling", pooling, "auto", poolings, "of --task embed: the last token's state, the mean of all, or the first's (cls); auto: as 1_Pooling/config.json says, else last") },
+    { ENUM("pooling", pooling, "auto", poolings, "of --task embed: the last token's state, the mean of all, or the first's (cls); auto: as 1_Pooling/config.json says, else last (encoders: cls)") },
     { BOOL("matryoshka", matryoshka, "false", "the model's vectors may be cut (\"dimensions\"), though its config.json does not say is_matryoshka") },
     { BOOL("enable-lora", lora, "false", "serve low-rank adapters (PEFT's LoRA) beside the model; see docs/design/lora.md") },
     { LIST("lora-modules", lora_modules, "NAME=DIR", "an adapter that is loaded at start, and the name that clients use for it; repeatable") },

@@ -228,7 +228,7 @@ static enum status bind_match(const struct model_spec *spec, struct bind *b, cha
         if (spec->quant.method && !bind_part_name(spec, name, whole, sizeof whole, &part)) continue;
         const struct name_row *row = names_row(spec->family->names, spec->quant.method ? whole : name, &layer, &expert);
         if (!row) {
-            if (!names_ignorable(t->name, spec->wrapper) && !bind_extra(spec, name) &&
+            if (!names_ignorable(spec->family->names, t->name, spec->wrapper) && !bind_extra(spec, name) &&
                 !bind_no_bias(spec, b->set, t, name))
                 name_list_add(&unknown, t->name);
             continue;

@@ -86,3 +86,9 @@ static inline bool spec_layer_moe(const struct model_spec *s, uint32_t l)
 {
     return s->layer_moe ? s->layer_moe[l] : s->family->ffn == FFN_MOE;
 }
+
+/* Does attention of layer l take a norm of the stream? Where the stream begins as a norm the first layer has none. */
+static inline bool spec_pre_norm(const struct model_spec *s, uint32_t l)
+{
+    return !s->family->no_pre_norm && !(s->family->embed_norm && l == 0);
+}

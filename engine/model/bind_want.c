@@ -23,22 +23,31 @@ bool bind_want(const struct model_spec *s, enum slot slot, uint32_t layer, uint6
              inter = spec_inter(s, layer), ple = (uint64_t)s->n_layer * s->ple_dim;
     bool moe = slot >= SLOT_LAYER_FIRST && spec_layer_moe(s, layer), mlp = s->family->ffn == FFN_MLP;
     bool dense = !moe || s->moe_beside, beside = moe && s->moe_beside, own = spec_kv_layer(s, layer) == layer;
+    bool stream = s->family->norm_stream, bias = s->family->norm == NORM_LAYER_BIAS,
+         pre = !stream && spec_pre_norm(s, layer);
 #define VECTOR(cond, n, k)    return shape[0] = (n), *rank = 1, *keys = (k), (cond)
 #define MATRIX(cond, n, m, k) return shape[0] = (n), shape[1] = (m), *rank = 2, *keys = (k), (cond)
     switch (slot) {
     case SLOT_EMBED: MATRIX(true, s->vocab, s->hidden, "vocab_size x hidden_size");
-    case SLOT_NORM: VECTOR(true, s->hidden, "hidden_size");
-    case SLOT_NORM_BIAS:
-    case SLOT_MIX_NORM_BIAS: VECTOR(s->family->norm == NORM_LAYER_BIAS, s->hidden, "hidden_size");
-    case SLOT_FFN_NORM_BIAS:
-        VECTOR(s->family->norm == NORM_LAYER_BIAS && !s->family->parallel, s->hidden, "hidden_size");
+    case SLOT_POS_EMBED:
+        MATRIX(s->family->learned_pos, s->pos_first + (uint64_t)s->context, s->hidden,
+               "max_position_embeddings x hidden_size");
+    case SLOT_TYPE_EMBED: MATRIX(s->n_type > 0, s->n_type, s->hidden, "type_vocab_size x hidden_size");
+    case SLOT_EMBED_NORM: VECTOR(s->family->embed_norm, s->hidden, "hidden_size");
+    case SLOT_EMBED_NORM_BIAS: VECTOR(s->family->embed_norm && bias, s->hidden, "hidden_size");
+    case SLOT_NORM: VECTOR(!stream, s->hidden, "hidden_size");
+    case SLOT_NORM_BIAS: VECTOR(bias && !stream, s->hidden, "hidden_size");
+    case SLOT_MIX_NORM_BIAS: VECTOR(bias && pre, s->hidden, "hidden_size");
+    case SLOT_FFN_NORM_BIAS: VECTOR(bias && !stream && !s->family->parallel, s->hidden, "hidden_size");
     case SLOT_HEAD:
         MATRIX(!s->tied && !s->pool, s->vocab, s->hidden, "vocab_size x hidden_size, tie_word_embeddings false");
     case SLOT_SCORE: MATRIX(s->n_label, s->n_label, s->hidden, "labels of id2label x hidden_size");
-    case SLOT_MIX_NORM: VECTOR(!s->family->no_pre_norm, s->hidden, "hidden_size");
-    case SLOT_FFN_NORM: VECTOR(!s->family->no_pre_norm && !s->family->parallel, s->hidden, "hidden_size");
+    case SLOT_MIX_NORM: VECTOR(pre, s->hidden, "hidden_size");
+    case SLOT_FFN_NORM: VECTOR(!s->family->no_pre_norm && !stream && !s->family->parallel, s->hidden, "hidden_size");
     case SLOT_MIX_POST:
-    case SLOT_FFN_POST: VECTOR(s->family->post_norm, s->hidden, "hidden_size");
+    case SLOT_FFN_POST: VECTOR(s->family->post_norm || stream, s->hidden, "hidden_size");
+    case SLOT_MIX_POST_BIAS:
+    case SLOT_FFN_POST_BIAS: VECTOR(stream && bias, s->hidden, "hidden_size");
     case SLOT_Q: MATRIX(true, q, s->hidden, "num_attention_heads * head_dim x hidden_size");
     case SLOT_K: MATRIX(own, kv, s->hidden, "num_key_value_heads * head_dim x hidden_size");
     case SLOT_V: MATRIX(own && !spec_k_is_v(s, layer), kv, s->hidden, "num_key_value_heads * head_dim x hidden_size");

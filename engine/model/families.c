@@ -323,6 +323,41 @@ static const struct model_bias_keys bias_starcoder2 = {
 };
 static const struct model_bias_keys bias_glm4 = { .qkv = "attention_bias", .qkv_default = true };
 
+/* Configurations of encoders have no keys of biases, which are everywhere. */
+static const struct model_bias_keys bias_everywhere = { .qkv_default = true, .o_default = true, .mlp_default = true };
+static const struct model_defaults  def_bert = { .context = 512,
+                                                 .rms_eps = 1e-12f,
+                                                 .rope_theta = 1e4,
+                                                 .bos_id = UINT32_MAX,
+                                                 .eos_id = UINT32_MAX,
+                                                 .tied = true,
+                                                 .act = OP_GELU };
+static const struct model_defaults  def_roberta = { .context = 512,
+                                                    .rms_eps = 1e-12f,
+                                                    .rope_theta = 1e4,
+                                                    .bos_id = 0,
+                                                    .eos_id = 2,
+                                                    .tied = true,
+                                                    .pad_id = 1,
+                                                    .act = OP_GELU };
+
+static const struct model_defaults def_modernbert = { .context = 8192,
+                                                      .window_pattern = 3,
+                                                      .rms_eps = 1e-5f,
+                                                      .rope_theta = 160000,
+                                                      .rope_local_theta = 1e4,
+                                                      .bos_id = 50281,
+                                                      .eos_id = 50282,
+                                                      .tied = true,
+                                                      .act = OP_GELU };
+static const struct model_defaults def_nomic = { .context = 2048,
+                                                 .rms_eps = 1e-12f,
+                                                 .rope_theta = 1000,
+                                                 .bos_id = UINT32_MAX,
+                                                 .eos_id = UINT32_MAX,
+                                                 .tied = true,
+                                                 .act = OP_SILU };
+
 /* A new family: one row here, its names in names.c, a golden checkpoint in tools/golden/make_golden.py. */
 static const struct model_family families[] = {
     { "LlamaForCausalLM", "llama", NORM_RMS, MIX_GQA, FFN_GLU, .bias_keys = true, .served = "Llama 2/3.x",
@@ -428,21 +463,41 @@ static const struct model_family families[] = {
       .moe = &moe_llama4, .served = "Llama 4 (text)",
       .variants = "Scout 17B-16E, Maverick 17B-128E; the text part of Llama4ForConditionalGeneration",
       .def = &def_llama4, .names = &names_llama4 },
+    { "BertModel", "bert", NORM_LAYER_BIAS, MIX_MUTUAL, FFN_MLP, .bias = &bias_everywhere, .norm_stream = true,
+      .embed_norm = true, .learned_pos = true, .typed = true, .served = "BERT",
+      .variants = "BERT, MiniLM, BGE, E5 and GTE of BERT's form", .def = &def_bert, .names = &names_bert },
+    { "XLMRobertaModel", "xlm-roberta", NORM_LAYER_BIAS, MIX_MUTUAL, FFN_MLP, .bias = &bias_everywhere,
+      .norm_stream = true, .embed_norm = true, .learned_pos = true, .pos_after_pad = true, .typed = true,
+      .served = "XLM-RoBERTa", .variants = "XLM-RoBERTa, BGE-M3, multilingual E5", .def = &def_roberta,
+      .names = &names_roberta },
+    { "RobertaModel", "roberta", NORM_LAYER_BIAS, MIX_MUTUAL, FFN_MLP, .bias = &bias_everywhere, .norm_stream = true,
+      .embed_norm = true, .learned_pos = true, .pos_after_pad = true, .typed = true, .served = "RoBERTa",
+      .variants = "RoBERTa, DistilRoBERTa", .def = &def_roberta, .names = &names_roberta },
+    { "ModernBertModel", "modernbert", NORM_LAYER, MIX_MUTUAL, FFN_GLU, .embed_norm = true, .local = true,
+      .rope_local = true, .served = "ModernBERT", .variants = "ModernBERT, GTE and Nomic embedders of its form",
+      .def = &def_modernbert, .names = &names_modernbert },
+    { "NomicBertModel", "nomic_bert", NORM_LAYER_BIAS, MIX_MUTUAL, FFN_GLU, .norm_stream = true, .embed_norm = true,
+      .typed = true, .published = true, .served = "nomic-bert", .variants = "nomic-embed-text v1 and v1.5",
+      .def = &def_nomic, .names = &names_nomic },
 };
 enum { N_FAMILY = sizeof families / sizeof *families };
 
 /* "Qwen3Model" is Qwen3ForCausalLM without its head: what an embedder's folder may say. "Qwen3ForSequenceClassification" has
- * classes instead. */
+ * classes instead. "BertForMaskedLM" is BertModel with a head that vectors do not need. */
 static bool is_kin(const char *arch, const char *other)
 {
-    static const char        head[] = "ForCausalLM";
-    static const char *const ends[] = { head, "Model", "ForSequenceClassification" };
-    size_t                   n = strlen(arch);
-    if (n < sizeof head || strcmp(arch + n - (sizeof head - 1), head)) return !strcmp(arch, other);
-    n -= sizeof head - 1;
-    if (strncmp(arch, other, n)) return false;
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
-        if (!strcmp(other + n, ends[i])) return true;
+    static const struct {
+        const char *row, *other;
+    } ends[] = { { "ForCausalLM", "Model" },
+                 { "ForCausalLM", "ForSequenceClassification" },
+                 { "Model", "ForMaskedLM" } };
+    size_t n = strlen(arch);
+    if (!strcmp(arch, other)) return true;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        size_t end = strlen(ends[i].row);
+        if (n <= end || strcmp(arch + n - end, ends[i].row) || strncmp(arch, other, n - end)) continue;
+        if (!strcmp(other + n - end, ends[i].other)) return true;
+    }
     return false;
 }
 

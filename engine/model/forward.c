@@ -1,7 +1,8 @@
 /* forward: one step of one rank. Residual stream x, its norm h, and what each part adds, delta:
  *   h = norm(x);  per layer: delta = mix(h), x += delta, h = norm(x), delta = ffn(h), x += delta, h = norm(x)
  * Every addition is one pass with the norm that follows it. From the last layer's attention on, only for rows whose
- * logits are wanted. Families may put more around a part (model_weigh). */
+ * logits are wanted. Families may put more around a part (model_weigh). Where the stream becomes its norm (norm_stream) x
+ * and h are one: x = norm(x + delta), and the last of them is the result. */
 #include "base/check.h"
 #include "engine/model/adapt.h"
 #include "engine/model/model_impl.h"
@@ -66,7 +67,13 @@ static bool has_tail(const struct model *m) { return m->scalars; }
 static void model_add_norm(struct model *m, void *x, void *delta, const float *norm, const float *bias, uint32_t n)
 {
     const struct dev_ops *op = m->dev->ops;
-    bool                  mean = norm && m->layernorm;
+    if (m->norm_stream) {
+        op->add_rmsnorm(m->dev, delta, x, delta, NULL, n, m->hidden, m->eps);
+        op->layernorm(m->dev, x, x, norm, bias, n, m->hidden, m->eps);
+        m->h = x;
+        return;
+    }
+    bool mean = norm && m->layernorm;
     op->add_rmsnorm(m->dev, m->h, x, delta, mean ? NULL : norm, n, m->hidden, m->eps);
     if (mean) op->layernorm(m->dev, m->h, m->h, norm, bias, n, m->hidden, m->eps);
 }
@@ -175,12 +182,22 @@ static void model_last(struct model *m, const struct dev_step *s)
     if (has_tail(m)) model_tail(m, m->n_layer - 1, x, kept ? s->logit_row : NULL, n);
 }
 
+/* out [n, hidden] += rows of a table. */
+static void model_embed_more(struct model *m, void *out, const uint32_t *id, const struct dev_weight *table, uint32_t n)
+{
+    m->dev->ops->embed(m->dev, m->delta, id, table, n);
+    m->dev->ops->add_gated(m->dev, out, m->delta, NULL, n, m->hidden);
+}
+
 /* The rows of the step's tokens -> out [n_row, hidden]. */
 static void model_embed(struct model *m, const struct dev_step *s, void *out)
 {
     const struct dev_ops *op = m->dev->ops;
     op->embed(m->dev, out, s->b.id, &m->embed, s->b.n_row);
     if (m->embed_scale != 1) op->scale(m->dev, out, (size_t)s->b.n_row * m->hidden, m->embed_scale);
+    if (m->type_embed.data) model_embed_more(m, out, s->b.type, &m->type_embed, s->b.n_row);
+    if (m->pos_embed.data) model_embed_more(m, out, s->b.pos, &m->pos_embed, s->b.n_row);
+    if (m->embed_norm) op->layernorm(m->dev, out, out, m->embed_norm, m->embed_bias, s->b.n_row, m->hidden, m->eps);
 }
 
 /* The inputs that each layer has for itself: of the embedding x, and of the tokens. */
@@ -204,6 +221,10 @@ static void model_begin(struct model *m, const struct dev_step *s)
     const float *norm = m->layer[0].mix_norm;
     model_embed(m, s, m->x);
     if (m->ple) model_ple(m, s);
+    if (m->norm_stream) {
+        m->h = m->x;
+        return;
+    }
     if (norm && m->layernorm)
         m->dev->ops->layernorm(m->dev, m->h, m->x, norm, m->layer[0].mix_bias, s->b.n_row, m->hidden, m->eps);
     else if (norm)

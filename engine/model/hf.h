@@ -47,4 +47,5 @@ void hf_quant(struct hf *c);  /* hf_quant.c: how weights are stored */
 void hf_rope(struct hf *c);   /* hf_rope.c: rotary embedding */
 /* The factor of an embedding, as the checkpoint's type has it; once that type is known. */
 void hf_embed_round(struct model_spec *spec);
-void hf_scale(struct hf *c); /* hf_scale.c: factors of embedding, scores, residuals and logits */
+void hf_encoder(struct hf *c); /* hf_encoder.c: positions and types of encoders */
+void hf_scale(struct hf *c);   /* hf_scale.c: factors of embedding, scores, residuals and logits */

@@ -197,11 +197,12 @@ static void hf_window(struct hf *c)
             f->window_layers ? hf_size(c, "max_window_layers", 0, LAYERS_MAX, f->def->max_window_layers) : 0;
         uint32_t every = f->def->window_pattern;
         bool     nope = f->window_nope || f->chunks;
+        if (f->local) every = hf_size(c, "global_attn_every_n_layers", 1, LAYERS_MAX, every);
         if (f->window_key) every = hf_size(c, "sliding_window_pattern", 1, LAYERS_MAX, every);
         uint32_t end =
             f->window_below ? hf_size(c, "max_window_layers", 0, LAYERS_MAX, f->def->max_window_layers) : s->n_layer;
         for (uint32_t l = first; l < s->n_layer && l < end; l++)
-            s->layer_windowed[l] = nope ? s->layer_nope[l] == f->window_nope : !every || (l + 1) % every;
+            s->layer_windowed[l] = nope ? s->layer_nope[l] == f->window_nope : !every || (l + !f->local) % every;
     }
 }
 
@@ -258,7 +259,7 @@ static void hf_act(struct hf *c)
 /* A flag whose key a family may not have: then it is false. */
 static bool hf_family_flag(struct hf *c, const char *key, bool absent)
 {
-    return key && hf_flag(c, hf_value(c->text, key), key, absent);
+    return key ? hf_flag(c, hf_value(c->text, key), key, absent) : absent;
 }
 
 static void hf_biases(struct hf *c)
@@ -398,8 +399,9 @@ enum status model_spec_load(const struct source *src, struct model_spec *spec_ou
             "model: %s holds adapter_config.json beside the model; it is applied only where --lora-modules names it",
             src->dir);
     c.top = top;
-    static void (*const steps[])(struct hf *) = { hf_family, hf_classes, hf_sizes, hf_moe,   hf_nope,  hf_window,
-                                                  hf_gemma4, hf_rope,    hf_scale, hf_flags, hf_quant, hf_token_ids };
+    static void (*const steps[])(struct hf *) = { hf_family, hf_classes, hf_sizes,    hf_encoder, hf_moe,
+                                                  hf_nope,   hf_window,  hf_gemma4,   hf_rope,    hf_scale,
+                                                  hf_flags,  hf_quant,   hf_token_ids };
     for (size_t i = 0; i < sizeof steps / sizeof *steps && !c.st; i++) steps[i](&c);
     if (!c.st) {
         c.file = "generation_config.json";

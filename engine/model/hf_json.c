@@ -72,6 +72,16 @@ int64_t hf_int(struct hf *c, const json_t *obj, const char *key, int64_t min, in
 
 uint32_t hf_size(struct hf *c, const char *key, uint32_t min, uint32_t max, int64_t absent)
 {
+    static const struct {
+        const char *key, *old; /* what GPT-2 calls it, and some who began with its configuration */
+    } aliases[] = { { "hidden_size", "n_embd" },
+                    { "num_hidden_layers", "n_layer" },
+                    { "num_attention_heads", "n_head" },
+                    { "intermediate_size", "n_inner" },
+                    { "max_position_embeddings", "n_positions" } };
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
+        if (!strcmp(key, aliases[i].key) && !hf_value(c->text, key) && hf_value(c->text, aliases[i].old))
+            key = aliases[i].old;
     return (uint32_t)hf_int(c, c->text, key, min, max, absent);
 }
 

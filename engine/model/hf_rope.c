@@ -50,6 +50,7 @@ static const json_t *hf_rope_full(struct hf *c)
     if (c->st) return NULL;
     const json_t *theta = hf_value(local, "rope_theta");
     if (!theta) theta = hf_value(c->text, "rope_local_base_freq");
+    if (!theta) theta = hf_value(c->text, "local_rope_theta");
     s->rope_local_theta =
         hf_num_of(c, theta, "rope_theta of sliding_attention", 1.001, 1e30, s->family->def->rope_local_theta);
     return full;
@@ -284,8 +285,9 @@ static void hf_rope_of(struct hf *c, const json_t *rp)
         if (json_is_true(hf_value(c->text, interleaved[i])) && !s->family->rope_pairs)
             hf_fail(c, "%s is true, only pairs (i, i + half) are supported", interleaved[i]);
 
-    s->rope_theta = hf_num_of(c, hf_rope_value(c, rp, "rope_theta", "rotary_emb_base"), "rope_theta", 1, 1e30,
-                              s->family->def->rope_theta);
+    const json_t *theta = hf_rope_value(c, rp, "rope_theta", "rotary_emb_base");
+    if (!theta) theta = hf_value(c->text, "global_rope_theta");
+    s->rope_theta = hf_num_of(c, theta, "rope_theta", 1, 1e30, s->family->def->rope_theta);
     if (s->rope_theta == 1) hf_fail(c, "rope_theta is 1, must be more");
     if (s->family->rope_local && s->rope_local_theta == 0) s->rope_local_theta = s->rope_theta;
     const json_t *type = hf_value(rp, "rope_type");

@@ -7,7 +7,7 @@
 #include "kernels/device.h"
 
 enum model_norm { NORM_RMS, NORM_LAYER, NORM_LAYER_BIAS };
-enum model_mix { MIX_GQA };
+enum model_mix { MIX_GQA, MIX_MUTUAL /* both ways, without KV: an encoder */ };
 enum model_ffn { FFN_GLU, FFN_MOE, FFN_MLP /* without a gate */, FFN_BESIDE /* GLU, and experts beside it */ };
 /* What becomes of the last hidden states: logits, or one vector of the whole prompt (docs/OPERATIONS.md). */
 enum model_pool { POOL_NONE, POOL_LAST, POOL_MEAN, POOL_CLS /* the first token */ };
@@ -35,6 +35,7 @@ struct model_defaults {
     double      rope_theta;
     double      rope_part;      /* partial_rotary_factor; 0: 1 */
     uint32_t    bos_id, eos_id; /* UINT32_MAX: none */
+    uint32_t    pad_id;         /* where positions begin behind it */
     uint32_t    eos_more[2];    /* beside eos_id; 0: no more */
     bool        norm_topk;
     bool        tied;             /* tie_word_embeddings */
@@ -117,9 +118,16 @@ struct model_family {
     bool        nope_rest;   /* layers without a window do not rotate, whatever the others have */
     bool        logit_scale; /* honours logit_scale, 0.0625 without the key; refuses use_qk_norm but as qk_norm_key */
     bool        scales; /* honours embedding_multiplier, attention_multiplier, residual_multiplier, logits_scaling */
-    const char *qk_norm_key;            /* says whether there is qk_norm; NULL: it is as above */
-    bool        shared_gate;            /* rows take as much of the shared expert as the sigmoid of a product says */
-    bool        window_below;           /* the window, without layer_types, is of layers before max_window_layers */
+    const char *qk_norm_key; /* says whether there is qk_norm; NULL: it is as above */
+    bool        shared_gate; /* rows take as much of the shared expert as the sigmoid of a product says */
+    bool local; /* local_attention is twice the reach of layers with a window; the others are the first of every few */
+    bool published;     /* reads the keys of the code that was published beside its first files */
+    bool norm_stream;   /* what a part made is added to the stream, and then the stream becomes its norm */
+    bool embed_norm;    /* the stream begins as a norm of the embeddings */
+    bool learned_pos;   /* positions have embeddings instead of rotating */
+    bool pos_after_pad; /* ... whose first is that of pad_token_id + 1 */
+    bool typed;         /* the first and the second text of a pair have embeddings */
+    bool window_below;  /* the window, without layer_types, is of layers before max_window_layers */
     const struct model_moe_keys  *moe;  /* of routers that are no plain softmax, and of shared experts; NULL: neither */
     const struct model_bias_keys *bias; /* honours these keys of biases instead of bias_keys */
     const char                   *served;   /* the models' name, as people know it */
@@ -197,6 +205,7 @@ struct model_spec {
     float                     attn_scale;          /* factor of the scores of attention */
     bool                      classifies;          /* architectures[0] is a ...ForSequenceClassification */
     uint32_t                  n_label;             /* rows of its score.weight; 0: there is none */
+    uint32_t                  n_type, pos_first;   /* rows of the embedding of types; where positions begin in theirs */
     enum model_pool           pool;                /* other than NONE: no head, no logits (model_pooling) */
     struct model_quant        quant;
     struct model_layer_codes *layer_codes; /* [n_layer]; NULL: quant holds for all linear matrices */
@@ -235,6 +244,9 @@ static inline uint32_t spec_inter(const struct model_spec *s, uint32_t l)
     return s->shared_wide && spec_kv_layer(s, l) != l ? 2 * s->inter : s->inter;
 }
 static inline bool spec_k_is_v(const struct model_spec *s, uint32_t l) { return s->k_is_v && spec_is_full(s, l); }
+
+/* An encoder makes vectors alone: all rows of a text stand in one step, and nothing is kept of them. */
+static inline bool model_is_encoder(const struct model_spec *s) { return s->family->mix == MIX_MUTUAL; }
 
 /* Reads the hyperparameters. err: one line with file, key, the value found and the values allowed. ST_CONFIG, ST_IO,
  * ST_NOT_FOUND. */

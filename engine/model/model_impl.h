@@ -73,9 +73,10 @@ struct model {
     uint32_t      ple_dim; /* as in struct model_spec */
     bool          scalars; /* layers have a scalar */
     bool          qk_norm_late, qk_norm_mean;
-    bool          pools;     /* a step's results are the wanted rows' states; there are no head and no logits */
-    bool          layernorm; /* norms take the mean off; their sums go without it */
-    bool          parallel;  /* struct model_family */
+    bool          pools;       /* a step's results are the wanted rows' states; there are no head and no logits */
+    bool          layernorm;   /* norms take the mean off; their sums go without it */
+    bool          parallel;    /* struct model_family */
+    bool          norm_stream; /* the same: m->h is then the stream itself, m->x or m->top_x */
     enum op_act   act;
     struct op_moe route; /* how experts are chosen and weighed: the fields that are the same in every layer */
     float         eps, rope_scale;
@@ -88,12 +89,14 @@ struct model {
     float *inv_freq, *inv_freq_local; /* [rot / 2], [rot_local / 2] of layers with a window, NULL: as the others */
     float  attn_cap, logit_cap;
     struct layer        *layer;
-    struct dev_weight    embed;               /* [vocab, hidden], whole on every rank */
-    struct dev_weight    ple_embed, ple_proj; /* [vocab, n_layer * ple_dim], [n_layer * ple_dim, hidden], whole */
-    float               *ple_norm;            /* [ple_dim] */
-    struct dev_weight    head;                /* [vocab or vocab / n_rank, hidden]; data NULL: tied, use embed */
-    bool                 head_split;          /* head holds only this rank's rows of the vocabulary */
-    float               *norm, *norm_bias;    /* of the head; bias NULL: none */
+    struct dev_weight    embed;                   /* [vocab, hidden], whole on every rank */
+    struct dev_weight    ple_embed, ple_proj;     /* [vocab, n_layer * ple_dim], [n_layer * ple_dim, hidden], whole */
+    float               *ple_norm;                /* [ple_dim] */
+    struct dev_weight    pos_embed, type_embed;   /* [context, hidden], from the first position on; data NULL: none */
+    struct dev_weight    head;                    /* [vocab or vocab / n_rank, hidden]; data NULL: tied, use embed */
+    bool                 head_split;              /* head holds only this rank's rows of the vocabulary */
+    float               *norm, *norm_bias;        /* of the head; bias NULL: none */
+    float               *embed_norm, *embed_bias; /* of the sum of the embeddings; or NULL */
     struct dev_kv        kv;
     struct dev_kv_layer *kv_layer; /* [n_layer], of kv */
     uint32_t             rows_max, logit_rows_max;

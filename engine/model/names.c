@@ -160,6 +160,80 @@ static const struct name_row rows_starcoder2[] = {
     { SLOT_DOWN, "model.layers.{l}.mlp.c_proj.weight", 0 },
     { SLOT_DOWN_BIAS, "model.layers.{l}.mlp.c_proj.bias", 0 },
 };
+/* The first names are those of today, and LayerNorm's gamma and beta are those of the oldest files. */
+static const struct name_row rows_bert[] = {
+    { SLOT_EMBED, "embeddings.word_embeddings.weight", 0 },
+    { SLOT_POS_EMBED, "embeddings.position_embeddings.weight", 0 },
+    { SLOT_TYPE_EMBED, "embeddings.token_type_embeddings.weight", 0 },
+    { SLOT_EMBED_NORM, "embeddings.LayerNorm.weight", 0 },
+    { SLOT_EMBED_NORM, "embeddings.LayerNorm.gamma", 0 },
+    { SLOT_EMBED_NORM_BIAS, "embeddings.LayerNorm.bias", 0 },
+    { SLOT_EMBED_NORM_BIAS, "embeddings.LayerNorm.beta", 0 },
+    { SLOT_Q, "encoder.layer.{l}.attention.self.query.weight", 0 },
+    { SLOT_K, "encoder.layer.{l}.attention.self.key.weight", 0 },
+    { SLOT_V, "encoder.layer.{l}.attention.self.value.weight", 0 },
+    { SLOT_O, "encoder.layer.{l}.attention.output.dense.weight", 0 },
+    { SLOT_Q_BIAS, "encoder.layer.{l}.attention.self.query.bias", 0 },
+    { SLOT_K_BIAS, "encoder.layer.{l}.attention.self.key.bias", 0 },
+    { SLOT_V_BIAS, "encoder.layer.{l}.attention.self.value.bias", 0 },
+    { SLOT_O_BIAS, "encoder.layer.{l}.attention.output.dense.bias", 0 },
+    { SLOT_MIX_POST, "encoder.layer.{l}.attention.output.LayerNorm.weight", 0 },
+    { SLOT_MIX_POST, "encoder.layer.{l}.attention.output.LayerNorm.gamma", 0 },
+    { SLOT_MIX_POST_BIAS, "encoder.layer.{l}.attention.output.LayerNorm.bias", 0 },
+    { SLOT_MIX_POST_BIAS, "encoder.layer.{l}.attention.output.LayerNorm.beta", 0 },
+    { SLOT_UP, "encoder.layer.{l}.intermediate.dense.weight", 0 },
+    { SLOT_UP_BIAS, "encoder.layer.{l}.intermediate.dense.bias", 0 },
+    { SLOT_DOWN, "encoder.layer.{l}.output.dense.weight", 0 },
+    { SLOT_DOWN_BIAS, "encoder.layer.{l}.output.dense.bias", 0 },
+    { SLOT_FFN_POST, "encoder.layer.{l}.output.LayerNorm.weight", 0 },
+    { SLOT_FFN_POST, "encoder.layer.{l}.output.LayerNorm.gamma", 0 },
+    { SLOT_FFN_POST_BIAS, "encoder.layer.{l}.output.LayerNorm.bias", 0 },
+    { SLOT_FFN_POST_BIAS, "encoder.layer.{l}.output.LayerNorm.beta", 0 },
+};
+/* Numbers that are counted anyway, and the heads of what the model was trained for. */
+static const char *const     ignored_bert[] = { "embeddings.position_ids", "pooler.", "cls.", "lm_head.", NULL };
+static const struct name_row rows_modernbert[] = {
+    { SLOT_EMBED, "embeddings.tok_embeddings.weight", 0 },
+    { SLOT_EMBED_NORM, "embeddings.norm.weight", 0 },
+    { SLOT_NORM, "final_norm.weight", 0 },
+    { SLOT_MIX_NORM, "layers.{l}.attn_norm.weight", 0 },
+    { SLOT_Q, "layers.{l}.attn.Wqkv.weight", 2 },
+    { SLOT_O, "layers.{l}.attn.Wo.weight", 0 },
+    { SLOT_FFN_NORM, "layers.{l}.mlp_norm.weight", 0 },
+    { SLOT_GATE, "layers.{l}.mlp.Wi.weight", 1 },
+    { SLOT_DOWN, "layers.{l}.mlp.Wo.weight", 0 },
+};
+static const char *const ignored_modernbert[] = { "head.", "decoder.", NULL };
+/* As transformers writes them, then as they were first published. */
+static const struct name_row rows_nomic[] = {
+    { SLOT_EMBED, "embeddings.word_embeddings.weight", 0 },
+    { SLOT_TYPE_EMBED, "embeddings.token_type_embeddings.weight", 0 },
+    { SLOT_EMBED_NORM, "embeddings.LayerNorm.weight", 0 },
+    { SLOT_EMBED_NORM_BIAS, "embeddings.LayerNorm.bias", 0 },
+    { SLOT_Q, "layers.{l}.self_attn.q_proj.weight", 0 },
+    { SLOT_K, "layers.{l}.self_attn.k_proj.weight", 0 },
+    { SLOT_V, "layers.{l}.self_attn.v_proj.weight", 0 },
+    { SLOT_O, "layers.{l}.self_attn.o_proj.weight", 0 },
+    { SLOT_MIX_POST, "layers.{l}.post_attention_layernorm.weight", 0 },
+    { SLOT_MIX_POST_BIAS, "layers.{l}.post_attention_layernorm.bias", 0 },
+    { SLOT_GATE, "layers.{l}.mlp.gate_proj.weight", 0 },
+    { SLOT_UP, "layers.{l}.mlp.up_proj.weight", 0 },
+    { SLOT_DOWN, "layers.{l}.mlp.down_proj.weight", 0 },
+    { SLOT_FFN_POST, "layers.{l}.post_mlp_layernorm.weight", 0 },
+    { SLOT_FFN_POST_BIAS, "layers.{l}.post_mlp_layernorm.bias", 0 },
+    { SLOT_EMBED_NORM, "emb_ln.weight", 0 },
+    { SLOT_EMBED_NORM_BIAS, "emb_ln.bias", 0 },
+    { SLOT_Q, "encoder.layers.{l}.attn.Wqkv.weight", 2 },
+    { SLOT_O, "encoder.layers.{l}.attn.out_proj.weight", 0 },
+    { SLOT_MIX_POST, "encoder.layers.{l}.norm1.weight", 0 },
+    { SLOT_MIX_POST_BIAS, "encoder.layers.{l}.norm1.bias", 0 },
+    { SLOT_GATE, "encoder.layers.{l}.mlp.fc12.weight", 0 },
+    { SLOT_UP, "encoder.layers.{l}.mlp.fc11.weight", 0 },
+    { SLOT_DOWN, "encoder.layers.{l}.mlp.fc2.weight", 0 },
+    { SLOT_FFN_POST, "encoder.layers.{l}.norm2.weight", 0 },
+    { SLOT_FFN_POST_BIAS, "encoder.layers.{l}.norm2.bias", 0 },
+};
+static const char *const ignored_nomic[] = { "pooler.", "cls.", "lm_head.", NULL };
 #define ROWS(r)   .row = (r), .n_row = sizeof(r) / sizeof *(r)
 #define STACKS(s) .stack = (s), .n_stack = sizeof(s) / sizeof *(s)
 const struct model_names names_llama = { ROWS(rows_llama) };
@@ -182,6 +256,11 @@ const struct model_names names_glm4 = { ROWS(rows_glm4), .base = &names_glm };
 const struct model_names names_granite_moe = { ROWS(rows_granite_moe), .base = &names_llama };
 const struct model_names names_llama4 = { ROWS(rows_llama4), STACKS(stacks_llama4), .base = &names_llama };
 const struct model_names names_phi3 = { ROWS(rows_phi3) };
+const struct model_names names_bert = { ROWS(rows_bert), .prefix = "bert.", .ignored = ignored_bert };
+const struct model_names names_roberta = { ROWS(rows_bert), .prefix = "roberta.", .ignored = ignored_bert };
+const struct model_names names_modernbert = { ROWS(rows_modernbert), .prefix = "model.",
+                                              .ignored = ignored_modernbert };
+const struct model_names names_nomic = { ROWS(rows_nomic), .prefix = "nomic_bert.", .ignored = ignored_nomic };
 
 /* What embedders leave out, which were saved without a head. */
 static const char before_model[] = "model.";
@@ -211,9 +290,16 @@ static bool name_row_match(const char *p, const char *s, uint32_t *layer, uint32
 
 static bool has_prefix(const char *s, const char *p) { return !strncmp(s, p, strlen(p)); }
 
+static const char *names_strip(const struct model_names *names, const char *tensor)
+{
+    bool has = names->prefix && has_prefix(tensor, names->prefix);
+    return has ? tensor + strlen(names->prefix) : tensor;
+}
+
 const struct name_row *names_row(const struct model_names *names, const char *tensor, uint32_t *layer_out,
                                  uint32_t *expert_out)
 {
+    tensor = names_strip(names, tensor);
     for (; names; names = names->base)
         for (uint32_t i = 0; i < names->n_row; i++) {
             uint32_t    l = 0, e = 0;
@@ -291,13 +377,15 @@ static bool has_suffix(const char *s, const char *p)
     return n >= k && !strcmp(s + n - k, p);
 }
 
-bool names_ignorable(const char *tensor, bool wrapper)
+bool names_ignorable(const struct model_names *names, const char *tensor, bool wrapper)
 {
     static const char *const parts[] = { "vision_tower.",          "vision_model.",   "visual.",
                                          "multi_modal_projector.", "vision_encoder.", "vision_language_adapter.",
                                          "patch_merger.",          "image_newline",   "audio_tower.",
                                          "embed_vision.",          "embed_audio." };
     if (has_suffix(tensor, ".rotary_emb.inv_freq")) return true;
+    for (const char *const *p = names->ignored; p && *p; p++)
+        if (has_prefix(names_strip(names, tensor), *p)) return true;
     if (!wrapper) return false;
     if (has_prefix(tensor, "model.")) tensor += strlen("model.");
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)

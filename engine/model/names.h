@@ -15,6 +15,10 @@ enum slot {
     SLOT_PLE_EMBED, /* [vocab, layers * ple_dim] of each token, an input of every layer */
     SLOT_PLE_PROJ,  /* [layers * ple_dim, hidden] the same of the embedding */
     SLOT_PLE_NORM,
+    SLOT_EMBED_NORM, /* of the sum of the embeddings */
+    SLOT_EMBED_NORM_BIAS,
+    SLOT_POS_EMBED,  /* of positions */
+    SLOT_TYPE_EMBED, /* of the first text of a pair and of the second */
     /* per layer */
     SLOT_MIX_NORM, /* before attention */
     SLOT_Q,
@@ -57,6 +61,8 @@ enum slot {
     SLOT_DENSE_POST,   /* norms of a feed-forward that has experts beside it: of what it made, */
     SLOT_MOE_NORM,     /* of what the experts read, */
     SLOT_MOE_POST,     /* and made */
+    SLOT_MIX_POST_BIAS,
+    SLOT_FFN_POST_BIAS,
     /* per layer and expert */
     SLOT_X_GATE,
     SLOT_X_UP,
@@ -98,10 +104,13 @@ struct model_names {
     uint32_t                  n_row;
     const struct name_stack  *stack; /* [n_stack] */
     uint32_t                  n_stack;
+    const char               *prefix; /* may stand before each name; NULL: "model.", which patterns have */
+    const char *const *ignored;       /* beginnings of names behind the prefix that nothing needs, to a NULL; or NULL */
 };
 extern const struct model_names names_llama, names_mixtral, names_qwen_moe, names_phi3, names_olmo, names_hunyuan,
     names_gemma, names_glm, names_glm4, names_starcoder2, names_qwen2_moe, names_glm_moe, names_ernie_moe,
-    names_minimax, names_granite_moe, names_gpt_oss, names_qwen_vl_moe, names_llama4, names_gemma4;
+    names_minimax, names_granite_moe, names_gpt_oss, names_qwen_vl_moe, names_llama4, names_gemma4, names_bert,
+    names_roberta, names_modernbert, names_nomic;
 
 /* The row of a tensor, its layer and its expert (0 if the slot has none). A pattern's "model." may be missing in the
  * tensor's name. NULL: no pattern matches. */
@@ -119,12 +128,12 @@ const struct name_stack *names_stack(const struct model_names *names, const char
 const char *names_of(const struct model_names *names, enum slot slot, uint32_t layer, uint32_t expert, bool own,
                      char *text, uint64_t text_bytes);
 /* True for tensors that are not needed. wrapper: also the other parts of a larger model. */
-bool names_ignorable(const char *tensor, bool wrapper);
+bool names_ignorable(const struct model_names *names, const char *tensor, bool wrapper);
 /* True for the weights of norms. */
 static inline bool names_is_norm(enum slot s)
 {
-    return s == SLOT_NORM || s == SLOT_MIX_NORM || s == SLOT_MIX_POST || s == SLOT_FFN_NORM || s == SLOT_FFN_POST ||
-           s == SLOT_Q_NORM || s == SLOT_K_NORM;
+    return s == SLOT_NORM || s == SLOT_EMBED_NORM || s == SLOT_MIX_NORM || s == SLOT_MIX_POST || s == SLOT_FFN_NORM ||
+           s == SLOT_FFN_POST || s == SLOT_Q_NORM || s == SLOT_K_NORM;
 }
 /* Removes a wrapper's prefix: "language_model.model.x", "model.language_model.x" -> "model.x". Returns text or
  * tensor. */

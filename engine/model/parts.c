@@ -3,6 +3,7 @@
 
 static const struct mix_part mixes[] = {
     [MIX_GQA] = { .place = mix_gqa_place, .run = mix_gqa, .kv = mix_gqa_kv },
+    [MIX_MUTUAL] = { .place = mix_gqa_place, .run = mix_mutual, .kv = mix_mutual_kv },
 };
 static const struct ffn_part ffns[] = {
     [FFN_GLU] = { .place = ffn_dense_place, .run = ffn_dense },

@@ -40,11 +40,14 @@ const struct ffn_part *parts_ffn(const struct model_spec *spec, uint32_t l);
 uint64_t parts_kv(const struct model_spec *spec, uint32_t n_rank, enum dtype kv, uint32_t block_tokens,
                   struct dev_kv_layer *layer_out);
 
-/* mix_gqa.c, ffn_dense.c, ffn_mlp.c, ffn_moe.c: the functions of the rows */
+/* mix_gqa.c, mix_mutual.c, ffn_dense.c, ffn_mlp.c, ffn_moe.c: the functions of the rows */
 void           mix_gqa_place(struct place *p, struct layer *layer, uint32_t l);
 void           mix_gqa(struct model *m, const struct dev_batch *b, uint32_t l, const struct kept_rows *keep);
 struct kv_need mix_gqa_kv(const struct model_spec *spec, uint32_t l, uint32_t n_rank, enum dtype kv);
 void           ffn_dense_place(struct place *p, struct layer *layer, uint32_t l);
+/* The mix of encoders, whose weights mix_gqa_place names. */
+void           mix_mutual(struct model *m, const struct dev_batch *b, uint32_t l, const struct kept_rows *keep);
+struct kv_need mix_mutual_kv(const struct model_spec *spec, uint32_t l, uint32_t n_rank, enum dtype kv);
 /* The feed-forwards. ffn_*_place names the weights of a layer; the others compute m->delta, [n_row, hidden], of
  * m->h. */
 void ffn_dense(struct model *m, uint32_t n_row, uint32_t l);

@@ -43,6 +43,7 @@ static void model_sizes(struct model *m, const struct model_spec *s, const struc
                          .qk_norm_mean = s->qk_norm && s->family->qk_norm_mean,
                          .layernorm = s->family->norm != NORM_RMS,
                          .parallel = s->family->parallel,
+                         .norm_stream = s->family->norm_stream,
                          .act = s->act,
                          .route = model_route(s),
                          .eps = s->rms_eps,
@@ -104,25 +105,76 @@ void plan_begin(struct place *p_out, struct model *m, const struct model_spec *s
     set_kv(m, spec, cfg);
 }
 
+struct plan_norm {
+    enum slot slot;
+    uint32_t  layer;
+    float   **at;
+    bool      is;
+};
+
+static void plan_vectors(struct place *p, const struct plan_norm *norm, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!norm[i].is) continue;
+        place_vector(p, norm[i].at, p->spec->hidden);
+        place_elements(p, *norm[i].at, 0, norm[i].slot, norm[i].layer, 0, p->spec->hidden);
+    }
+}
+
+/* The norms of a stream that becomes its norm: that of the layer before, and behind attention. */
+static void plan_stream(struct place *p, struct layer *y, uint32_t l)
+{
+    bool                   bias = p->spec->family->norm == NORM_LAYER_BIAS;
+    const struct plan_norm norms[] = { { SLOT_FFN_POST, l - 1, &y->mix_norm, l > 0 },
+                                       { SLOT_FFN_POST_BIAS, l - 1, &y->mix_bias, l > 0 && bias },
+                                       { SLOT_MIX_POST, l, &y->ffn_norm, true },
+                                       { SLOT_MIX_POST_BIAS, l, &y->ffn_bias, bias } };
+    plan_vectors(p, norms, sizeof norms / sizeof *norms);
+}
+
 /* The norms around the parts of a layer. */
 static void plan_norms(struct place *p, struct layer *y, uint32_t l)
 {
     const struct model_family *f = p->spec->family;
-    const struct {
-        enum slot slot;
-        float   **at;
-        bool      is;
-    } norms[] = { { SLOT_MIX_NORM, &y->mix_norm, !f->no_pre_norm },
-                  { SLOT_FFN_NORM, &y->ffn_norm, !f->no_pre_norm && !f->parallel },
-                  { SLOT_MIX_NORM_BIAS, &y->mix_bias, f->norm == NORM_LAYER_BIAS },
-                  { SLOT_FFN_NORM_BIAS, &y->ffn_bias, f->norm == NORM_LAYER_BIAS && !f->parallel },
-                  { SLOT_MIX_POST, &y->mix_post, f->post_norm },
-                  { SLOT_FFN_POST, &y->ffn_post, f->post_norm } };
-    for (size_t i = 0; i < sizeof norms / sizeof *norms; i++) {
-        if (!norms[i].is) continue;
-        place_vector(p, norms[i].at, p->spec->hidden);
-        place_elements(p, *norms[i].at, 0, norms[i].slot, l, 0, p->spec->hidden);
+    const struct plan_norm     norms[] = {
+            { SLOT_MIX_NORM, l, &y->mix_norm, spec_pre_norm(p->spec, l) },
+            { SLOT_FFN_NORM, l, &y->ffn_norm, !f->no_pre_norm && !f->parallel },
+            { SLOT_MIX_NORM_BIAS, l, &y->mix_bias, f->norm == NORM_LAYER_BIAS && spec_pre_norm(p->spec, l) },
+            { SLOT_FFN_NORM_BIAS, l, &y->ffn_bias, f->norm == NORM_LAYER_BIAS && !f->parallel },
+            { SLOT_MIX_POST, l, &y->mix_post, f->post_norm },
+            { SLOT_FFN_POST, l, &y->ffn_post, f->post_norm }
+    };
+    plan_vectors(p, norms, sizeof norms / sizeof *norms);
+}
+
+/* Embeddings beside those of tokens, and the norm of their sum. */
+static void plan_embeds(struct place *p)
+{
+    struct model            *m = p->m;
+    const struct model_spec *s = p->spec;
+    if (s->family->learned_pos) {
+        place_matrix(p, &m->pos_embed, s->context, s->hidden, SLOT_POS_EMBED, 0);
+        place_rows(p, &m->pos_embed, 0, SLOT_POS_EMBED, 0, 0, s->pos_first, s->context, 0);
     }
+    const struct plan_norm norms[] = { { SLOT_EMBED_NORM, 0, &m->embed_norm, s->family->embed_norm },
+                                       { SLOT_EMBED_NORM_BIAS, 0, &m->embed_bias,
+                                         s->family->embed_norm && s->family->norm == NORM_LAYER_BIAS } };
+    plan_vectors(p, norms, sizeof norms / sizeof *norms);
+    if (s->n_type) {
+        place_matrix(p, &m->type_embed, s->n_type, s->hidden, SLOT_TYPE_EMBED, 0);
+        place_rows(p, &m->type_embed, 0, SLOT_TYPE_EMBED, 0, 0, 0, s->n_type, 0);
+    }
+}
+
+/* The norm behind the last layer: of a stream that becomes its norm, the last of those. */
+static void plan_last_norm(struct place *p)
+{
+    struct model          *m = p->m;
+    bool                   stream = p->spec->family->norm_stream, bias = p->spec->family->norm == NORM_LAYER_BIAS;
+    uint32_t               l = stream ? p->spec->n_layer - 1 : 0;
+    const struct plan_norm norms[] = { { stream ? SLOT_FFN_POST : SLOT_NORM, l, &m->norm, true },
+                                       { stream ? SLOT_FFN_POST_BIAS : SLOT_NORM_BIAS, l, &m->norm_bias, bias } };
+    plan_vectors(p, norms, sizeof norms / sizeof *norms);
 }
 
 static uint32_t head_dim_max(const struct model_spec *s)
@@ -175,12 +227,8 @@ void plan_weights(struct place *p)
         place_matrix(p, &m->head, n, s->hidden, SLOT_HEAD, 0);
         place_rows(p, &m->head, 0, s->tied ? SLOT_EMBED : SLOT_HEAD, 0, 0, m->head_split ? p->rank * n : 0, n, 0);
     }
-    place_vector(p, &m->norm, s->hidden);
-    place_elements(p, m->norm, 0, SLOT_NORM, 0, 0, s->hidden);
-    if (s->family->norm == NORM_LAYER_BIAS) {
-        place_vector(p, &m->norm_bias, s->hidden);
-        place_elements(p, m->norm_bias, 0, SLOT_NORM_BIAS, 0, 0, s->hidden);
-    }
+    plan_embeds(p);
+    plan_last_norm(p);
     place_vector(p, &m->inv_freq, s->rot / 2);
     if (s->rope_local_theta != 0) place_vector(p, &m->inv_freq_local, s->rot_local / 2);
     if (s->qk_norm_unit || s->v_norm) place_vector(p, &m->ones, m->n_one = head_dim_max(s));
@@ -191,7 +239,7 @@ void plan_weights(struct place *p)
         const struct ffn_part *ffn = parts_ffn(s, l);
         y->mix = mix->run;
         y->ffn = ffn->run;
-        plan_norms(p, y, l);
+        s->family->norm_stream ? plan_stream(p, y, l) : plan_norms(p, y, l);
         plan_tail(p, y, l);
         mix->place(p, y, l);
         ffn->place(p, y, l);
@@ -254,7 +302,7 @@ void plan_work(struct place *p)
     void *logits = NULL, *square = NULL;
     plan_reduced(p);
     place_bytes(p, &m->x, rows * m->hidden * act);
-    place_bytes(p, &m->h, max_u64(rows, top) * m->hidden * act);
+    if (!m->norm_stream) place_bytes(p, &m->h, max_u64(rows, top) * m->hidden * act);
     place_bytes(p, &m->wide, rows * max_u64(qkv, 2 * inter) * act);
     place_bytes(p, &m->narrow, rows * max_u64(q, inter) * act);
     if (has_sorted(p->spec)) place_bytes(p, &m->sorted, rows * max_u64(m->hidden, max_u64(q, inter)) * act);

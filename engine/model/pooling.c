@@ -133,7 +133,7 @@ enum status model_causal_check(const struct source *src, char *err, size_t err_b
     return st;
 }
 
-static enum status read_config(const struct source *src, bool wanted, struct model_pooling *p, char *err,
+static enum status read_config(const struct source *src, bool causal, struct model_pooling *p, char *err,
                                size_t err_bytes)
 {
     json_t     *root;
@@ -142,15 +142,16 @@ static enum status read_config(const struct source *src, bool wanted, struct mod
     p->shortens = json_is_true(json_object_get(root, "is_matryoshka")) ||
                   json_array_size(json_object_get(root, "matryoshka_dimensions")) > 0;
     json_decref(root);
-    return wanted || p->found ? model_causal_check(src, err, err_bytes) : ST_OK;
+    return causal ? model_causal_check(src, err, err_bytes) : ST_OK;
 }
 
 enum status model_pooling_load(const struct source *src, const struct model_spec *spec, bool wanted,
                                struct model_pooling *p_out, char *err, size_t err_bytes)
 {
-    struct model_pooling p = { .pool = POOL_LAST, .normalize = true };
+    struct model_pooling p = { .pool = model_is_encoder(spec) ? POOL_CLS : POOL_LAST, .normalize = true };
     enum status          st = read_modules(src, spec, &p, err, err_bytes);
-    if (!st) st = read_config(src, wanted, &p, err, err_bytes);
+    bool                 both_ways = model_is_encoder(spec); /* and computed so */
+    if (!st) st = read_config(src, !both_ways && (wanted || p.found), &p, err, err_bytes);
     if (!st) *p_out = p;
     return st;
 }

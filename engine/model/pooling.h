@@ -5,7 +5,7 @@
 
 struct model_pooling {
     bool            found;     /* modules.json is there and has a Pooling module */
-    enum model_pool pool;      /* LAST where nothing says otherwise */
+    enum model_pool pool;      /* where nothing says otherwise LAST, and CLS of encoders */
     bool            normalize; /* vectors have length 1: there is a Normalize module, or no modules.json */
     bool shortens; /* config.json: is_matryoshka, or matryoshka_dimensions: a vector's beginning is a vector */
 };

@@ -93,12 +93,8 @@ static void qkv_row(const struct qkv_job *j, uint32_t r)
     const struct op_qkv *o = j->o;
     const struct dev_kv *kv = j->kv;
     uint32_t     hd = o->head_dim, n_turn = o->n_head + o->n_kv_head, seq = j->b->row_seq[r], pos = j->b->pos[r];
-    uint32_t     entry = j->b->page_start[seq] + pos / kv->block_tokens;
     float       *x = (float *)o->qkv + (size_t)r * (n_turn + o->n_kv_head) * hd, own[2 * ROPE_HALF_MAX];
     const float *table = NULL;
-    CHECK(entry < j->b->page_start[seq + 1]);
-    uint32_t block = j->b->page[entry];
-    CHECK(block < kv->n_block);
     if (j->rope) {
         uint32_t slot = pos % j->rope->n_slot;
         table = j->rope->table + (size_t)slot * 2 * j->rope->half;
@@ -116,6 +112,11 @@ static void qkv_row(const struct qkv_job *j, uint32_t r)
         if (o->norm_late) norm_head(j, x + h * hd, r, is_k, of_kind);
         for (uint32_t i = 0; h < o->n_head && o->q_beta != 0 && i < hd; i++) x[h * hd + i] *= q_scale;
     }
+    if (!kv) return;
+    uint32_t entry = j->b->page_start[seq] + pos / kv->block_tokens;
+    CHECK(entry < j->b->page_start[seq + 1]);
+    uint32_t block = j->b->page[entry];
+    CHECK(block < kv->n_block);
     for (uint32_t h = 0; h < o->n_kv_head; h++) {
         char *key = kv_key(kv, block, o->layer, h, pos % kv->block_tokens, hd);
         j->v->store(key, kv->dtype, x + (o->n_head + h) * hd, hd);
@@ -164,8 +165,8 @@ void cpu_qkv(struct device *d, const struct op_qkv *o, const struct dev_batch *b
 {
     struct cpu_dev *c = cpu_of(d);
     struct qkv_job  j = { .v = c->v, .o = o, .b = b, .kv = kv };
-    CHECK(elem_is_float(kv->dtype));
-    CHECK(kv_holds_heads(kv, o->layer, o->n_kv_head, o->head_dim) && o->rot <= o->head_dim);
+    CHECK(!kv || (elem_is_float(kv->dtype) && kv_holds_heads(kv, o->layer, o->n_kv_head, o->head_dim)));
+    CHECK(o->rot <= o->head_dim);
     CHECK(o->norm_late + o->norm_mean + (o->square != NULL) <= 1);
     if (o->inv_freq) {
         struct rope_set *s = rope_find(c->rope, o);

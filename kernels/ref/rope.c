@@ -49,12 +49,12 @@ static void norm_head(struct device *d, float *x, const struct op_qkv *o, uint32
 void ref_qkv(struct device *d, const struct op_qkv *o, const struct dev_batch *b, const struct dev_kv *kv)
 {
     uint32_t hd = o->head_dim, n_head = o->n_head + 2 * o->n_kv_head;
-    CHECK(kv_holds_heads(kv, o->layer, o->n_kv_head, hd) && o->rot <= hd);
+    CHECK((!kv || kv_holds_heads(kv, o->layer, o->n_kv_head, hd)) && o->rot <= hd);
     CHECK(o->norm_late + o->norm_mean + (o->square != NULL) <= 1);
     for (uint32_t r = 0; r < b->n_row; r++) {
         uint32_t seq = b->row_seq[r], pos = b->pos[r];
-        uint32_t block = b->page[b->page_start[seq] + pos / kv->block_tokens];
-        CHECK(b->page_start[seq] + pos / kv->block_tokens < b->page_start[seq + 1] && block < kv->n_block);
+        uint32_t block = kv ? b->page[b->page_start[seq] + pos / kv->block_tokens] : 0;
+        CHECK(!kv || (b->page_start[seq] + pos / kv->block_tokens < b->page_start[seq + 1] && block < kv->n_block));
         for (uint32_t h = 0; h < n_head; h++) {
             float *x = (float *)o->qkv + ((size_t)r * n_head + h) * hd;
             bool   is_v = h >= o->n_head + o->n_kv_head;
@@ -64,7 +64,7 @@ void ref_qkv(struct device *d, const struct op_qkv *o, const struct dev_batch *b
             if (o->inv_freq && !is_v) rope(x, o, pos);
             if (!is_v && o->norm_late) norm_head(d, x, o, r, is_k, is_k ? h - o->n_head : h);
             for (uint32_t i = 0; h < o->n_head && o->q_beta != 0 && i < hd; i++) x[i] *= qkv_q_scale(o, pos);
-            if (h < o->n_head) continue;
+            if (h < o->n_head || !kv) continue;
             uint32_t kv_head = (h - o->n_head) % o->n_kv_head;
             char    *to = kv_key(kv, block, o->layer, kv_head, pos % kv->block_tokens, hd);
             if (is_v) to += kv_value_bytes(kv, o->layer);

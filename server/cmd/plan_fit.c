@@ -74,8 +74,9 @@ int plan_fit(struct boot *b, const struct plan_gpu *gpu, uint64_t memory_bytes, 
     enum dev_kind        kind = gpu ? DEV_CUDA : DEV_CPU;
     struct boot_plan     p;
     struct device       *dev;
-    *out = (struct plan_fit){ .context = b->model.context, .n_rank = cfg->tensor_parallel };
+    *out = (struct plan_fit){ .n_rank = cfg->tensor_parallel };
     boot_plan_sizes(b, kind, &p);
+    out->context = b->model.context;
     enum status st = model_check(&b->spec, &b->src, out->n_rank, b->err, sizeof b->err);
     if (!st) st = model_quant_check(&b->spec, &p.rank.load, kind, out->n_rank, b->err, sizeof b->err);
     if (st) return boot_exit_of(st);
@@ -94,7 +95,9 @@ int plan_fit(struct boot *b, const struct plan_gpu *gpu, uint64_t memory_bytes, 
     out->wanted = b->seqs;
     out->usable_bytes = usable(b, gpu, memory_bytes);
     out->kv_bytes = out->usable_bytes > fixed ? out->usable_bytes - fixed : 0;
-    out->n_block = out->kv_bytes / out->m.block_bytes;
+    out->n_block = p.rank.load.n_block; /* of an encoder, whose blocks have no bytes */
+    if (out->m.block_bytes) out->n_block = out->kv_bytes / out->m.block_bytes;
+    if (out->usable_bytes < fixed) out->n_block = 0;
     out->seq_blocks = ((uint64_t)out->context + cfg->block_size - 1) / cfg->block_size;
     out->n_seq = out->n_block ? (out->n_block - 1) / out->seq_blocks : 0; /* one block is kept free */
     out->needed_bytes = fixed + (out->wanted * out->seq_blocks + 1) * out->m.block_bytes;

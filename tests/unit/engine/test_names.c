@@ -91,11 +91,33 @@ static void a_slot_without_a_name_has_none(void **state)
 static void only_tensors_that_no_layer_needs_are_ignorable(void **state)
 {
     (void)state;
-    assert_true(names_ignorable("model.layers.3.self_attn.rotary_emb.inv_freq", false));
-    assert_false(names_ignorable("model.layers.3.self_attn.q_proj.weight_scale", true));
-    assert_false(names_ignorable("vision_tower.x", false));
-    assert_true(names_ignorable("vision_tower.x", true));
-    assert_true(names_ignorable("model.multi_modal_projector.x", true));
+    assert_true(names_ignorable(&names_llama, "model.layers.3.self_attn.rotary_emb.inv_freq", false));
+    assert_false(names_ignorable(&names_llama, "model.layers.3.self_attn.q_proj.weight_scale", true));
+    assert_false(names_ignorable(&names_llama, "vision_tower.x", false));
+    assert_true(names_ignorable(&names_llama, "vision_tower.x", true));
+    assert_true(names_ignorable(&names_llama, "model.multi_modal_projector.x", true));
+}
+
+static void encoders_names_may_have_a_prefix_and_heads_that_nothing_needs(void **state)
+{
+    (void)state;
+    static const char *const spelt[] = { "encoder.layer.11.output.LayerNorm.weight",
+                                         "bert.encoder.layer.11.output.LayerNorm.weight",
+                                         "bert.encoder.layer.11.output.LayerNorm.gamma" };
+    enum slot                slot;
+    uint32_t                 l, e;
+    for (size_t i = 0; i < ARRAY_N(spelt); i++) {
+        assert_true(names_match(&names_bert, spelt[i], &slot, &l, &e));
+        assert_int_equal(slot, SLOT_FFN_POST);
+        assert_int_equal(l, 11);
+    }
+    assert_false(names_match(&names_bert, "roberta.encoder.layer.1.output.dense.weight", &slot, &l, &e));
+    assert_true(names_match(&names_roberta, "roberta.encoder.layer.1.output.dense.weight", &slot, &l, &e));
+    assert_true(names_ignorable(&names_bert, "bert.embeddings.position_ids", false));
+    assert_true(names_ignorable(&names_bert, "cls.predictions.bias", false));
+    assert_true(names_ignorable(&names_roberta, "lm_head.dense.weight", false));
+    assert_false(names_ignorable(&names_bert, "classifier.weight", false));
+    assert_false(names_ignorable(&names_llama, "lm_head.dense.weight", false));
 }
 
 static void a_wrappers_names_are_unwrapped(void **state)
@@ -119,6 +141,7 @@ int main(void)
         cmocka_unit_test(experts_have_tensors_together_or_their_own),
         cmocka_unit_test(a_slot_without_a_name_has_none),
         cmocka_unit_test(only_tensors_that_no_layer_needs_are_ignorable),
+        cmocka_unit_test(encoders_names_may_have_a_prefix_and_heads_that_nothing_needs),
         cmocka_unit_test(a_wrappers_names_are_unwrapped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,12 +8,14 @@
 #define ALL  "[" TRANSFORMER "," POOLING "," NORMALIZE "]"
 #define LAST "{\"word_embedding_dimension\":64,\"pooling_mode_lasttoken\":true,\"pooling_mode_mean_tokens\":false}"
 
+static const char *arch = "Qwen3ForCausalLM";
+
 /* NULL: there is no such file. */
 static enum status load(const char *config, const char *modules, const char *pooling, bool wanted,
                         struct model_pooling *p, char err[512])
 {
     struct memory_source m = { .src.n_embed = 0 };
-    struct model_spec    spec = { .hidden = 64 };
+    struct model_spec    spec = { .hidden = 64, .family = model_family_find(arch, NULL) };
     if (config) memory_add_text(&m, "config.json", config);
     if (modules) memory_add_text(&m, "modules.json", modules);
     if (pooling) memory_add_text(&m, "1_Pooling/config.json", pooling);
@@ -120,10 +122,26 @@ static void a_model_that_generates_is_not_judged_by_keys_of_embedders(void **sta
     assert_false(p.found);
 }
 
+/* It looks both ways whatever a key says, and pools by its first token where nothing says how. */
+static void an_encoder_may_say_that_it_looks_both_ways(void **state)
+{
+    (void)state;
+    struct model_pooling p;
+    char                 err[512];
+    arch = "BertModel";
+    assert_int_equal(load("{\"is_causal\":false}", NULL, NULL, true, &p, err), ST_OK);
+    assert_true(!p.found && p.pool == POOL_CLS && p.normalize);
+    assert_int_equal(load("{\"is_causal\":false}", ALL, "{\"pooling_mode_mean_tokens\":true}", true, &p, err), ST_OK);
+    assert_true(p.found && p.pool == POOL_MEAN);
+    arch = "Qwen3ForCausalLM";
+    assert_int_equal(load("{\"is_causal\":false}", NULL, NULL, true, &p, err), ST_CONFIG);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(a_folder_says_how_its_vectors_are_made),
                                         cmocka_unit_test(what_is_not_served_is_named_with_its_file),
-                                        cmocka_unit_test(a_model_that_generates_is_not_judged_by_keys_of_embedders) };
+                                        cmocka_unit_test(a_model_that_generates_is_not_judged_by_keys_of_embedders),
+                                        cmocka_unit_test(an_encoder_may_say_that_it_looks_both_ways) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

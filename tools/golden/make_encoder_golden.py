@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Golden encoders: a tiny random model of each family, and the vectors that transformers makes of some prompts in float32.
+
+    tools/golden/make_encoder_golden.py tests/data/golden [NAME ...]
+
+Per NAME: config.json, model.safetensors, golden.json {prompts, types} and vectors.f32 [prompts][2][hidden]: the first token's state, and
+the mean of all tokens' states. types says where the second text of a pair begins (null: there is none)."""
+
+import json
+import os
+import sys
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from transformers import (BertConfig, BertModel, ModernBertConfig, ModernBertForMaskedLM, NomicBertConfig, NomicBertModel, RobertaConfig, RobertaForMaskedLM,
+                          XLMRobertaConfig, XLMRobertaModel)
+
+LENGTHS = (1, 5, 23, 90, 130)
+BASE = dict(hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=4, vocab_size=320)
+ROBERTA = dict(max_position_embeddings=132, type_vocab_size=1, layer_norm_eps=1e-5, pad_token_id=1)
+MODERN = dict(max_position_embeddings=160, local_attention=24, num_hidden_layers=4, pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2)
+# name: (configuration, class, keys, type of the file, keys of config.json to be left out)
+MODELS = {
+    "bert": (BertConfig, BertModel, dict(max_position_embeddings=130), torch.float32, ["hidden_act", "layer_norm_eps"]),
+    "xlm-roberta": (XLMRobertaConfig, XLMRobertaModel, ROBERTA, torch.float16, ["pad_token_id"]),
+    "modernbert": (ModernBertConfig, ModernBertForMaskedLM, MODERN, torch.float16, []),
+    "nomic-bert": (NomicBertConfig, NomicBertModel, dict(max_position_embeddings=140), torch.float16, ["hidden_act"]),
+    "nomic-bert-old": (NomicBertConfig, NomicBertModel, dict(max_position_embeddings=140), torch.float16, []),
+    "roberta": (RobertaConfig, RobertaForMaskedLM, ROBERTA, torch.float32, []),
+}
+
+
+# As nomic-bert's first files were published. transformers writes tensors with those names; a file with its own names is made below.
+OLD_KEYS = {"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head", "intermediate_size": "n_inner",
+            "max_position_embeddings": "n_positions", "layer_norm_eps": "layer_norm_epsilon"}
+
+
+def publish(written):
+    written = {OLD_KEYS.get(k, k): v for k, v in written.items() if k not in ("head_dim", "hidden_act", "rope_parameters")}
+    written.update(activation_function="swiglu", rotary_emb_base=1000, rotary_emb_fraction=1.0, rotary_emb_interleaved=False, rotary_scaling_factor=None, prenorm=False,
+                   qkv_proj_bias=False, mlp_fc1_bias=False, mlp_fc2_bias=False, use_rms_norm=False, auto_map={"AutoModel": "modeling_hf_nomic_bert.NomicBertModel"})
+    return written
+
+
+def fill(model, seed):
+    """Numbers as large as those of trained models, so that a fault shows: norms beside 1, biases beside 0."""
+    g = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            spread = torch.randn(p.shape, generator=g)
+            if "norm" in name.lower() and name.endswith("weight"):
+                p.copy_(1 + 0.2 * spread)
+            elif p.dim() == 1:
+                p.copy_(0.2 * spread)
+            elif "embeddings" in name:
+                p.copy_(spread)
+            else:
+                p.copy_(spread * 1.5 / p.shape[1] ** 0.5)
+
+
+def prompts_of(seed, vocab, pairs):
+    rng = np.random.default_rng(seed)
+    prompts = [rng.integers(4, vocab, n).tolist() for n in LENGTHS]
+    types = [n // 2 if pairs and i % 2 else None for i, n in enumerate(LENGTHS)]
+    return prompts, types
+
+
+def states_of(model, prompt, second):
+    ids = torch.tensor([prompt])
+    kinds = torch.zeros_like(ids)
+    if second is not None:
+        kinds[0, second:] = 1
+    with torch.no_grad():
+        more = {} if isinstance(model.config, ModernBertConfig) else dict(token_type_ids=kinds)
+        return model(input_ids=ids, attention_mask=torch.ones_like(ids), **more).last_hidden_state[0]
+
+
+def make(root, name):
+    config_class, model_class, keys, dtype, left_out = MODELS[name]
+    path = os.path.join(root, name)
+    config = config_class(**{**BASE, **keys})
+    config._attn_implementation = "eager"
+    model = model_class(config).eval()
+    fill(model, 1)
+    model.to(dtype).save_pretrained(path)
+    os.chmod(os.path.join(path, "model.safetensors"), 0o644)
+    model = model_class.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()  # whose frequencies were never rounded
+    with open(os.path.join(path, "config.json")) as f:
+        written = json.load(f)
+    if name == "nomic-bert-old":
+        written = publish(written)
+    if name == "nomic-bert":
+        save_file({k: t.to(dtype).contiguous() for k, t in model.named_parameters()}, os.path.join(path, "model.safetensors"), {"format": "pt"})
+    for key in left_out:
+        written.pop(key, None)
+    with open(os.path.join(path, "config.json"), "w") as f:
+        json.dump(written, f, indent=1)
+        f.write("\n")
+    prompts, types = prompts_of(2, config.vocab_size, (getattr(config, "type_vocab_size", 0) or 0) > 1)
+    base = getattr(model, model.base_model_prefix, model)
+    states = [states_of(base, p, t) for p, t in zip(prompts, types)]
+    vectors = torch.stack([torch.stack([s[0], s.mean(0)]) for s in states])
+    with open(os.path.join(path, "golden.json"), "w") as f:
+        json.dump(dict(prompts=prompts, types=types), f)
+        f.write("\n")
+    with open(os.path.join(path, "vectors.f32"), "wb") as f:
+        f.write(vectors.numpy().astype("<f4").tobytes())
+    print(name, tuple(vectors.shape), vectors.abs().max().item())
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    for one in sys.argv[2:] or MODELS:
+        make(sys.argv[1], one)

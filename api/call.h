@@ -62,6 +62,7 @@ struct api_model {
     /* other than TASK_GENERATE: */
     uint32_t                 state_dim;            /* numbers of a state; 0: the model generates */
     enum eng_state_of        state_of;             /* SUM: a vector is the mean over the prompt */
+    bool                     types;                /* tokens of a pair's second text are told from those of the first */
     bool                     normalizes, shortens; /* TASK_EMBED: to length 1; a vector's beginning is a vector too */
     const struct pair_form  *pair; /* a pair is one prompt, which head scores; NULL: of each text a vector */
     const struct model_head *head; /* what makes scores of a state (engine/model/head.h); NULL: TASK_EMBED */
@@ -99,6 +100,7 @@ struct call_prompt {
     size_t          n_echo; /* completions with echo, documents of rerank: the text to return */
     uint32_t       *id;
     uint32_t        n_id;
+    uint32_t        second; /* as in struct eng_request */
     float          *lp;
     uint32_t       *lp_rank;
     struct eng_top *lp_top;                                      /* prompt logprobs, if asked for */

@@ -81,6 +81,7 @@ struct making {
     struct buf                cut; /* owns text, once it is cut */
     struct arena              arena;
     struct tok_ids            ids;
+    uint32_t                  second; /* as in struct eng_request; 0 where a template makes one text of both */
 };
 
 static enum status encode_failed(const struct call *c, enum status st, struct api_error *e)
@@ -118,7 +119,7 @@ static enum status encode_joined(struct call *c, struct making *m, struct api_er
     if (c->rendered.failed) return ST_NOMEM;
     unsigned             flags = TOK_NO_SPECIAL_PARSE | (c->add_special ? TOK_ADD_SPECIAL : 0);
     const struct tok_two both = { text_of(&c->rendered), m->text, c->rendered.n, m->n_text };
-    enum status          st = tok_encode_pair(c->model->tok, &both, flags, EMBED_TOKENS_MAX, &m->arena, &m->ids);
+    enum status st = tok_encode_pair(c->model->tok, &both, flags, EMBED_TOKENS_MAX, &m->arena, &m->ids, &m->second);
     return st ? encode_failed(c, st, e) : ST_OK;
 }
 
@@ -193,6 +194,7 @@ enum status pair_prompt(struct call *c, const struct call_prompt *query, struct 
         memcpy(id, m.ids.id, m.ids.n * sizeof *id);
         p->id = id;
         p->n_id = (uint32_t)m.ids.n;
+        p->second = c->model->types && m.second < p->n_id ? m.second : 0;
     }
     arena_free(&m.arena);
     buf_free(&m.cut);

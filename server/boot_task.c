@@ -36,18 +36,23 @@ static enum status embeds(struct boot *b, const struct model_pooling *p)
     return ST_OK;
 }
 
-/* The state of the last token, which b->head turns into scores. */
+/* The state of the last token, or of an encoder's first, which b->head turns into scores. */
 static enum status scores(struct boot *b)
 {
     struct api_model *m = &b->model;
-    enum status       st = model_causal_check(&b->src, b->err, sizeof b->err);
+    bool              encoder = model_is_encoder(&b->spec);
+    enum status       st = encoder ? ST_OK : model_causal_check(&b->src, b->err, sizeof b->err);
     if (st) return st;
-    if (b->cfg->pooling != POOL_NONE && b->cfg->pooling != POOL_LAST)
+    if (encoder && b->cfg->pooling != POOL_NONE && b->cfg->pooling != POOL_CLS)
+        return wrong(
+            b, "--pooling: the head of an encoder takes the first token's state; other kinds are of --task embed");
+    if (!encoder && b->cfg->pooling != POOL_NONE && b->cfg->pooling != POOL_LAST)
         return wrong(b, "--pooling: a head takes the last token's state; other kinds are of --task embed");
     m->task = b->spec.classifies ? TASK_CLASSIFY : TASK_SCORE;
     m->head = b->head;
-    m->state_of = ENG_STATE_LAST;
-    b->spec.pool = POOL_LAST;
+    m->state_of = encoder ? ENG_STATE_FIRST : ENG_STATE_LAST;
+    b->spec.pool = encoder ? POOL_CLS : POOL_LAST;
+    m->types = b->spec.n_type > 1;
     LOG_INFO("boot: the model %s, %s", m->task == TASK_CLASSIFY ? "classifies" : "scores pairs",
              b->head->of == HEAD_CLASSES ? "by its labels' rows" : "by logits of tokens");
     if (m->task == TASK_CLASSIFY)
@@ -61,7 +66,8 @@ static enum status encoder_options(struct boot *b)
     const struct config *cfg = b->cfg;
     const char          *arch = b->spec.family->arch;
     if (cfg->task == TASK_GENERATE)
-        return wrong(b, "--task generate: %s is an encoder and makes vectors; allowed are embed and auto", arch);
+        return wrong(b, "--task generate: %s is an encoder and generates nothing; allowed are embed, classify and auto",
+                     arch);
     if (cfg->kv_host_gib > 0)
         return wrong(b, "--kv-host-gib: %s is an encoder and keeps no KV, so there is nothing for the tiers", arch);
     if (cfg->given_kv_bytes || cfg->given_kv_gib)

@@ -54,10 +54,11 @@ static void load_pair(struct tok_post *x, const json_t *o, const struct tok_strs
         const json_t *piece = json_array_get(list, i);
         const char   *name = json_string_value(json_object_get(json_object_get(piece, "SpecialToken"), "id"));
         const char   *sequence = json_string_value(json_object_get(json_object_get(piece, "Sequence"), "id"));
-        if (name)
-            x->pairs = put_named(pair(x, at), o, name, text, field, &nobody) == ST_OK;
-        else
-            x->pairs = sequence && at < 2 && !strcmp(sequence, names[at++]);
+        const json_t *type = json_object_get(json_object_get(piece, "SpecialToken"), "type_id");
+        if (name) x->pairs = put_named(pair(x, at), o, name, text, field, &nobody) == ST_OK;
+        if (name && at == 1 && json_integer_value(type) == 0) x->n_pair_first = x->n_pair[1];
+        if (name) continue;
+        x->pairs = sequence && at < 2 && !strcmp(sequence, names[at++]);
     }
     x->pairs = x->pairs && at == 2;
 }
@@ -101,6 +102,7 @@ static enum status load_one(struct tok_post *x, const json_t *o, const struct to
         if (!st) st = put(single(x, true), last, text, field, e);
         if (!st) st = put(pair(x, 0), first, text, field, e);
         for (int i = *type == 'R' ? 0 : 1; i < 2 && !st; i++) st = put(pair(x, 1), last, text, field, e);
+        x->n_pair_first = x->n_pair[1];
         return st ? st : put(pair(x, 2), last, text, field, e);
     }
     if (strcmp(type, "Sequence"))
@@ -127,6 +129,7 @@ static enum status load_one(struct tok_post *x, const json_t *o, const struct to
         if (more) {
             memcpy(x->pair, one.pair, sizeof x->pair);
             memcpy(x->n_pair, one.n_pair, sizeof x->n_pair);
+            x->n_pair_first = one.n_pair_first;
         }
     }
     return st;
@@ -142,6 +145,7 @@ void tok_post_repeat(struct tok_post *x)
     memcpy(x->pair[2], x->after, x->n_after * sizeof *x->after);
     x->n_pair[0] = x->n_before;
     x->n_pair[1] = x->n_after + x->n_before;
+    x->n_pair_first = x->n_after;
     x->n_pair[2] = x->n_after;
 }
 

@@ -8,7 +8,9 @@ struct tok_post {
     uint32_t before[POST_IDS_MAX], after[POST_IDS_MAX];
     uint32_t n_before, n_after;
     uint32_t pair[3][POST_IDS_MAX], n_pair[3]; /* of two texts: before both, between them, behind them */
-    bool     pairs;                            /* else the component has another form for two texts */
+    uint32_t
+         n_pair_first; /* ids between two texts whose type is that of the first; the others have that of the second */
+    bool pairs;        /* else the component has another form for two texts */
 };
 /* Two texts are two texts one behind the other, each with what is before and after it. */
 void tok_post_repeat(struct tok_post *x);

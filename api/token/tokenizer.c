@@ -71,11 +71,12 @@ static enum status put_around(const struct tok *t, int at, unsigned flags, size_
 }
 
 enum status tok_encode_pair(const struct tok *t, const struct tok_two *x, unsigned flags, size_t ids_max,
-                            struct arena *a, struct tok_ids *out)
+                            struct arena *a, struct tok_ids *out, uint32_t *second_out)
 {
     unsigned    plain = flags & ~(unsigned)TOK_ADD_SPECIAL;
     enum status st = put_around(t, 0, flags, ids_max, a, out);
     if (!st) st = tok_encode(t, x->first, x->n_first, plain, ids_max, a, out);
+    if (second_out) *second_out = (uint32_t)out->n + (flags & TOK_ADD_SPECIAL ? t->post.n_pair_first : 0);
     if (!st) st = put_around(t, 1, flags, ids_max, a, out);
     if (!st) st = tok_encode(t, x->second, x->n_second, plain, ids_max, a, out);
     return st ? st : put_around(t, 2, flags, ids_max, a, out);

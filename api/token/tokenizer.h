@@ -40,10 +40,11 @@ struct tok_two {
     const char *first, *second;
     size_t      n_first, n_second;
 };
-/* The ids of two texts, with TOK_ADD_SPECIAL and the ids that the post-processor puts around and between two. The rest as
+/* *second_out: how many ids are of the first text's type, as the post-processor has it; NULL: nobody asks.
+ * The ids of two texts, with TOK_ADD_SPECIAL and the ids that the post-processor puts around and between two. The rest as
  * tok_encode. */
 enum status tok_encode_pair(const struct tok *t, const struct tok_two *x, unsigned flags, size_t ids_max,
-                            struct arena *a, struct tok_ids *out);
+                            struct arena *a, struct tok_ids *out, uint32_t *second_out);
 bool        tok_pairs(const struct tok *t);      /* whether the post-processor has a form for two texts */
 uint32_t    tok_vocab_size(const struct tok *t); /* highest id + 1 */
 /* Whether the id is one of an added token that is marked special; of any added token. */

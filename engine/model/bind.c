@@ -240,7 +240,9 @@ static enum status bind_match(const struct model_spec *spec, struct bind *b, cha
         bool in_range = layer < spec->n_layer && (slot < SLOT_EXPERT_FIRST || expert < spec->n_expert);
         if (!in_range || !bind_want(spec, slot, layer, shape, &rank, &keys)) {
             /* a tied head may lie there a second time */
-            if (slot != SLOT_HEAD && !bind_no_bias(spec, b->set, t, name)) name_list_add(&unknown, t->name);
+            if (slot != SLOT_HEAD && !names_ignorable(spec->family->names, name, spec->wrapper) &&
+                !bind_no_bias(spec, b->set, t, name))
+                name_list_add(&unknown, t->name);
             continue;
         }
         uint32_t more = row->more, all = name_row_all_experts(row) ? spec->n_expert : 0;

@@ -41,6 +41,10 @@ bool bind_want(const struct model_spec *s, enum slot slot, uint32_t layer, uint6
     case SLOT_FFN_NORM_BIAS: VECTOR(bias && !stream && !s->family->parallel, s->hidden, "hidden_size");
     case SLOT_HEAD:
         MATRIX(!s->tied && !s->pool, s->vocab, s->hidden, "vocab_size x hidden_size, tie_word_embeddings false");
+    case SLOT_SCORE_BIAS: VECTOR(s->n_label && s->family->dense_head, s->n_label, "labels of id2label");
+    case SLOT_SCORE_DENSE:
+        MATRIX(s->n_label && s->family->dense_head, s->hidden, s->hidden, "hidden_size x hidden_size");
+    case SLOT_SCORE_DENSE_BIAS: VECTOR(s->n_label && s->family->dense_head, s->hidden, "hidden_size");
     case SLOT_SCORE: MATRIX(s->n_label, s->n_label, s->hidden, "labels of id2label x hidden_size");
     case SLOT_MIX_NORM: VECTOR(pre, s->hidden, "hidden_size");
     case SLOT_FFN_NORM: VECTOR(!s->family->no_pre_norm && !stream && !s->family->parallel, s->hidden, "hidden_size");

@@ -1,3 +1,5 @@
+/* families: the table of architectures, and what keys of config.json mean that are not there. Over 500 lines: one table; a row for
+ * each family. */
 #include "engine/model/model.h"
 #include "engine/model/names.h"
 #include <stdio.h>
@@ -464,15 +466,15 @@ static const struct model_family families[] = {
       .variants = "Scout 17B-16E, Maverick 17B-128E; the text part of Llama4ForConditionalGeneration",
       .def = &def_llama4, .names = &names_llama4 },
     { "BertModel", "bert", NORM_LAYER_BIAS, MIX_MUTUAL, FFN_MLP, .bias = &bias_everywhere, .norm_stream = true,
-      .embed_norm = true, .learned_pos = true, .typed = true, .served = "BERT",
+      .embed_norm = true, .learned_pos = true, .typed = true, .dense_head = true, .served = "BERT",
       .variants = "BERT, MiniLM, BGE, E5 and GTE of BERT's form", .def = &def_bert, .names = &names_bert },
     { "XLMRobertaModel", "xlm-roberta", NORM_LAYER_BIAS, MIX_MUTUAL, FFN_MLP, .bias = &bias_everywhere,
       .norm_stream = true, .embed_norm = true, .learned_pos = true, .pos_after_pad = true, .typed = true,
-      .served = "XLM-RoBERTa", .variants = "XLM-RoBERTa, BGE-M3, multilingual E5", .def = &def_roberta,
-      .names = &names_roberta },
+      .dense_head = true, .served = "XLM-RoBERTa", .variants = "XLM-RoBERTa, BGE-M3, multilingual E5",
+      .def = &def_roberta, .names = &names_roberta },
     { "RobertaModel", "roberta", NORM_LAYER_BIAS, MIX_MUTUAL, FFN_MLP, .bias = &bias_everywhere, .norm_stream = true,
-      .embed_norm = true, .learned_pos = true, .pos_after_pad = true, .typed = true, .served = "RoBERTa",
-      .variants = "RoBERTa, DistilRoBERTa", .def = &def_roberta, .names = &names_roberta },
+      .embed_norm = true, .learned_pos = true, .pos_after_pad = true, .typed = true, .dense_head = true,
+      .served = "RoBERTa", .variants = "RoBERTa, DistilRoBERTa", .def = &def_roberta, .names = &names_roberta },
     { "ModernBertModel", "modernbert", NORM_LAYER, MIX_MUTUAL, FFN_GLU, .embed_norm = true, .local = true,
       .rope_local = true, .served = "ModernBERT", .variants = "ModernBERT, GTE and Nomic embedders of its form",
       .def = &def_modernbert, .names = &names_modernbert },
@@ -484,19 +486,21 @@ enum { N_FAMILY = sizeof families / sizeof *families };
 
 /* "Qwen3Model" is Qwen3ForCausalLM without its head: what an embedder's folder may say. "Qwen3ForSequenceClassification" has
  * classes instead. "BertForMaskedLM" is BertModel with a head that vectors do not need. */
-static bool is_kin(const char *arch, const char *other)
+static bool is_kin(const struct model_family *f, const char *other)
 {
     static const struct {
         const char *row, *other;
-    } ends[] = { { "ForCausalLM", "Model" },
-                 { "ForCausalLM", "ForSequenceClassification" },
-                 { "Model", "ForMaskedLM" } };
-    size_t n = strlen(arch);
-    if (!strcmp(arch, other)) return true;
+        bool        dense_head; /* of the row */
+    } ends[] = { { "ForCausalLM", "Model", false },
+                 { "ForCausalLM", "ForSequenceClassification", false },
+                 { "Model", "ForMaskedLM", false },
+                 { "Model", "ForSequenceClassification", true } };
+    size_t n = strlen(f->arch);
+    if (!strcmp(f->arch, other)) return true;
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         size_t end = strlen(ends[i].row);
-        if (n <= end || strcmp(arch + n - end, ends[i].row) || strncmp(arch, other, n - end)) continue;
-        if (!strcmp(other + n - end, ends[i].other)) return true;
+        if (n <= end || strcmp(f->arch + n - end, ends[i].row) || strncmp(f->arch, other, n - end)) continue;
+        if (!strcmp(other + n - end, ends[i].other)) return f->dense_head || !ends[i].dense_head;
     }
     return false;
 }
@@ -504,7 +508,7 @@ static bool is_kin(const char *arch, const char *other)
 const struct model_family *model_family_find(const char *arch, const char *model_type)
 {
     for (uint32_t i = 0; arch && i < N_FAMILY; i++)
-        if (is_kin(families[i].arch, arch)) return &families[i];
+        if (is_kin(&families[i], arch)) return &families[i];
     for (uint32_t i = 0; model_type && i < N_FAMILY; i++)
         if (!strcmp(families[i].model_type, model_type)) return &families[i];
     return NULL;

@@ -166,7 +166,7 @@ static enum status read_kind(struct model_head *h, const struct source *src, con
         int64_t pad = -1;
         h->n_label = h->n_row = spec->n_label;
         json_get_int(config, "pad_token_id", 0, INT32_MAX, &pad);
-        if (pad >= 0) h->pad_id = (uint32_t)pad;
+        if (pad >= 0 && !model_is_encoder(spec)) h->pad_id = (uint32_t)pad;
         return ST_OK;
     }
     enum status st = read_logit_score(h, src, spec, found_out, err, err_bytes);
@@ -251,6 +251,52 @@ static enum status read_rows(struct model_head *h, const struct model_spec *spec
     return st;
 }
 
+/* A tensor of the head, rows of n numbers, each at out + row * pitch. more than eight: a tensor by its slot, its shape, and where
+ * its rows go. */
+static enum status read_part(const struct model_spec *spec, const struct st_set *set, enum slot slot, uint32_t rows,
+                             uint32_t n, float *out, size_t pitch, char *err, size_t err_bytes)
+{
+    char                    name[128];
+    const struct st_tensor *t = bind_find(spec, set, slot);
+    if (!t)
+        return wrong(err, err_bytes, "checkpoint: missing tensors: %s, of which scores are made",
+                     names_of(spec->family->names, slot, 0, 0, false, name, sizeof name));
+    enum dtype type = bind_dtype(t->dtype);
+    if (type == DT_COUNT || type == DT_F8E4M3 || t->bytes != (uint64_t)rows * n * dtype_bytes(type))
+        return wrong(err, err_bytes,
+                     "%s: tensor %.120s has dtype %s and %llu bytes, needed are %u x %u BF16, F16 or F32",
+                     set->file[t->file].name, t->name, t->dtype_text, (unsigned long long)t->bytes, rows, n);
+    unsigned char *raw = malloc(n * dtype_bytes(type));
+    enum status    st = raw ? ST_OK : ST_NOMEM;
+    for (uint32_t r = 0; r < rows && !st; r++) st = read_row(set, t, r, raw, out + r * pitch, n);
+    free(raw);
+    if (st == ST_IO)
+        snprintf(err, err_bytes, "%s: cannot read %.120s: %s", set->file[t->file].name, t->name, strerror(errno));
+    return st;
+}
+
+/* Of encoders: the biases of the classes, and what their state goes through before. set NULL: zeros. */
+static enum status load_dense(struct model_head *h, const struct model_spec *spec, const struct st_set *set, char *err,
+                              size_t err_bytes)
+{
+    size_t n = h->n_in, pitch = n + 1;
+    if (n > HEAD_DENSE_MAX)
+        return wrong(err, err_bytes, "config.json: hidden_size is %zu, a head of this kind is served up to %d", n,
+                     HEAD_DENSE_MAX);
+    h->bias = calloc(h->n_row, sizeof *h->bias);
+    h->dense = calloc(n * pitch, sizeof *h->dense);
+    if (!h->bias || !h->dense) return ST_NOMEM;
+    if (!set) return ST_OK;
+    enum status st = read_part(spec, set, SLOT_SCORE_BIAS, 1, h->n_row, h->bias, 0, err, err_bytes);
+    if (!st) st = read_part(spec, set, SLOT_SCORE_DENSE, h->n_in, h->n_in, h->dense, pitch, err, err_bytes);
+    float *bias = st ? NULL : malloc(n * sizeof *bias);
+    if (!st && !bias) return ST_NOMEM;
+    if (!st) st = read_part(spec, set, SLOT_SCORE_DENSE_BIAS, 1, h->n_in, bias, 0, err, err_bytes);
+    for (size_t i = 0; i < n && !st; i++) h->dense[i * pitch + n] = bias[i];
+    free(bias);
+    return st;
+}
+
 enum status model_head_load(struct model_head *h, const struct model_spec *spec, const struct source *src, char *err,
                             size_t err_bytes)
 {
@@ -261,6 +307,7 @@ enum status model_head_load(struct model_head *h, const struct model_spec *spec,
     if (!(h->weight = calloc((size_t)h->n_row * h->n_in, sizeof *h->weight))) st = ST_NOMEM;
     if (!st && !src->dummy) st = st_open(src, &set, err, err_bytes);
     if (!st && set) st = read_rows(h, spec, set, err, err_bytes);
+    if (!st && h->of == HEAD_CLASSES && spec->family->dense_head) st = load_dense(h, spec, set, err, err_bytes);
     if (set) st_close(set);
     if (st == ST_NOMEM) snprintf(err, err_bytes, "model: no memory for %u rows of scores", h->n_row);
     return st;
@@ -274,6 +321,7 @@ static double row_logit(const struct model_head *h, uint32_t row, const double *
     double       sum = 0;
     for (uint32_t i = 0; i < h->n_in; i++) sum += (double)w[i] * state[i];
     sum *= (double)h->scale;
+    if (h->bias) sum += (double)h->bias[row];
     return h->cap > 0 ? (double)h->cap * tanh(sum / (double)h->cap) : sum;
 }
 
@@ -287,8 +335,23 @@ static void softmax(double *x, uint32_t n)
     for (uint32_t i = 0; i < n; i++) x[i] /= sum;
 }
 
+static void dense(const struct model_head *h, const double *state, double *out)
+{
+    const float *w = h->dense;
+    for (uint32_t r = 0; r < h->n_in; r++, w += h->n_in + 1) {
+        double sum = 0;
+        for (uint32_t i = 0; i < h->n_in; i++) sum += (double)w[i] * state[i];
+        out[r] = tanh(sum + (double)w[h->n_in]);
+    }
+}
+
 void model_head_apply(const struct model_head *h, const double *state, bool act, double *out)
 {
+    double through[HEAD_DENSE_MAX];
+    if (h->dense) {
+        dense(h, state, through);
+        state = through;
+    }
     for (uint32_t i = 0; i < h->n_label; i++) out[i] = row_logit(h, i, state);
     if (h->of == HEAD_LOG_ODDS && h->n_row == 2) out[0] -= row_logit(h, 1, state);
     if (!act) return;
@@ -303,5 +366,7 @@ void model_head_free(struct model_head *h)
     for (uint32_t i = 0; i < HEAD_TOKENS_MAX; i++) free(h->word[i]);
     free(h->label);
     free(h->weight);
+    free(h->bias);
+    free(h->dense);
     free(h);
 }

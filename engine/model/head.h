@@ -12,18 +12,21 @@ enum head_of {
     HEAD_LOG_ODDS, /* one label: the logit of the first token less that of the second, if there is one */
 };
 enum head_act { HEAD_SOFTMAX, HEAD_SIGMOID, HEAD_PLAIN };
-enum { HEAD_TOKENS_MAX = 64, HEAD_LABELS_MAX = 4096 };
+enum { HEAD_TOKENS_MAX = 64, HEAD_LABELS_MAX = 4096, HEAD_DENSE_MAX = 4096 };
 
 struct model_head {
     enum head_of  of;
     enum head_act act;
     uint32_t      n_label, n_row, n_in;
-    char        **label;      /* [n_label], id2label */
-    float        *weight;     /* [n_row, n_in]; NULL before model_head_load */
-    float         scale, cap; /* of each logit, as op cap has them; cap 0: none */
-    uint32_t      pad_id;     /* transformers takes the last token that is not this one; UINT32_MAX: the last */
-    char         *word[HEAD_TOKENS_MAX];  /* tokens by their text; NULL: token[] has the id */
-    uint32_t      token[HEAD_TOKENS_MAX]; /* [n_row] of HEAD_TOKENS and HEAD_LOG_ODDS */
+    char        **label;  /* [n_label], id2label */
+    float        *weight; /* [n_row, n_in]; NULL before model_head_load */
+    float        *bias;   /* [n_row]; NULL: none */
+    float
+         *dense; /* [n_in, n_in + 1] or NULL: the state becomes tanh of the product, each row with its bias behind it */
+    float scale, cap;                /* of each logit, as op cap has them; cap 0: none */
+    uint32_t pad_id;                 /* transformers takes the last token that is not this one; UINT32_MAX: the last */
+    char    *word[HEAD_TOKENS_MAX];  /* tokens by their text; NULL: token[] has the id */
+    uint32_t token[HEAD_TOKENS_MAX]; /* [n_row] of HEAD_TOKENS and HEAD_LOG_ODDS */
 };
 
 /* What config.json, modules.json (LogitScore) and config_sentence_transformers.json say of scores. *head_out NULL: the folder

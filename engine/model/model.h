@@ -122,6 +122,7 @@ struct model_family {
     bool        shared_gate; /* rows take as much of the shared expert as the sigmoid of a product says */
     bool local; /* local_attention is twice the reach of layers with a window; the others are the first of every few */
     bool published;     /* reads the keys of the code that was published beside its first files */
+    bool dense_head;    /* classes are made of tanh of a product with the first token's state, with biases */
     bool norm_stream;   /* what a part made is added to the stream, and then the stream becomes its norm */
     bool embed_norm;    /* the stream begins as a norm of the embeddings */
     bool learned_pos;   /* positions have embeddings instead of rotating */

@@ -190,6 +190,18 @@ static const struct name_row rows_bert[] = {
     { SLOT_FFN_POST_BIAS, "encoder.layer.{l}.output.LayerNorm.bias", 0 },
     { SLOT_FFN_POST_BIAS, "encoder.layer.{l}.output.LayerNorm.beta", 0 },
 };
+static const struct name_row rows_bert_head[] = {
+    { SLOT_SCORE_DENSE, "pooler.dense.weight", 0 },
+    { SLOT_SCORE_DENSE_BIAS, "pooler.dense.bias", 0 },
+    { SLOT_SCORE, "classifier.weight", 0 },
+    { SLOT_SCORE_BIAS, "classifier.bias", 0 },
+};
+static const struct name_row rows_roberta_head[] = {
+    { SLOT_SCORE_DENSE, "classifier.dense.weight", 0 },
+    { SLOT_SCORE_DENSE_BIAS, "classifier.dense.bias", 0 },
+    { SLOT_SCORE, "classifier.out_proj.weight", 0 },
+    { SLOT_SCORE_BIAS, "classifier.out_proj.bias", 0 },
+};
 /* Numbers that are counted anyway, and the heads of what the model was trained for. */
 static const char *const     ignored_bert[] = { "embeddings.position_ids", "pooler.", "cls.", "lm_head.", NULL };
 static const struct name_row rows_modernbert[] = {
@@ -236,28 +248,31 @@ static const struct name_row rows_nomic[] = {
 static const char *const ignored_nomic[] = { "pooler.", "cls.", "lm_head.", NULL };
 #define ROWS(r)   .row = (r), .n_row = sizeof(r) / sizeof *(r)
 #define STACKS(s) .stack = (s), .n_stack = sizeof(s) / sizeof *(s)
-const struct model_names names_llama = { ROWS(rows_llama) };
-const struct model_names names_mixtral = { ROWS(rows_mixtral), .base = &names_llama };
-const struct model_names names_olmo = { ROWS(rows_olmo), .base = &names_llama };
-const struct model_names names_gemma = { ROWS(rows_gemma), .base = &names_llama };
-const struct model_names names_gemma4 = { ROWS(rows_gemma4), .base = &names_gemma };
-const struct model_names names_hunyuan = { ROWS(rows_hunyuan), .base = &names_llama };
-const struct model_names names_qwen_moe = { ROWS(rows_qwen_moe), .base = &names_llama };
-const struct model_names names_qwen2_moe = { ROWS(rows_qwen2_moe), .base = &names_qwen_moe };
-const struct model_names names_glm_moe = { ROWS(rows_glm_moe), .base = &names_qwen_moe };
-const struct model_names names_ernie_moe = { ROWS(rows_ernie_moe), .base = &names_glm_moe };
-const struct model_names names_minimax = { ROWS(rows_minimax), .base = &names_mixtral };
-const struct model_names names_gpt_oss = { ROWS(rows_gpt_oss), STACKS(stacks_gpt_oss), .base = &names_llama };
-const struct model_names names_qwen_vl_moe = { ROWS(rows_qwen_vl_moe), STACKS(stacks_qwen_vl_moe),
-                                               .base = &names_qwen_moe };
-const struct model_names names_starcoder2 = { ROWS(rows_starcoder2), .base = &names_llama };
-const struct model_names names_glm = { ROWS(rows_glm), .base = &names_llama };
-const struct model_names names_glm4 = { ROWS(rows_glm4), .base = &names_glm };
-const struct model_names names_granite_moe = { ROWS(rows_granite_moe), .base = &names_llama };
-const struct model_names names_llama4 = { ROWS(rows_llama4), STACKS(stacks_llama4), .base = &names_llama };
-const struct model_names names_phi3 = { ROWS(rows_phi3) };
-const struct model_names names_bert = { ROWS(rows_bert), .prefix = "bert.", .ignored = ignored_bert };
-const struct model_names names_roberta = { ROWS(rows_bert), .prefix = "roberta.", .ignored = ignored_bert };
+const struct model_names        names_llama = { ROWS(rows_llama) };
+const struct model_names        names_mixtral = { ROWS(rows_mixtral), .base = &names_llama };
+const struct model_names        names_olmo = { ROWS(rows_olmo), .base = &names_llama };
+const struct model_names        names_gemma = { ROWS(rows_gemma), .base = &names_llama };
+const struct model_names        names_gemma4 = { ROWS(rows_gemma4), .base = &names_gemma };
+const struct model_names        names_hunyuan = { ROWS(rows_hunyuan), .base = &names_llama };
+const struct model_names        names_qwen_moe = { ROWS(rows_qwen_moe), .base = &names_llama };
+const struct model_names        names_qwen2_moe = { ROWS(rows_qwen2_moe), .base = &names_qwen_moe };
+const struct model_names        names_glm_moe = { ROWS(rows_glm_moe), .base = &names_qwen_moe };
+const struct model_names        names_ernie_moe = { ROWS(rows_ernie_moe), .base = &names_glm_moe };
+const struct model_names        names_minimax = { ROWS(rows_minimax), .base = &names_mixtral };
+const struct model_names        names_gpt_oss = { ROWS(rows_gpt_oss), STACKS(stacks_gpt_oss), .base = &names_llama };
+const struct model_names        names_qwen_vl_moe = { ROWS(rows_qwen_vl_moe), STACKS(stacks_qwen_vl_moe),
+                                                      .base = &names_qwen_moe };
+const struct model_names        names_starcoder2 = { ROWS(rows_starcoder2), .base = &names_llama };
+const struct model_names        names_glm = { ROWS(rows_glm), .base = &names_llama };
+const struct model_names        names_glm4 = { ROWS(rows_glm4), .base = &names_glm };
+const struct model_names        names_granite_moe = { ROWS(rows_granite_moe), .base = &names_llama };
+const struct model_names        names_llama4 = { ROWS(rows_llama4), STACKS(stacks_llama4), .base = &names_llama };
+const struct model_names        names_phi3 = { ROWS(rows_phi3) };
+static const struct model_names names_bert_layers = { ROWS(rows_bert) };
+const struct model_names        names_bert = { ROWS(rows_bert_head), .base = &names_bert_layers, .prefix = "bert.",
+                                               .ignored = ignored_bert };
+const struct model_names names_roberta = { ROWS(rows_roberta_head), .base = &names_bert_layers, .prefix = "roberta.",
+                                           .ignored = ignored_bert };
 const struct model_names names_modernbert = { ROWS(rows_modernbert), .prefix = "model.",
                                               .ignored = ignored_modernbert };
 const struct model_names names_nomic = { ROWS(rows_nomic), .prefix = "nomic_bert.", .ignored = ignored_nomic };

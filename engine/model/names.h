@@ -15,6 +15,9 @@ enum slot {
     SLOT_PLE_EMBED, /* [vocab, layers * ple_dim] of each token, an input of every layer */
     SLOT_PLE_PROJ,  /* [layers * ple_dim, hidden] the same of the embedding */
     SLOT_PLE_NORM,
+    SLOT_SCORE_BIAS,
+    SLOT_SCORE_DENSE, /* what an encoder's state goes through before */
+    SLOT_SCORE_DENSE_BIAS,
     SLOT_EMBED_NORM, /* of the sum of the embeddings */
     SLOT_EMBED_NORM_BIAS,
     SLOT_POS_EMBED,  /* of positions */

@@ -7,6 +7,7 @@ the post-processor adds, the same bits in any company, and what an encoder refus
 One line each, then `N passed, N failed, N skipped`."""
 
 import json
+import math
 import os
 import shutil
 import string
@@ -154,6 +155,54 @@ def a_text_that_is_too_long_or_empty_costs_that_request_alone(w):
     refused(small.post("/v1/embeddings", {"input": [5] * 41}), 400, "40 tokens")
     assert len(embed(small, [[5] * 40] * 3)) == 3
     assert embed(s, [[5] * 130]) == want
+
+
+def pair_of(prompt, second):
+    """The two texts of [CLS] letters [SEP] letters [SEP], as words of a letter."""
+    return " ".join(PIECES[i] for i in prompt[1:second - 1]), " ".join(PIECES[i] for i in prompt[second:-1])
+
+
+def scores_of(name):
+    with open(os.path.join(GOLDEN, name, "golden.json")) as f:
+        return json.load(f)
+
+
+@test
+def a_cross_encoder_scores_pairs_as_transformers_does(w):
+    g = scores_of("bert-pairs")
+    pairs = [pair_of(p, t) for p, t in zip(g["prompts"], g["types"])]
+    for ranks in ("1", "2"):
+        s = w.server("--model", w.encoder("bert-pairs"), "--dtype", "float32", "--tensor-parallel-size", ranks)
+        r = s.post("/score", {"queries": [q for q, _ in pairs], "documents": [d for _, d in pairs], "use_activation": False})
+        assert r.status == 200 and r.json["usage"]["prompt_tokens"] == sum(map(len, g["prompts"])), r
+        for got, want in zip(r.json["data"], g["scores"]):
+            assert abs(got["score"] - want[0]) <= 1e-4, (got, want)
+        q, d = pairs[1]
+        alone = s.post("/score", {"text_1": q, "text_2": d}).json["data"][0]["score"]
+        assert abs(alone - 1 / (1 + math.exp(-g["scores"][1][0]))) <= 1e-5, alone
+        r = s.post("/rerank", {"query": q, "documents": [d] + [x for _, x in pairs]})
+        ranked = {x["index"]: x["relevance_score"] for x in r.json["results"]}
+        assert ranked[0] == ranked[2] == alone, (ranked, alone)
+        swapped = s.post("/score", {"text_1": d, "text_2": q}).json["data"][0]["score"]
+        assert swapped != alone, "the order of a pair says nothing"
+        refused(s.post("/v1/embeddings", {"input": "a"}), 400, "/score")
+        refused(s.post("/score", {"text_1": "a " * 100, "text_2": "b " * 100}), 400, "130 tokens")
+        s.stop()
+
+
+@test
+def an_encoder_classifies_as_transformers_does(w):
+    g = scores_of("xlm-roberta-labels")
+    s = w.server("--model", w.encoder("xlm-roberta-labels"), "--dtype", "float32")
+    r = s.post("/classify", {"input": g["prompts"], "use_activation": False})
+    assert r.status == 200, r
+    for got, want in zip(r.json["data"], g["scores"]):
+        assert got["num_classes"] == 3 and got["label"] == "LABEL_%d" % want.index(max(want)), got
+        assert all(abs(a - b) <= 1e-4 for a, b in zip(got["probs"], want)), (got, want)
+    one = [s.post("/classify", {"input": p}).json["data"][0]["probs"] for p in g["prompts"]]
+    assert [d["probs"] for d in s.post("/classify", {"input": g["prompts"]}).json["data"]] == one, "alone and together"
+    assert all(abs(sum(p) - 1) < 1e-6 for p in one)
+    refused(s.post("/score", {"text_1": "a", "text_2": "b"}), 400, "/classify")
 
 
 @test

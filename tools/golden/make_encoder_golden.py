@@ -4,7 +4,8 @@
     tools/golden/make_encoder_golden.py tests/data/golden [NAME ...]
 
 Per NAME: config.json, model.safetensors, golden.json {prompts, types} and vectors.f32 [prompts][2][hidden]: the first token's state, and
-the mean of all tokens' states. types says where the second text of a pair begins (null: there is none)."""
+the mean of all tokens' states. Of a model that classifies golden.json has scores [prompts][labels] instead, before any activation; the
+texts of its pairs are ids of letters (4 to 29), between 2 and 3. types says where the second text of a pair begins (null: there is none)."""
 
 import json
 import os
@@ -13,8 +14,8 @@ import sys
 import numpy as np
 import torch
 from safetensors.torch import save_file
-from transformers import (BertConfig, BertModel, ModernBertConfig, ModernBertForMaskedLM, NomicBertConfig, NomicBertModel, RobertaConfig, RobertaForMaskedLM,
-                          XLMRobertaConfig, XLMRobertaModel)
+from transformers import (BertConfig, BertForSequenceClassification, BertModel, ModernBertConfig, ModernBertForMaskedLM, NomicBertConfig, NomicBertModel, RobertaConfig, RobertaForMaskedLM,
+                          XLMRobertaConfig, XLMRobertaForSequenceClassification, XLMRobertaModel)
 
 LENGTHS = (1, 5, 23, 90, 130)
 BASE = dict(hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=4, vocab_size=320)
@@ -28,6 +29,11 @@ MODELS = {
     "nomic-bert": (NomicBertConfig, NomicBertModel, dict(max_position_embeddings=140), torch.float16, ["hidden_act"]),
     "nomic-bert-old": (NomicBertConfig, NomicBertModel, dict(max_position_embeddings=140), torch.float16, []),
     "roberta": (RobertaConfig, RobertaForMaskedLM, ROBERTA, torch.float32, []),
+}
+
+CLASSIFIERS = {
+    "bert-pairs": (BertConfig, BertForSequenceClassification, dict(max_position_embeddings=130, num_labels=1, num_hidden_layers=2), torch.float32, []),
+    "xlm-roberta-labels": (XLMRobertaConfig, XLMRobertaForSequenceClassification, dict(**ROBERTA, num_labels=3, num_hidden_layers=2), torch.float16, []),
 }
 
 
@@ -109,7 +115,33 @@ def make(root, name):
     print(name, tuple(vectors.shape), vectors.abs().max().item())
 
 
+def classify(root, name):
+    config_class, model_class, keys, dtype, _ = CLASSIFIERS[name]
+    path = os.path.join(root, name)
+    model = model_class(config_class(**{**BASE, **keys}))
+    fill(model, 1)
+    model.to(dtype).save_pretrained(path)
+    os.chmod(os.path.join(path, "model.safetensors"), 0o644)
+    model = model_class.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
+    rng = np.random.default_rng(3)
+    golden = dict(prompts=[], types=[], scores=[])
+    for n, m in ((1, 1), (3, 20), (12, 4), (5, 100)):
+        first, second = (rng.integers(4, 30, k).tolist() for k in (n, m))
+        ids = torch.tensor([[2, *first, 3, *second, 3]])
+        kinds = torch.zeros_like(ids)
+        if keys.get("type_vocab_size") != 1:
+            kinds[0, n + 2:] = 1
+        with torch.no_grad():
+            scores = model(input_ids=ids, token_type_ids=kinds, attention_mask=torch.ones_like(ids)).logits[0]
+        for key, value in zip(golden, (ids[0].tolist(), n + 2, scores.tolist())):
+            golden[key].append(value)
+    with open(os.path.join(path, "golden.json"), "w") as f:
+        json.dump(golden, f)
+        f.write("\n")
+    print(name, golden["scores"])
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    for one in sys.argv[2:] or MODELS:
-        make(sys.argv[1], one)
+    for one in sys.argv[2:] or [*MODELS, *CLASSIFIERS]:
+        (make if one in MODELS else classify)(sys.argv[1], one)

@@ -46,8 +46,10 @@ static const char *pair_ids(const struct tok *t, unsigned flags)
     struct arena   a;
     struct tok_ids ids = { NULL, 0, 0 };
     size_t         k = 0;
+    uint32_t       second;
     arena_init(&a, 1 << 20);
-    assert_int_equal(tok_encode_pair(t, &(struct tok_two){ "hi", "x", 2, 1 }, flags, 100, &a, &ids), ST_OK);
+    assert_int_equal(tok_encode_pair(t, &(struct tok_two){ "hi", "x", 2, 1 }, flags, 100, &a, &ids, &second), ST_OK);
+    assert_true(second >= 1 && second < ids.n);
     for (size_t i = 0; i < ids.n; i++)
         k += (size_t)snprintf(line + k, sizeof line - k, "%s%u", i ? " " : "", ids.id[i]);
     arena_free(&a);

@@ -10,7 +10,11 @@ struct folder {
 static enum status load(const struct folder *f, bool classifies, bool wanted, struct model_head **h, char err[512])
 {
     struct memory_source m = { .src.n_embed = 0 };
-    struct model_spec    spec = { .hidden = 4, .vocab = 50, .classifies = classifies, .n_label = classifies ? 3 : 0 };
+    struct model_spec    spec = { .family = model_family_find("Qwen3ForCausalLM", NULL),
+                                  .hidden = 4,
+                                  .vocab = 50,
+                                  .classifies = classifies,
+                                  .n_label = classifies ? 3 : 0 };
     if (f->config) memory_add_text(&m, "config.json", f->config);
     if (f->modules) memory_add_text(&m, "modules.json", f->modules);
     if (f->score) memory_add_text(&m, "1_LogitScore/config.json", f->score);

@@ -127,10 +127,23 @@ static uint64_t blocks_promised(const struct sched *s)
     return n;
 }
 
+/* The same for the pool of layers with a window, of which a sequence never needs more than a window and what is reserved
+ * ahead of it. */
+static bool windows_allow(const struct sched *s, const struct seq *q, uint32_t n_hit)
+{
+    uint64_t want = kv_window_need(s->kv, NULL, n_hit, protected(s, q) ? q->n_max - 1 : q->n_token);
+    for (uint32_t i = 0; i < s->n_running; i++) {
+        const struct seq *p = s->running[i];
+        if (!p->forking) want += kv_window_need(s->kv, &p->kv, p->n_computed, seq_n_ahead(p));
+    }
+    return want <= kv_window_available(s->kv);
+}
+
 static bool blocks_allow(struct sched *s, struct seq *q)
 {
     if (!s->n_running) return true; /* alone the request fits: eng_submit has checked it */
-    uint32_t hit = peek(s, q) / s->cfg.block_tokens;
+    uint32_t n_hit = peek(s, q), hit = n_hit / s->cfg.block_tokens;
+    if (!windows_allow(s, q, n_hit)) return false;
     uint64_t want = (protected(s, q) ? blocks_max(s, q) : sched_blocks(s, q->n_token)) - hit;
     uint64_t head = s->cfg.n_block >> HEADROOM_SHIFT;
     if (head < 1) head = 1;

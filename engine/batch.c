@@ -63,7 +63,7 @@ void batch_clear(struct batch *b)
     DEV_SIZES(CLEAR)
 #undef CLEAR
     b->late = false;
-    b->row_start[0] = b->page_start[0] = 0;
+    b->row_start[0] = b->page_start[0] = b->win_start[0] = 0;
     b->n_adapt = 0;
 }
 
@@ -85,8 +85,19 @@ uint32_t batch_add(struct batch *b, const uint32_t *ids, uint32_t n, uint32_t po
     b->n_row = row + n;
     b->n_seq = seq + 1;
     b->row_start[seq + 1] = row + n;
-    b->page_start[seq + 1] = b->n_page = at + n_page;
+    b->page_start[seq + 1] = b->win_start[seq + 1] = b->n_page = at + n_page;
+    b->win_start[seq] = at;
     return row;
+}
+
+/* They follow the sequence's other pages, so that one array has all of them. */
+void batch_window(struct batch *b, const uint32_t *win, uint32_t n)
+{
+    CHECK(b->n_seq);
+    CHECK(n <= b->max.pages_max - b->n_page);
+    b->win_start[b->n_seq - 1] = b->n_page;
+    memcpy(b->page + b->n_page, win, n * sizeof *win);
+    b->page_start[b->n_seq] = b->win_start[b->n_seq] = b->n_page += n;
 }
 
 void batch_adapter(struct batch *b, uint32_t adapter)
@@ -104,7 +115,9 @@ void batch_add_copy(struct batch *b, struct kv_copy c)
 {
     CHECK(b->n_copy < b->max.seqs_max);
     b->copy_src[b->n_copy] = c.src;
-    b->copy_dst[b->n_copy++] = c.dst;
+    b->copy_dst[b->n_copy] = c.dst;
+    b->win_src[b->n_copy] = c.win_src;
+    b->win_dst[b->n_copy++] = c.win_dst;
 }
 
 struct op_sample_row *batch_add_sample(struct batch *b, uint32_t row)

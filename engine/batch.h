@@ -43,6 +43,9 @@ void             batch_free(struct batch *b);
  * Returns the number of the first row. Exceeding a bound fails a CHECK. */
 uint32_t batch_add(struct batch *b, const uint32_t *ids, uint32_t n, uint32_t pos, const uint32_t *page,
                    uint32_t n_page);
+/* The sequence added last has blocks of its own for layers with a window: win[0..n), as page[0..n_page). Those that the
+ * window has passed are KV_NONE. */
+void batch_window(struct batch *b, const uint32_t *win, uint32_t n);
 /* The sequence added last is computed with the adapter in slot `adapter` - 1; 0: with none, as batch_add leaves it. */
 void batch_adapter(struct batch *b, uint32_t adapter);
 /* Its rows from position `second` on are of the second text of a pair. */

@@ -50,6 +50,9 @@ static enum status create_parts(struct engine *e, const uint32_t *eos_id)
                              (c->kv_pin_percent ? KV_PINS_MAX : 0),
                 .seq_tokens_max = c->context_max,
                 .prefix_cache = c->prefix_cache,
+                .n_window = c->n_window,
+                .window = c->window,
+                .window_ahead = c->n_window ? eng_window_ahead(c) : 0,
                 .borrow_min = c->kv_borrow_min,
                 .pin_percent = c->kv_pin_percent,
                 .hash_bits = c->kv_hash_bits,
@@ -135,6 +138,7 @@ enum status eng_create(const struct eng_cfg *cfg, const struct eng_runner *run, 
     if (eng_states_max(cfg) > UINT32_MAX / sizeof(float)) return ST_CONFIG;
     if (blocks * cfg->seqs_max > UINT32_MAX || (uint64_t)cfg->queue_requests_max + cfg->seqs_max > UINT32_MAX / 2)
         return ST_CONFIG;
+    if (cfg->n_window && (cfg->tiers || cfg->n_window < eng_windows_min(cfg, cfg->window))) return ST_CONFIG;
     if (run->depth > ENG_DEPTH_MAX || cfg->n_slot > LORA_SLOTS_MAX) return ST_CONFIG;
     struct engine *e = aligned_alloc(64, (sizeof *e + 63) / 64 * 64);
     if (!e) return ST_NOMEM;
@@ -451,6 +455,10 @@ void eng_stats(const struct engine *e, struct eng_stats *out)
         .waiting_tokens = atomic_load(&e->n_queued_tokens),
         .kv_blocks = e->cfg.n_block,
         .kv_used = GET(kv_used),
+        .window_blocks = e->cfg.n_window,
+        .window_used = GET(window_used),
+        .n_window_passed = GET(n_window_passed),
+        .n_window_evicted = GET(n_window_evicted),
         .n_step = GET(n_step),
         .n_prompt_tokens = GET(n_prompt_tokens),
         .n_cached_tokens = GET(n_cached_tokens),

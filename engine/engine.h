@@ -50,10 +50,12 @@ struct eng_cfg {
     uint32_t prefill_chunk_max; /* most prompt tokens of one sequence in a step; 0: the budget */
     uint32_t queue_requests_max,
         queue_tokens_max; /* bounds of the queue; beyond them eng_submit returns ST_AGAIN (429); tokens 0: no bound */
-    uint32_t                   context_max; /* tokens of one sequence                                  */
-    uint32_t                   vocab;
-    uint32_t                   n_block, block_tokens;
-    bool                       prefix_cache;
+    uint32_t context_max; /* tokens of one sequence                                  */
+    uint32_t vocab;
+    uint32_t n_block, block_tokens;
+    bool     prefix_cache;
+    uint32_t n_window,
+        window; /* of kv_cfg; n_window 0: layers with a window have no pool of their own. Not with tiers */
     uint32_t                   preempt_max; /* preemptions of one choice before it is protected; 0: 3    */
     const uint32_t            *eos_id;
     uint32_t                   n_eos;
@@ -95,13 +97,19 @@ struct eng_stats {
         uint64_t time[PHASE_TIMES], sum_us;
     } host, gap; /* per step: the host's own time; the device's idle time before the step */
     uint64_t evicted[KV_EVICT_WHYS], kv_pinned,
-        n_pin_refused;                       /* evicted device blocks by reason; pinned blocks; refused pins */
+        n_pin_refused;                   /* evicted device blocks by reason; pinned blocks; refused pins */
+    uint32_t window_blocks, window_used; /* of the window's pool; used: neither free nor evictable */
+    uint64_t n_window_passed, n_window_evicted;
     uint64_t last_progress_us, step_us_ewma; /* progress: a finished step, or nothing to do */
     bool     busy, dead, draining;
     bool     broken; /* dead by ST_BROKEN */
 };
 
 struct batch_cfg eng_batch_cfg(const struct eng_cfg *cfg); /* the bounds of the batches of such an engine (sizes.c) */
+/* Tokens that such an engine reserves at most beyond those that a sequence has computed. */
+uint32_t eng_window_ahead(const struct eng_cfg *cfg);
+/* Blocks of the window's pool that such an engine needs at least, with windows of so many tokens. */
+uint32_t eng_windows_min(const struct eng_cfg *cfg, uint32_t window);
 uint64_t eng_states_max(const struct eng_cfg *cfg); /* numbers of states that a step of it may have; 0: it generates */
 /* Makes the engine with all the memory that it will need. cfg and run are copied; what they point to is borrowed.
  * ST_CONFIG: bounds that cannot be; ST_NOMEM. */

@@ -67,7 +67,12 @@ static void add_seq(struct engine *e, struct flight *f, struct seq *s)
 {
     struct batch *b = &f->batch;
     uint32_t      first = seq_next(s), n = s->n_step, end = first + n;
-    uint32_t      row = batch_add(b, s->id + first, n, first, s->kv.block, (end - 1) / e->cfg.block_tokens + 1);
+    uint32_t      n_page = (end - 1) / e->cfg.block_tokens + 1;
+    uint32_t      row = batch_add(b, s->id + first, n, first, s->kv.block, n_page);
+    if (s->kv.win) {
+        CHECK(n_page <= s->kv.n_win);
+        batch_window(b, s->kv.win, n_page);
+    }
     if (s->adapter) batch_adapter(b, s->adapter);
     if (s->r->second) batch_second(b, s->r->second);
     if (s->n_copy) batch_add_copy(b, s->copy);

@@ -162,6 +162,14 @@ static enum status team_grow(struct rank_team *t, uint64_t need)
     return left >= need ? ST_OK : ST_NOMEM;
 }
 
+/* The number of blocks for layers with a window, from what the KV may take in all. */
+static uint32_t team_windows(const struct rank_team *t, uint64_t room, const struct model_plan *plan)
+{
+    uint64_t n = (uint64_t)((double)room * t->cfg.window_share / (double)plan->window_bytes);
+    if (n > t->cfg.windows_max) n = t->cfg.windows_max;
+    return n < t->cfg.windows_min ? t->cfg.windows_min : (uint32_t)n;
+}
+
 /* How large the arena of a rank must be, and how many blocks its pool gets; before anything of the model is read. */
 static enum status team_plan(struct rank_team *t, char *err, size_t err_bytes)
 {
@@ -171,7 +179,9 @@ static enum status team_plan(struct rank_team *t, char *err, size_t err_bytes)
     uint64_t               all = t->cfg.memory_bytes, kv = t->cfg.kv_bytes, left = 0;
     struct model_plan      plan;
     bool                   gpu = t->cfg.device == DEV_CUDA;
-    uint64_t               probe = gpu ? 0 : PROBE_BYTES * (1 + (uint64_t)rank_threads(t));
+    if (t->cfg.window_share > 0 && !load->n_window)
+        load->n_window = 1; /* the plan tells the two kinds of blocks apart */
+    uint64_t probe = gpu ? 0 : PROBE_BYTES * (1 + (uint64_t)rank_threads(t));
     if (all) probe = all;
     enum status st = team_probe(t, 0, probe, &left, &plan);
     for (uint32_t i = 1; gpu && !st && i < t->n_rank;
@@ -185,26 +195,31 @@ static enum status team_plan(struct rank_team *t, char *err, size_t err_bytes)
                  status_name(st));
         return st == ST_NOMEM && (all || gpu) ? ST_CONFIG : st;
     }
-    uint64_t fixed = plan.weight_bytes + plan.work_bytes;
-    if (!all && !gpu) left = fixed + (load->n_block ? load->n_block * plan.block_bytes : kv);
+    uint64_t fixed = plan.weight_bytes + plan.work_bytes, windows = load->n_window * plan.window_bytes;
+    if (!all && !gpu) left = fixed + (load->n_block ? load->n_block * plan.block_bytes + windows : kv);
     if (!load->n_block) {
         uint64_t room = left > fixed ? left - fixed : 0;
         if (kv && kv < room) room = kv;
+        if (t->cfg.window_share > 0) load->n_window = team_windows(t, room, &plan);
+        windows = load->n_window * plan.window_bytes;
+        room -= room < windows ? room : windows;
         load->n_block = room / plan.block_bytes < UINT32_MAX ? (uint32_t)(room / plan.block_bytes) : UINT32_MAX;
     }
+    fixed += windows;
     uint32_t most = load->n_block, least = t->cfg.blocks_min ? t->cfg.blocks_min : 1,
              n_block = most > least ? most : least;
     uint64_t need = fixed + n_block * plan.block_bytes;
     if (n_block > most || left < need) {
         snprintf(err, err_bytes,
                  "device memory: %" PRIu64 " bytes needed (weights %" PRIu64 ", workspace %" PRIu64
-                 ", %u KV blocks of %" PRIu64 "), available are %" PRIu64,
-                 need, plan.weight_bytes, plan.work_bytes, n_block, plan.block_bytes, left);
+                 ", %u KV blocks of %" PRIu64 ", %u of windows of %" PRIu64 "), available are %" PRIu64,
+                 need, plan.weight_bytes, plan.work_bytes, n_block, plan.block_bytes, load->n_window, plan.window_bytes,
+                 left);
         return ST_CONFIG;
     }
     if (all) {
         t->arena_bytes = all;
-    } else if ((st = team_grow(t, need + 64))) {
+    } else if ((st = team_grow(t, need + (windows ? 128 : 64)))) {
         snprintf(err, err_bytes, "the device cannot be opened with %" PRIu64 " bytes: %s", t->arena_bytes,
                  status_name(st));
         return st;
@@ -215,6 +230,9 @@ static enum status team_plan(struct rank_team *t, char *err, size_t err_bytes)
              " KiB, %u rank%s",
              t->spec->family->arch, t->spec->n_layer, plan.weight_bytes >> 20, plan.work_bytes >> 20, load->n_block,
              plan.block_bytes >> 10, t->n_rank, t->n_rank == 1 ? "" : "s");
+    if (load->n_window)
+        LOG_INFO("model: layers with a window have %u KV blocks of %" PRIu64 " KiB of their own", load->n_window,
+                 plan.window_bytes >> 10);
     if (load->lora_slots)
         LOG_INFO("lora: %u slots of adapters of rank up to %u, %" PRIu64 " KiB each on every rank", load->lora_slots,
                  load->lora_rank, plan.lora_bytes / load->lora_slots >> 10);
@@ -427,6 +445,8 @@ static void team_graphs(void *ctx, struct dev_graphs *out)
     const struct rank_team *t = ctx;
     dev_graphs(t->rank[0].dev, out);
 }
+
+uint32_t rank_team_windows(const struct rank_team *t) { return t->cfg.load.n_window; }
 
 struct eng_runner rank_team_runner(struct rank_team *t)
 {

@@ -219,7 +219,7 @@ uint32_t sched_take(struct sched *s, struct seq *q, uint32_t n)
     for (;;) {
         if (sched_reserve(s, q, next + n)) return n;
         if (s->in_flight) break;
-        uint64_t room = ((uint64_t)q->kv.n_block + kv_available_count(s->kv)) * s->cfg.block_tokens;
+        uint64_t room = kv_seq_room(s->kv, &q->kv);
         if (room > next && room - next < n) {
             uint32_t fits = (uint32_t)(room - next);
             if (sched_reserve(s, q, next + fits)) return fits;

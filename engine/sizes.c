@@ -1,5 +1,6 @@
 /* sizes: the bounds of an engine's batches, from its configuration. */
 #include "engine/engine.h"
+#include "kvcache/device/window.h"
 
 enum { SAMPLE_IDS_MAX = 4 << 20 /* entries of the sampling arrays, unless one request needs more */ };
 
@@ -18,13 +19,26 @@ uint64_t eng_states_max(const struct eng_cfg *c)
     return c->state_dim * rows;
 }
 
+/* Steps overlap: while one is in flight, the rows of the next are reserved. */
+uint32_t eng_window_ahead(const struct eng_cfg *c)
+{
+    uint32_t chunk = c->prefill_chunk_max ? c->prefill_chunk_max : c->batch_tokens_max;
+    return ENG_DEPTH_MAX * (chunk < c->batch_tokens_max ? chunk : c->batch_tokens_max);
+}
+
+uint32_t eng_windows_min(const struct eng_cfg *c, uint32_t window)
+{
+    return kv_window_seq_max(window, eng_window_ahead(c), c->block_tokens) +
+           2; /* a copied tail and what it is copied from */
+}
+
 struct batch_cfg eng_batch_cfg(const struct eng_cfg *c)
 {
     uint32_t blocks = (uint32_t)(((uint64_t)c->context_max + c->block_tokens - 1) / c->block_tokens);
     return (struct batch_cfg){
         .rows_max = c->batch_tokens_max,
         .seqs_max = c->seqs_max,
-        .pages_max = c->seqs_max * blocks,
+        .pages_max = c->seqs_max * blocks * (c->n_window ? 2 : 1),
         .hist_max = bound(c->context_max, c->seqs_max),
         .ban_max = bound(4096, c->seqs_max),
         .allow_max = bound(c->vocab, c->seqs_max),

@@ -102,6 +102,9 @@ void step_publish(struct engine *e)
     atomic_store_explicit(&e->a.n_hit_tokens, k.n_hit_tokens, memory_order_relaxed);
     for (int i = 0; i < KV_EVICT_WHYS; i++) atomic_store_explicit(&e->a.evicted[i], k.evicted[i], memory_order_relaxed);
     atomic_store_explicit(&e->a.kv_pinned, k.n_pinned, memory_order_relaxed);
+    atomic_store_explicit(&e->a.window_used, e->cfg.n_window - k.n_window_free - k.n_window_idle, memory_order_relaxed);
+    atomic_store_explicit(&e->a.n_window_passed, k.n_window_passed, memory_order_relaxed);
+    atomic_store_explicit(&e->a.n_window_evicted, k.n_window_evicted, memory_order_relaxed);
     atomic_store_explicit(&e->a.n_pin_refused, k.n_pin_refused, memory_order_relaxed);
     atomic_store_explicit(&e->a.n_borrowed, k.n_borrowed, memory_order_relaxed);
     atomic_store_explicit(&e->a.n_resumed_tokens, e->sched.n_resumed_tokens, memory_order_relaxed);

@@ -52,10 +52,10 @@ struct engine {
     struct note           note[ENG_DEPTH_MAX]; /* descriptions of flight[] for eng_dump */
     struct batch          audit;               /* with tiers: the step that recomputes one block */
     struct {
-        _Atomic uint32_t n_running, n_resume, kv_used, rows_now;
+        _Atomic uint32_t n_running, n_resume, kv_used, rows_now, window_used;
         _Atomic uint64_t n_step, n_prompt_tokens, n_cached_tokens, n_generated, n_preempted, n_finished[ENG_FINISHES],
-            n_query_tokens, n_hit_tokens, n_borrowed, n_resumed_tokens, evicted[KV_EVICT_WHYS], kv_pinned,
-            n_pin_refused;
+            n_window_passed, n_window_evicted, n_query_tokens, n_hit_tokens, n_borrowed, n_resumed_tokens,
+            evicted[KV_EVICT_WHYS], kv_pinned, n_pin_refused;
         _Atomic uint64_t n_below_query_tokens, n_cached_tier_tokens[ENG_SOURCES];
         _Atomic uint64_t n_nan, n_undrawn;
         _Atomic uint64_t last_progress_us, step_us_ewma, row_ns_ewma;

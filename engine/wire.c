@@ -486,6 +486,8 @@ static bool rows_fit(const struct batch *b, const struct wire_limits *lim)
 {
     for (uint32_t i = 0; i < b->n_seq; i++) {
         uint32_t first = b->row_start[i], end = b->row_start[i + 1];
+        b->win_start[i] = b->page_start[i];
+        b->win_start[i + 1] = b->page_start[i + 1];
         uint64_t held = (uint64_t)(b->page_start[i + 1] - b->page_start[i]) * lim->block_tokens;
         for (uint32_t r = first; r < end; r++) {
             if (b->pos[r] >= lim->context || b->pos[r] - b->pos[first] != r - first || b->pos[r] >= held) return false;

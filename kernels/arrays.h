@@ -61,10 +61,13 @@
     X(type,       uint32_t,             n_row,        0, DEV_PACK_ZERO, DEV_ANY,        "types")           /* of models that have embeddings of types */ \
     X(row_start,  uint32_t,             n_seq,        1, DEV_PACK_LAST, DEV_ROW_START,  "rows")            /* first row of each sequence     */ \
     X(page_start, uint32_t,             n_seq,        1, DEV_PACK_LAST, DEV_PAGE_START, "pages")           /* first entry of each in page    */ \
+    X(win_start,  uint32_t,             n_seq,        1, DEV_PACK_LAST, DEV_DERIVED,    "pages")           /* the same of the blocks of layers with a window; page_start where they have none of their own */ \
     X(page,       uint32_t,             n_page,       0, DEV_PACK_POOL, DEV_BLOCK,      "pages")           /* blocks in order of position, to the last row's */
 #define DEV_HOST_ARRAYS(X)                                                                                 \
     X(copy_src,   uint32_t,             n_copy,       0, DEV_PACK_NOT,  DEV_BLOCK,      "copies")          \
-    X(copy_dst,   uint32_t,             n_copy,       0, DEV_PACK_NOT,  DEV_BLOCK,      "copies")
+    X(copy_dst,   uint32_t,             n_copy,       0, DEV_PACK_NOT,  DEV_BLOCK,      "copies")          \
+    X(win_src,    uint32_t,             n_copy,       0, DEV_PACK_NOT,  DEV_DERIVED,    "copies")          /* the same copies of blocks of layers with a window */ \
+    X(win_dst,    uint32_t,             n_copy,       0, DEV_PACK_NOT,  DEV_DERIVED,    "copies")
 #define DEV_LISTS(X)                                                                                       \
     X(hist,       uint32_t,             n_hist,       0, DEV_PACK_POOL, DEV_ANY,        "lists")           \
     X(ban,        uint32_t,             n_ban,        0, DEV_PACK_POOL, DEV_ANY,        "lists")           \

@@ -308,6 +308,7 @@ void model_submit(struct model *m, const struct batch *b)
     m->lora.any = has_adapters(m, b);
     m->direct = wants_all(b);
     if (b->n_copy) op->block_copy(m->dev, &m->kv, b->copy_src, b->copy_dst, b->n_copy);
+    if (b->n_copy && m->kv_window.n_block) op->block_copy(m->dev, &m->kv_window, b->win_src, b->win_dst, b->n_copy);
     do {
         bool calls = op->step_begin(m->dev, &s, &on) != DEV_REPLAY && on.b.n_row;
         if (calls) model_layers(m, &on);
@@ -342,6 +343,7 @@ enum status model_wait(struct model *m, const struct batch *b)
 const float *model_logits(const struct model *m) { return m->logits; }
 
 const struct dev_kv *model_kv(const struct model *m) { return &m->kv; }
+const struct dev_kv *model_kv_window(const struct model *m) { return model_windows(m); }
 
 void model_kv_guests(struct model *m, const unsigned char *first, uint64_t step, uint32_t n)
 {

@@ -23,6 +23,7 @@ static enum status model_take(struct place *p, struct model *m, const struct mod
     struct model_load_cfg sizes = { .batch_rows_max = m->rows_max,
                                     .logit_rows_max = m->logit_rows_max,
                                     .block_tokens = m->kv.block_tokens,
+                                    .n_window = m->kv_window.n_block,
                                     .weight_dtype = p->weight_dtype,
                                     .quant = cfg->quant,
                                     .quant_head = cfg->quant_head,
@@ -32,7 +33,9 @@ static enum status model_take(struct place *p, struct model *m, const struct mod
                                     .lora_slots = cfg->lora_slots,
                                     .lora_rank = cfg->lora_rank };
     model_plan(p->spec, &sizes, p->dev, &plan);
-    uint64_t kv = place_arena_bytes(m->kv.block_bytes * m->kv.n_block), need = plan.weight_bytes + plan.work_bytes + kv;
+    uint64_t kv = place_arena_bytes(m->kv.block_bytes * m->kv.n_block) +
+                  place_arena_bytes(m->kv_window.block_bytes * m->kv_window.n_block);
+    uint64_t need = plan.weight_bytes + plan.work_bytes + kv;
     if (need > p->dev->ops->free_bytes(p->dev)) {
         snprintf(err, err_bytes,
                  "model: %" PRIu64 " bytes of device memory needed (weights %" PRIu64 ", workspace %" PRIu64
@@ -51,6 +54,7 @@ static enum status model_take(struct place *p, struct model *m, const struct mod
     struct dev_limits lim = plan_limits(p, cfg);
     if (!p->st) p->st = p->dev->ops->step_init(p->dev, &lim);
     place_bytes(p, &m->kv.base, m->kv.block_bytes * m->kv.n_block);
+    if (m->kv_window.n_block) place_bytes(p, &m->kv_window.base, m->kv_window.block_bytes * m->kv_window.n_block);
     if (p->st) snprintf(err, err_bytes, "model: the device refuses memory: %s", status_name(p->st));
     return p->st;
 }
@@ -83,6 +87,13 @@ static enum status read_root(struct place *p, const struct ident_file *files, ui
         "model: the checkpoint changed while it was read: weights are not kept, and KV is shared with no other start");
     ident_root_random(root_out);
     return ST_OK;
+}
+
+/* The pages of a pool, as many as are to be there at once. Block 0 is given out first. */
+static void touch(const struct dev_kv *kv, const struct model_load_cfg *cfg, struct device *dev)
+{
+    uint64_t pool = kv->block_bytes * kv->n_block;
+    if (pool) dev_touch(dev, kv->base, (size_t)(pool < cfg->kv_touch ? pool : cfg->kv_touch));
 }
 
 static void set_ident(const struct place *p, const float *inv_freq, const unsigned char root[IDENT_BYTES])
@@ -149,8 +160,9 @@ enum status model_load(const struct model_spec *spec, const struct source *src, 
         st = ST_NOMEM;
         goto out;
     }
-    parts_kv(spec, dev->n_rank, m->kv.dtype, m->kv.block_tokens, m->kv_layer);
-    m->kv.layer = m->kv_layer;
+    parts_kv(spec, dev->n_rank, m->kv.dtype, m->kv.block_tokens, m->kv_layer,
+             m->kv_window.n_block ? &m->kv_window.block_bytes : NULL);
+    m->kv.layer = m->kv_window.layer = m->kv_layer;
     if (watch && (st = ident_open(bind.set, &p.ident))) {
         snprintf(err, err_bytes, "model: no memory for the digests of %u tensors", bind.set->n_tensor);
         goto out;
@@ -182,8 +194,8 @@ enum status model_load(const struct model_spec *spec, const struct source *src, 
     }
     if (pack && !hit && stayed) packed_keep(&packed, root);
     set_ident(&p, inv_freq, root);
-    uint64_t pool = m->kv.block_bytes * m->kv.n_block; /* block 0 is given out first */
-    dev_touch(dev, m->kv.base, (size_t)(pool < cfg->kv_touch ? pool : cfg->kv_touch));
+    touch(&m->kv, cfg, dev);
+    touch(&m->kv_window, cfg, dev);
     for (uint32_t l = 0; m->scalars && l < m->n_layer; l++)
         dev->ops->to_host(dev, &m->layer[l].by, m->layer[l].scalar, sizeof m->layer[l].by);
     if ((st = dev->ops->sync(dev))) snprintf(err, err_bytes, "model: the device failed while loading");

@@ -129,13 +129,16 @@ void mix_gqa(struct model *m, const struct dev_batch *b, uint32_t l, const struc
                                    .cap = m->attn_cap,
                                    .sinks = y->gqa.sinks,
                                    .chunked = m->chunked && y->gqa.window };
+    struct dev_batch      view = *b;
+    const struct dev_kv  *kv = y->gqa.window ? model_windows(m) : &m->kv;
     const void           *in = model_in_order(m, m->h, y->gqa.qkv_order, b->n_row, m->hidden);
+    if (y->gqa.window) view.page_start = b->win_start;
     op->linear(m->dev, m->wide, in, &y->gqa.qkv, y->gqa.qkv_bias, b->n_row);
     gqa_adapt(m, y, b->n_row, heads);
     if (m->square) gqa_squares(m, &qkv, b->n_row);
-    op->qkv(m->dev, &qkv, b, &m->kv);
+    op->qkv(m->dev, &qkv, &view, kv);
     if (keep && !keep->n) return;
-    op->attention(m->dev, &attn, b, &m->kv);
+    op->attention(m->dev, &attn, &view, kv);
     void    *out = m->narrow;
     uint32_t n = b->n_row;
     if (keep) {

@@ -280,10 +280,11 @@ struct model_load_cfg {
     enum dtype weight_dtype; /* DT_COUNT: as the checkpoint; F32, BF16 */
     struct dev_quant
          quant; /* code F32: none; else linear matrices are rounded to this format while loading (not the router) */
-    bool quant_head;           /* embedding and head are rounded to quant too; else to int8 */
-    enum dtype       kv_dtype; /* DT_COUNT: F32 for f32 weights, F16 on a GPU with f16 weights, else BF16 */
-    uint32_t         batch_rows_max, logit_rows_max, n_block, block_tokens; /* workspaces and the KV pool */
-    struct batch_cfg step;     /* bounds of a step's arrays (eng_batch_cfg); 0: ample */
+    bool quant_head;     /* embedding and head are rounded to quant too; else to int8 */
+    enum dtype kv_dtype; /* DT_COUNT: F32 for f32 weights, F16 on a GPU with f16 weights, else BF16 */
+    uint32_t   batch_rows_max, logit_rows_max, n_block, block_tokens; /* workspaces and the KV pool */
+    uint32_t   n_window;   /* blocks of layers with a window, where they have a pool of their own; 0: they have none */
+    struct batch_cfg step; /* bounds of a step's arrays (eng_batch_cfg); 0: ample */
     uint64_t         kv_touch; /* bytes of the pool whose pages are touched while loading */
     uint32_t         n_thread; /* reading threads; 0: auto */
     void (*progress)(void *ctx, uint64_t bytes_done, uint64_t bytes_total); /* may be NULL */
@@ -298,7 +299,8 @@ struct model_load_cfg {
 /* Bytes of device memory of one rank: weights, workspaces, and one KV block. Computed before anything is read. */
 struct model_plan {
     uint64_t weight_bytes, work_bytes, block_bytes;
-    uint64_t lora_bytes; /* part of work_bytes: the slots of adapters */
+    uint64_t window_bytes; /* of a block of layers with a window; 0: they lie in the others */
+    uint64_t lora_bytes;   /* part of work_bytes: the slots of adapters */
 };
 enum status model_plan(const struct model_spec *spec, const struct model_load_cfg *cfg, const struct device *dev,
                        struct model_plan *plan_out);
@@ -316,6 +318,15 @@ struct model_work model_work(const struct model_spec *spec, uint32_t n_seq);
 /* Bytes of a KV block of block_tokens tokens on each of n_rank ranks, in numbers of type kv: the sum over the layers'
  * parts. */
 uint64_t model_kv_block_bytes(const struct model_spec *spec, uint32_t n_rank, enum dtype kv, uint32_t block_tokens);
+
+/* The same where layers with a window have blocks of their own. */
+struct model_kv_groups {
+    uint64_t block_bytes, window_bytes; /* of a block of the other layers; of a block of those */
+    uint32_t window;                    /* the longest: a token sees itself and the window - 1 before it */
+};
+/* False: the model does not have both kinds of layers. */
+bool model_kv_groups(const struct model_spec *spec, uint32_t n_rank, enum dtype kv, uint32_t block_tokens,
+                     struct model_kv_groups *out);
 
 /* Bytes of the workspaces that ranks add up or gather (dev_cfg.reduced_bytes). act: type of the device's
  * activations. */
@@ -368,6 +379,8 @@ size_t               model_where(const struct model *m, char *text,
                                  size_t text_bytes); /* any thread: the part of a step that is being computed or enqueued */
 const float         *model_logits(const struct model *m);
 const struct dev_kv *model_kv(const struct model *m); /* the pool */
+/* That of layers with a window; the same pool where they have none of their own. */
+const struct dev_kv *model_kv_window(const struct model *m);
 /* n guests behind the pool's blocks, step bytes apart (struct dev_kv). Before the first step. */
 void model_kv_guests(struct model *m, const unsigned char *first, uint64_t step, uint32_t n);
 /* The identity of this rank's share [32] (ident.h). Owned by the model. */

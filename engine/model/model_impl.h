@@ -97,8 +97,8 @@ struct model {
     bool                 head_split;              /* head holds only this rank's rows of the vocabulary */
     float               *norm, *norm_bias;        /* of the head; bias NULL: none */
     float               *embed_norm, *embed_bias; /* of the sum of the embeddings; or NULL */
-    struct dev_kv        kv;
-    struct dev_kv_layer *kv_layer; /* [n_layer], of kv */
+    struct dev_kv        kv, kv_window;           /* kv_window: of layers with a window; n_block 0: they lie in kv */
+    struct dev_kv_layer *kv_layer;                /* [n_layer], of kv */
     uint32_t             rows_max, logit_rows_max;
     /* workspaces of activations, [rows_max, .] and [logit_rows_max, .]. wide: qkv, then gate_up; narrow: output of the
      * attention, then of the gate */
@@ -130,6 +130,12 @@ struct model {
     struct dev_step       on;     /* the last step submitted, as the device reads it */
     bool                  direct; /* its wanted rows are all its rows: they are taken where they lie */
 };
+
+/* Where layers with a window have their KV. */
+static inline const struct dev_kv *model_windows(const struct model *m)
+{
+    return m->kv_window.n_block ? &m->kv_window : &m->kv;
+}
 
 /* KV heads of layer l on each of n_rank ranks. If there are fewer heads than ranks, several ranks hold the same head. */
 static inline uint32_t model_kv_heads(const struct model_spec *s, uint32_t l, uint32_t n_rank)

@@ -24,23 +24,38 @@ const struct ffn_part *parts_ffn(const struct model_spec *spec, uint32_t l)
     return &ffns[spec->family->ffn == FFN_MLP ? FFN_MLP : FFN_GLU];
 }
 
-/* One pool serves all layers, so a window's tokens stay as long as those of the other layers: in a block they are
- * neighbours. A state is not of tokens and fits into no block; the first part that has one brings the pool for it. */
+/* A state is not of tokens and fits into no block; the first part that has one brings the pool for it. */
 uint64_t parts_kv(const struct model_spec *spec, uint32_t n_rank, enum dtype kv, uint32_t block_tokens,
-                  struct dev_kv_layer *layer_out)
+                  struct dev_kv_layer *layer_out, uint64_t *window_out)
 {
-    uint64_t at = 0;
+    uint64_t at = 0, at_window = 0;
     for (uint32_t l = 0; l < spec->n_layer; l++) {
         struct kv_need need = parts_mix(spec, l)->kv(spec, l, n_rank, kv);
         CHECK(need.life == KV_LIFE_ALL || need.life == KV_LIFE_WINDOW);
-        uint64_t bytes = need.bytes * block_tokens;
-        if (layer_out) layer_out[l] = (struct dev_kv_layer){ .offset = at, .bytes = bytes };
-        at += bytes;
+        uint64_t  bytes = need.bytes * block_tokens;
+        uint64_t *here = window_out && need.life == KV_LIFE_WINDOW ? &at_window : &at;
+        if (layer_out) layer_out[l] = (struct dev_kv_layer){ .offset = *here, .bytes = bytes };
+        *here += bytes;
     }
+    if (window_out) *window_out = at_window;
     return at;
 }
 
 uint64_t model_kv_block_bytes(const struct model_spec *spec, uint32_t n_rank, enum dtype kv, uint32_t block_tokens)
 {
-    return parts_kv(spec, n_rank, kv, block_tokens, NULL);
+    return parts_kv(spec, n_rank, kv, block_tokens, NULL, NULL);
+}
+
+bool model_kv_groups(const struct model_spec *spec, uint32_t n_rank, enum dtype kv, uint32_t block_tokens,
+                     struct model_kv_groups *out)
+{
+    struct model_kv_groups g = { .window = 0 };
+    for (uint32_t l = 0; l < spec->n_layer; l++) {
+        struct kv_need need = parts_mix(spec, l)->kv(spec, l, n_rank, kv);
+        if (need.life == KV_LIFE_WINDOW && need.window > g.window) g.window = need.window;
+    }
+    g.block_bytes = parts_kv(spec, n_rank, kv, block_tokens, NULL, &g.window_bytes);
+    if (!g.block_bytes || !g.window_bytes) return false;
+    *out = g;
+    return true;
 }

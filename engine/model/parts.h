@@ -36,9 +36,10 @@ const struct mix_part *parts_mix(const struct model_spec *spec, uint32_t l);
 const struct ffn_part *parts_ffn(const struct model_spec *spec, uint32_t l);
 
 /* Bytes of one KV block on each of n_rank ranks: the needs of the mixes of all layers for block_tokens tokens, in the
- * order of the layers, without gaps. layer_out [n_layer] or NULL: the offset of each layer's bytes in the block. */
+ * order of the layers, without gaps. window_out NULL: one block holds all layers. Else layers with a window have blocks
+ * of their own, of *window_out bytes. layer_out [n_layer] or NULL: the offset of each layer's bytes in its block. */
 uint64_t parts_kv(const struct model_spec *spec, uint32_t n_rank, enum dtype kv, uint32_t block_tokens,
-                  struct dev_kv_layer *layer_out);
+                  struct dev_kv_layer *layer_out, uint64_t *window_out);
 
 /* mix_gqa.c, mix_mutual.c, ffn_dense.c, ffn_mlp.c, ffn_moe.c: the functions of the rows */
 void           mix_gqa_place(struct place *p, struct layer *layer, uint32_t l);

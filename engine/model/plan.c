@@ -83,11 +83,13 @@ enum dtype model_kv_dtype(const struct model_spec *spec, const struct model_load
 static void set_kv(struct model *m, const struct model_spec *s, const struct model_load_cfg *cfg)
 {
     enum dtype t = model_kv_dtype(s, cfg, m->dev->act);
-    m->kv = (struct dev_kv){ .dtype = t,
-                             .n_block = cfg->n_block,
-                             .n_layer = s->n_layer,
-                             .block_tokens = cfg->block_tokens,
-                             .block_bytes = parts_kv(s, m->dev->n_rank, t, cfg->block_tokens, NULL) };
+    m->kv = (struct dev_kv){
+        .dtype = t, .n_block = cfg->n_block, .n_layer = s->n_layer, .block_tokens = cfg->block_tokens
+    };
+    m->kv_window = m->kv;
+    m->kv_window.n_block = cfg->n_window;
+    m->kv.block_bytes =
+        parts_kv(s, m->dev->n_rank, t, cfg->block_tokens, NULL, cfg->n_window ? &m->kv_window.block_bytes : NULL);
 }
 
 void plan_begin(struct place *p_out, struct model *m, const struct model_spec *spec, const struct model_load_cfg *cfg,
@@ -340,6 +342,7 @@ enum status model_plan(const struct model_spec *spec, const struct model_load_cf
     p.bytes += place_arena_bytes(dev_step_bytes(d, &lim));
     plan_out->work_bytes = p.bytes - plan_out->weight_bytes;
     plan_out->block_bytes = m.kv.block_bytes;
+    plan_out->window_bytes = m.kv_window.block_bytes;
     return p.st;
 }
 

@@ -35,6 +35,8 @@ enum status kv_create(const struct kv_cfg *cfg, struct kv **kv_out)
     kv->hold = calloc(kv_n_name(kv), sizeof *kv->hold);
     kv->left = calloc((size_t)cfg->n_guest + 1, sizeof *kv->left);
     kv->scratch = calloc((size_t)2 * kv_n_name(kv), sizeof *kv->scratch);
+    st = kv_windows_init(kv);
+    if (st) goto err_free;
     st = ST_NOMEM;
     if (!kv->table || !kv->block || !kv->free_table || !kv->hold || !kv->left || !kv->scratch) goto err_free;
     for (uint32_t i = 0; i < cfg->n_seq_max; i++) kv->free_table[i] = cfg->n_seq_max - 1 - i;
@@ -53,6 +55,7 @@ void kv_free(struct kv *kv)
     kv_due_close(&kv->due);
     free(kv->hold);
     free(kv->left);
+    kv_windows_close(kv);
     kv_pool_close(&kv->pool);
     kv_radix_close(&kv->tree);
     free(kv->table);
@@ -75,6 +78,7 @@ uint32_t kv_available_count(const struct kv *kv) { return kv->pool.n_free + kv->
 void kv_evict_all(struct kv *kv)
 {
     while (kv->tree.n_heap) kv_evict_one(kv);
+    kv_window_evict_all(kv);
 }
 
 void kv_stats(const struct kv *kv, struct kv_stats *out)
@@ -89,6 +93,10 @@ void kv_stats(const struct kv *kv, struct kv_stats *out)
         .n_evicted = kv->n_evicted,
         .n_query_tokens = kv->n_query_tokens,
         .n_hit_tokens = kv->n_hit_tokens,
+        .n_window_free = kv->win.pool.n_free,
+        .n_window_idle = (uint32_t)kv->win.n_heap,
+        .n_window_passed = kv->win.n_passed,
+        .n_window_evicted = kv->win.n_evicted,
         .n_pinned = kv->pins.n_device,
         .n_pin_refused = kv->pins.n_refused,
         .n_borrowed = kv->n_borrowed,
@@ -217,6 +225,6 @@ enum status kv_check(const struct kv *kv)
     if (n_used + kv->pool.n_free != kv->cfg.n_block)
         FAULT("kv: %u used and %u free of %u blocks", n_used, kv->pool.n_free, kv->cfg.n_block);
     if (n_idle != kv->n_idle) FAULT("kv: %u idle blocks, counted %u", n_idle, kv->n_idle);
-    if (kv_pins_check(&kv->pins) || check_holds(kv)) return ST_INVALID;
+    if (kv_pins_check(&kv->pins) || check_holds(kv) || kv_windows_check(kv)) return ST_INVALID;
     return kv_radix_check(&kv->tree, kv->pool.ref);
 }

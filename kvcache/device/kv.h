@@ -36,8 +36,11 @@ struct kv_cfg {
     bool     prefix_cache;   /* false: nothing is ever shared between requests */
     uint32_t
         borrow_min; /* least number of common tokens for which a block is copied (kv_seq_borrow); 0: 4, at most a block */
-    uint32_t        pin_percent; /* share of the pool, and of the host below it, that pins may hold */
-    uint32_t        hash_bits;   /* tests: force collisions of the tree's hash; 0: all 64 bits */
+    uint32_t        n_window;     /* of the pool of layers with a window (window.h); 0: they have none of their own */
+    uint32_t        window;       /* with it: tokens that a row sees, itself included */
+    uint32_t        window_ahead; /* the same: most tokens that are reserved beyond those computed */
+    uint32_t        pin_percent;  /* share of the pool, and of the host below it, that pins may hold */
+    uint32_t        hash_bits;    /* tests: force collisions of the tree's hash; 0: all 64 bits */
     struct kv_watch watch;
 };
 
@@ -57,11 +60,13 @@ struct kv_mark {
 
 /* The block table of one sequence. Fields are read by batch.c, written by kvcache/ only. Must not move while open. */
 struct kv_seq {
-    uint32_t       *block; /* [n_block] ids in order of position; storage of kv, kv_seq_open */
-    uint32_t        n_block;
-    uint32_t        n_shared; /* leading blocks that are in the tree (immutable)                */
-    uint32_t        n_cached; /* tokens found by the match and by borrowing                     */
-    struct kv_node *node;     /* deepest locked node; NULL: nothing locked                       */
+    uint32_t *block; /* [n_block] ids in order of position; storage of kv, kv_seq_open */
+    uint32_t  n_block;
+    uint32_t *win; /* [n_win] the same of the window's pool; before win_first KV_NONE: passed. NULL: no such pool */
+    uint32_t  n_win, win_first; /* n_win: at most n_block */
+    uint32_t  n_shared;         /* leading blocks that are in the tree (immutable)                */
+    uint32_t  n_cached;         /* tokens found by the match and by borrowing                     */
+    struct kv_node *node;       /* deepest locked node; NULL: nothing locked                       */
     struct kv_salt  salt;
     uint32_t        slot; /* which of n_seq_max tables                                       */
     struct kv_mark  mark; /* of the owner's pin, for the tiers when the path is copied down   */
@@ -70,6 +75,7 @@ struct kv_seq {
 /* Before the forward of this step the device copies these whole blocks (copy-on-write of a forked or borrowed tail). */
 struct kv_copy {
     uint32_t src, dst;
+    uint32_t win_src, win_dst; /* the same of the window's pool, where there is one */
 };
 
 /* The end of a prompt's cached prefix, kept between look-ups: the next look-up walks only blocks that were added since.
@@ -86,6 +92,8 @@ struct kv_stats {
     uint64_t evicted[KV_EVICT_WHYS]; /* n_evicted by reason */
     uint32_t n_pinned;               /* blocks that pins hold */
     uint64_t n_pin_refused;
+    uint32_t n_window_free, n_window_idle; /* of the window's pool: free, and kept for later prompts */
+    uint64_t n_window_passed, n_window_evicted;
     uint64_t n_borrowed,
         n_borrowed_tokens; /* blocks copied by kv_seq_borrow; their common tokens, part of n_hit_tokens */
 };
@@ -124,6 +132,8 @@ void kv_seq_commit(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_
 /* child (open, empty) shares all blocks of parent that cover n_token; the partial tail is copied on the next
  * reserve. */
 enum status kv_seq_fork(struct kv *kv, const struct kv_seq *parent, struct kv_seq *child, uint32_t n_token);
+/* The same for tables that are only to hold their blocks: they get none of the window's pool. */
+enum status kv_seq_hold(struct kv *kv, const struct kv_seq *parent, struct kv_seq *child, uint32_t n_token);
 /* Drops the blocks behind the first n_token tokens. Only for read-only tables (offers and loads of the tiers). */
 void kv_seq_shrink(struct kv *kv, struct kv_seq *s, uint32_t n_token);
 /* Drops the blocks and keeps the table open. Committed blocks stay in the tree for a later match. */
@@ -142,6 +152,13 @@ bool     kv_unpin(struct kv *kv, uint64_t until_us); /* ends the pins that expir
 /* Advances the clock: marks expired blocks as first to evict, and ends expired pins. now_us is monotonic with any
  * start. Call it before any function that depends on time. */
 void kv_tick(struct kv *kv, uint64_t now_us);
+
+/* Tokens that the table could be made to cover now, in all. */
+uint64_t kv_seq_room(const struct kv *kv, const struct kv_seq *s);
+/* Blocks of the window's pool: that a sequence with n_hit computed tokens needs to come to n_token tokens, beside those
+ * that s (NULL: none) holds; free and evictable ones that were promised to nobody. 0 without such a pool. */
+uint32_t kv_window_need(const struct kv *kv, const struct kv_seq *s, uint32_t n_hit, uint32_t n_token);
+uint32_t kv_window_available(const struct kv *kv);
 
 uint32_t kv_free_count(const struct kv *kv);      /* free now */
 uint32_t kv_available_count(const struct kv *kv); /* free blocks and evictable ones */

@@ -85,7 +85,7 @@ uint32_t kv_pin(struct kv *kv, const struct kv_seq *s, uint32_t n_token, uint64_
         p->n_refused++;
         return 0;
     }
-    enum status st = kv_seq_fork(kv, s, &x->kv, n * bt);
+    enum status st = kv_seq_hold(kv, s, &x->kv, n * bt);
     CHECK(st == ST_OK); /* all of it is in the tree */
     bool host = p->n_host + n <= p->host_max && of_host + n <= p->host_max / share;
     x->used = true;
@@ -96,6 +96,8 @@ uint32_t kv_pin(struct kv *kv, const struct kv_seq *s, uint32_t n_token, uint64_
     x->n_host = host ? n : 0;
     p->n_host += x->n_host;
     for (uint32_t i = 0; i < n; i++) p->n_device += p->named[x->kv.block[i]]++ == 0;
+    /* The same prompt is continued a block earlier, because one token is left to compute. */
+    if (kv_has_windows(kv)) kv_window_want(kv, x->kv.block, kv_window_first(kv, (n - 1) * bt), n);
     *mark_out = (struct kv_mark){ (uint32_t)(x - p->pin) + 1, x->gen, x->n_host };
     return n * bt;
 }

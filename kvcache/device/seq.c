@@ -34,6 +34,7 @@ static void node_free(struct kv *kv, uint32_t b)
         kv_radix_remove(&kv->tree, b);
         kv_due_clear(&kv->due, b);
         kv->hold[b] = (struct kv_hold){ 0 };
+        kv_window_gone(kv, b);
         if (kv_is_guest(kv, b)) {
             kv->left[kv->n_left++] = b;
             kv->n_guest_in--;
@@ -107,7 +108,8 @@ enum status kv_seq_open(struct kv *kv, struct kv_salt salt, struct kv_seq *s)
     if (!kv->n_free_table) return ST_AGAIN;
     uint32_t slot = kv->free_table[--kv->n_free_table];
     *s = (struct kv_seq){ .block = kv->block + (size_t)slot * kv->seq_blocks_max, .salt = salt, .slot = slot };
-    kv->table[slot] = (struct kv_table){ .owner = s, .copy_src = KV_NONE, .borrow_src = KV_NONE };
+    if (kv_has_windows(kv)) s->win = kv->win.block + (size_t)slot * kv->seq_blocks_max;
+    kv->table[slot] = (struct kv_table){ .owner = s, .copy_src = KV_NONE, .copy_win = KV_NONE, .borrow_src = KV_NONE };
     return ST_OK;
 }
 
@@ -116,6 +118,9 @@ static void copy_done(struct kv *kv, struct kv_table *t)
     if (t->copy_src == KV_NONE) return;
     block_unref(kv, t->copy_src);
     t->copy_src = KV_NONE;
+    if (t->copy_win == KV_NONE) return;
+    kv_window_unref(kv, t->copy_win, false);
+    t->copy_win = KV_NONE;
 }
 
 void kv_seq_drop(struct kv *kv, struct kv_seq *s)
@@ -123,6 +128,9 @@ void kv_seq_drop(struct kv *kv, struct kv_seq *s)
     struct kv_table *t = table_of(kv, s);
     copy_done(kv, t);
     kv->use++;
+    kv_window_drop(kv, s);
+    kv->win.n_kept -= t->keeps;
+    t->keeps = t->plain = false;
     for (uint32_t i = s->n_block; i-- > 0;) block_unref(kv, s->block[i]); /* children before parents */
     s->n_block = s->n_shared = s->n_cached = 0;
     s->node = NULL;
@@ -134,7 +142,7 @@ void kv_seq_shrink(struct kv *kv, struct kv_seq *s, uint32_t n_token)
 {
     struct kv_table *t = table_of(kv, s);
     uint32_t         n = kv_blocks_of(kv, n_token);
-    CHECK(t->copy_src == KV_NONE);
+    CHECK(t->copy_src == KV_NONE && !kv_has_windows(kv));
     kv->use++;
     while (s->n_block > n) block_unref(kv, s->block[--s->n_block]); /* children before parents */
     if (s->n_shared > n) s->n_shared = n;
@@ -164,7 +172,7 @@ void kv_seq_release(struct kv *kv, struct kv_seq *s)
     kv_seq_drop(kv, s);
     table_of(kv, s)->owner = NULL;
     kv->free_table[kv->n_free_table++] = s->slot;
-    s->block = NULL;
+    s->block = s->win = NULL;
 }
 
 /* ---- match */
@@ -178,7 +186,7 @@ uint32_t kv_peek_more(const struct kv *kv, struct kv_salt salt, const uint32_t *
     uint32_t at = c->n ? c->block : KV_NONE,
              more = c->n < end ? kv_radix_walk(&kv->tree, salt, &at, ids + c->n, (end - c->n) / bt, NULL) : 0;
     if (more) *c = (struct kv_cursor){ .gen = kv->tree.node[at].gen, .n = c->n + more * bt, .block = at };
-    return c->n;
+    return kv_window_fit(kv, c->block, c->n);
 }
 
 uint32_t kv_peek(const struct kv *kv, struct kv_salt salt, const uint32_t *ids, uint32_t n)
@@ -196,6 +204,23 @@ uint32_t kv_cursor_idle(const struct kv *kv, const struct kv_cursor *c)
     return n;
 }
 
+/* Shortens a path that was found to where its windows allow to continue, and locks the blocks that the next row sees. What
+ * the path's end lacks, and what is found, is kept longer from now on. Returns the last node of the path. */
+static uint32_t match_window(struct kv *kv, struct kv_seq *s, uint32_t end)
+{
+    uint32_t bt = kv->cfg.block_tokens, n = kv_window_fit(kv, end, s->n_block * bt) / bt, first;
+    if (n < s->n_block) kv_window_want(kv, s->block, kv_window_first(kv, s->n_block * bt), s->n_block);
+    s->n_block = s->n_win = n;
+    s->win_first = first = kv_window_first(kv, n * bt);
+    kv_window_want(kv, s->block, first, n);
+    for (uint32_t i = 0; i < first; i++) s->win[i] = KV_NONE;
+    for (uint32_t i = first; i < n; i++) {
+        s->win[i] = kv->win.of[s->block[i]];
+        kv_window_ref(kv, s->win[i]);
+    }
+    return n ? s->block[n - 1] : KV_NONE;
+}
+
 uint32_t kv_seq_match(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_t n)
 {
     struct kv_table *t = table_of(kv, s);
@@ -205,12 +230,23 @@ uint32_t kv_seq_match(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint
     uint32_t bt = kv->cfg.block_tokens, end = (n - 1) / bt,
              parent = KV_NONE; /* at least one token is left to compute */
     s->n_block = kv_radix_walk(&kv->tree, s->salt, &parent, ids, end, s->block);
+    if (kv_has_windows(kv)) parent = match_window(kv, s, parent);
     for (uint32_t i = 0; i < s->n_block; i++) block_ref(kv, s->block[i]);
     s->n_shared = s->n_block;
     s->n_cached = t->n_commit = s->n_block * bt;
     s->node = parent == KV_NONE ? NULL : &kv->tree.node[parent];
     kv->n_hit_tokens += s->n_cached;
     return s->n_cached;
+}
+
+/* The copies that block i of the table begins with. */
+static struct kv_copy copy_of(const struct kv_table *t, const struct kv_seq *s, uint32_t i)
+{
+    struct kv_copy c = { .src = t->copy_src, .dst = s->block[i], .win_src = KV_NONE, .win_dst = KV_NONE };
+    if (t->copy_win == KV_NONE) return c;
+    c.win_src = t->copy_win;
+    c.win_dst = s->win[i];
+    return c;
 }
 
 uint32_t kv_seq_borrow(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_t n, struct kv_copy *copy,
@@ -224,17 +260,23 @@ uint32_t kv_seq_borrow(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uin
     if (most >= kv->cfg.block_tokens) most = kv->cfg.block_tokens - 1;
     uint32_t k = kv_radix_near(&kv->tree, s->salt, at ? s->block[s->n_shared - 1] : KV_NONE, ids + at, most, &src);
     if (!k) return 0;
+    uint32_t win = kv_has_windows(kv) ? kv->win.of[src] : KV_NONE;
+    if (kv_has_windows(kv) && win == KV_NONE) return 0;
     block_ref(kv, src);
-    if (!kv->pool.n_free && !kv->n_idle) {
+    if (win != KV_NONE) kv_window_ref(kv, win);
+    if ((!kv->pool.n_free && !kv->n_idle) || (win != KV_NONE && !kv_window_room(kv, s))) {
+        if (win != KV_NONE) kv_window_unref(kv, win, false);
         block_unref(kv, src);
         return 0;
     }
     if (!kv->pool.n_free) kv_evict_one(kv);
     s->block[s->n_block++] = kv_pool_take(&kv->pool);
+    if (win != KV_NONE) s->win[s->n_win++] = kv_window_take(kv);
+    t->copy_win = win;
     t->copy_src = t->borrow_src = src;
     t->borrow_gen = kv->tree.node[src].gen;
     t->n_commit = s->n_cached = at + k;
-    copy[(*n_copy_out)++] = (struct kv_copy){ .src = src, .dst = s->block[s->n_block - 1] };
+    copy[(*n_copy_out)++] = copy_of(t, s, s->n_block - 1);
     kv->n_hit_tokens += k;
     kv->n_borrowed++;
     kv->n_borrowed_tokens += k;
@@ -277,17 +319,36 @@ static bool tail_is_shared(const struct kv *kv, uint32_t b)
     return n > 1;
 }
 
+uint64_t kv_seq_room(const struct kv *kv, const struct kv_seq *s)
+{
+    uint64_t n = (uint64_t)s->n_block + kv->pool.n_free + kv->n_idle;
+    if (kv_has_windows(kv)) {
+        uint64_t m = (uint64_t)s->n_win + kv_window_room(kv, s);
+        if (m < n) n = m;
+    }
+    return n * kv->cfg.block_tokens;
+}
+
+/* A promise: the table covers more than a window needs, so the window's blocks that it passes come back to it. */
+static void keep_window(struct kv *kv, struct kv_table *t, const struct kv_seq *s, uint32_t want)
+{
+    if (!kv_has_windows(kv) || t->keeps || want <= s->win_first + kv->win.seq_max) return;
+    t->keeps = true;
+    kv->win.n_kept++;
+}
+
 enum status kv_seq_reserve(struct kv *kv, struct kv_seq *s, uint32_t n_token, struct kv_copy *copy,
                            uint32_t *n_copy_out)
 {
     struct kv_table *t = table_of(kv, s);
-    CHECK(n_token <= kv->cfg.seq_tokens_max);
+    CHECK(n_token <= kv->cfg.seq_tokens_max && !t->plain);
     uint32_t have = s->n_block, want = kv_blocks_of(kv, n_token);
     uint32_t first = t->n_commit / kv->cfg.block_tokens; /* the block that the next row is written to */
     bool     cow = first < have && n_token > t->n_commit && tail_is_shared(kv, s->block[first]);
-    uint32_t n = (want > have ? want - have : 0) + cow;
-    if (!n) return ST_OK;
+    uint32_t n = (want > have ? want - have : 0) + cow, n_win = kv_window_wants(kv, s, want > have ? want : have);
+    if (!n && !n_win) return ST_OK;
     if (n > kv->pool.n_free + kv->n_idle) return ST_AGAIN;
+    if (kv_has_windows(kv) && n_win + cow > kv_window_room(kv, s)) return ST_AGAIN;
     while (kv->pool.n_free < n) kv_evict_one(kv);
     if (cow) {
         /* Only a forked tail is ever both shared and written: full blocks lie before n_commit. */
@@ -295,25 +356,26 @@ enum status kv_seq_reserve(struct kv *kv, struct kv_seq *s, uint32_t n_token, st
         CHECK(!kv_in_tree(kv, s->block[first]));
         t->copy_src = s->block[first]; /* its count moves from the table to the pending copy */
         s->block[first] = kv_pool_take(&kv->pool);
-        copy[(*n_copy_out)++] = (struct kv_copy){ .src = t->copy_src, .dst = s->block[first] };
+        if (kv_has_windows(kv)) {
+            t->copy_win = s->win[first];
+            s->win[first] = kv_window_take(kv);
+        }
+        copy[(*n_copy_out)++] = copy_of(t, s, first);
     }
     for (uint32_t i = have; i < want; i++) s->block[i] = kv_pool_take(&kv->pool);
     if (want > have) s->n_block = want;
+    for (; n_win > 0; n_win--) s->win[s->n_win++] = kv_window_take(kv);
+    keep_window(kv, t, s, want);
     return ST_OK;
 }
 
-void kv_seq_commit(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_t n_computed)
+/* The blocks up to `end` are full and computed: they enter the tree, or the table names those that are there. */
+static void share_blocks(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_t end)
 {
-    struct kv_table *t = table_of(kv, s);
-    CHECK(n_computed >= t->n_commit);
-    CHECK(kv_blocks_of(kv, n_computed) <= s->n_block);
-    copy_done(kv, t);
-    t->n_commit = n_computed;
-    if (!kv->cfg.prefix_cache) return;
     enum { SPOTS = 16 };
     struct kv_spot spot[SPOTS];
     uint32_t       bt = kv->cfg.block_tokens, n_spot = 0, i = 0;
-    for (uint32_t end = n_computed / bt; s->n_shared < end; s->n_shared++, i++) {
+    for (; s->n_shared < end; s->n_shared++, i++) {
         const uint32_t *tok = ids + (size_t)s->n_shared * bt;
         uint32_t       *mine = &s->block[s->n_shared], parent = s->n_shared ? s->block[s->n_shared - 1] : KV_NONE;
         if (i == n_spot) {
@@ -333,11 +395,23 @@ void kv_seq_commit(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_
             *mine = have;
             block_unref(kv, dup);
         }
+        kv_window_give(kv, s, s->n_shared, *mine);
         s->node = &kv->tree.node[*mine];
     }
 }
 
-enum status kv_seq_fork(struct kv *kv, const struct kv_seq *parent, struct kv_seq *child, uint32_t n_token)
+void kv_seq_commit(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_t n_computed)
+{
+    struct kv_table *t = table_of(kv, s);
+    CHECK(n_computed >= t->n_commit);
+    CHECK(kv_blocks_of(kv, n_computed) <= s->n_block);
+    copy_done(kv, t);
+    t->n_commit = n_computed;
+    if (kv->cfg.prefix_cache) share_blocks(kv, s, ids, n_computed / kv->cfg.block_tokens);
+    kv_window_pass(kv, s, n_computed);
+}
+
+enum status kv_seq_hold(struct kv *kv, const struct kv_seq *parent, struct kv_seq *child, uint32_t n_token)
 {
     const struct kv_table *from = table_of(kv, parent);
     struct kv_table       *to = table_of(kv, child);
@@ -352,5 +426,24 @@ enum status kv_seq_fork(struct kv *kv, const struct kv_seq *parent, struct kv_se
     child->n_shared = parent->n_shared < full ? parent->n_shared : full;
     child->node = child->n_shared ? &kv->tree.node[child->block[child->n_shared - 1]] : NULL;
     to->n_commit = n_token;
+    to->plain = true;
+    return ST_OK;
+}
+
+enum status kv_seq_fork(struct kv *kv, const struct kv_seq *parent, struct kv_seq *child, uint32_t n_token)
+{
+    uint32_t first = kv_has_windows(kv) ? kv_window_first(kv, n_token) : 0;
+    if (kv_has_windows(kv) && first < parent->win_first) return ST_INVALID; /* the window has passed */
+    enum status st = kv_seq_hold(kv, parent, child, n_token);
+    if (st) return st;
+    table_of(kv, child)->plain = false;
+    if (!kv_has_windows(kv)) return ST_OK;
+    for (uint32_t i = 0; i < first; i++) child->win[i] = KV_NONE;
+    for (uint32_t i = first; i < child->n_block; i++) {
+        child->win[i] = parent->win[i];
+        kv_window_ref(kv, child->win[i]);
+    }
+    child->win_first = first;
+    child->n_win = child->n_block;
     return ST_OK;
 }

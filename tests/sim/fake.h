@@ -10,8 +10,10 @@
  *
  * Two steps may be in flight. What a step may write is judged when it is submitted. It runs at once, or (lazy) only
  * when it is waited for: the first finds blocks that are written too early, the second batches and blocks that change
- * too early and results that are read too early. With late masks rows are written as above, and tokens are drawn when
- * the engine says so; before that an entry may change, but not the sizes of the lists. */
+ * too early and results that are read too early. With a window, rows also write a slot of a second pool, by the second
+ * table, and attend to the tokens of their window there. With late masks rows are written as above, and tokens are drawn when
+ * the engine says so; before that an entry may change, but not the sizes of the lists.
+ * Over 500 lines: one struct, and the steps of one submit. */
 #pragma once
 #include "base/hash.h"
 #include "engine/engine.h"
@@ -30,10 +32,12 @@ struct fake_cell { /* one position */
 
 struct fake {
     uint32_t          n_block, block_tokens, vocab;
-    struct eng_guests guests; /* n 0: none                                 */
-    const struct kv  *kv;     /* NULL: skip the look at locks and counts     */
-    struct fake_cell *cell;   /* [n_block * block_tokens] the pool           */
-    uint64_t         *stamp;  /* the step that wrote the slot                */
+    struct eng_guests guests;           /* n 0: none                                 */
+    const struct kv  *kv;               /* NULL: skip the look at locks and counts     */
+    struct fake_cell *cell;             /* [n_block * block_tokens] the pool           */
+    uint64_t         *stamp;            /* the step that wrote the slot                */
+    uint32_t          n_window, window; /* the second pool; 0: none */
+    struct fake_cell *win;              /* [n_window * block_tokens] */
     uint64_t          step;
     uint64_t          fail_at;                        /* this step says ST_DEVICE; 0: never          */
     uint64_t          refuse_every;                   /* these steps are not run and say ST_STEP; 0: none */
@@ -66,11 +70,19 @@ static inline void fake_init(struct fake *f, uint32_t n_block, uint32_t block_to
     f->stamp = calloc(n, sizeof *f->stamp);
 }
 
+static inline void fake_windows(struct fake *f, uint32_t n_window, uint32_t window)
+{
+    f->n_window = n_window;
+    f->window = window;
+    if (n_window) f->win = calloc((size_t)n_window * f->block_tokens, sizeof *f->win);
+}
+
 static inline uint32_t fake_block_bytes(const struct fake *f) { return f->block_tokens * (uint32_t)sizeof *f->cell; }
 
 static inline void fake_free(struct fake *f)
 {
     free(f->cell);
+    free(f->win);
     free(f->stamp);
     free(f->drawn);
     free(f->id);
@@ -135,6 +147,21 @@ static inline const struct fake_cell *fake_read(const struct fake *f, const stru
     return cell ? cell + pos % f->block_tokens : NULL;
 }
 
+/* Entries of sequence s in the table of all blocks end here. */
+static inline uint32_t fake_page_end(const struct batch *b, uint32_t s)
+{
+    return b->win_start[s] > b->page_start[s] ? b->win_start[s] : b->page_start[s + 1];
+}
+
+/* The slot of the second pool; NULL: the table does not name a block there. */
+static inline struct fake_cell *fake_win(const struct fake *f, const struct batch *b, uint32_t seq, uint32_t pos)
+{
+    uint32_t at = b->win_start[seq] + pos / f->block_tokens;
+    if (b->win_start[seq] == b->page_start[seq] || at >= b->page_start[seq + 1] || b->page[at] >= f->n_window)
+        return NULL;
+    return f->win + (size_t)b->page[at] * f->block_tokens + pos % f->block_tokens;
+}
+
 /* eng_runner.guests */
 static inline bool fake_guests(void *ctx, const struct eng_guests *g)
 {
@@ -148,6 +175,10 @@ static inline void fake_copies(struct fake *f, const struct batch *b)
     for (uint32_t i = 0; i < b->n_copy; i++) {
         size_t bt = f->block_tokens, dst = b->copy_dst[i] * bt;
         memcpy(f->cell + dst, fake_block(f, b->copy_src[i]), bt * sizeof *f->cell);
+        if (f->n_window && (b->win_src[i] >= f->n_window || b->win_dst[i] >= f->n_window))
+            fake_fault(f, "a block is copied in one pool only");
+        else if (f->n_window)
+            memcpy(f->win + b->win_dst[i] * bt, f->win + b->win_src[i] * bt, bt * sizeof *f->win);
     }
 }
 
@@ -157,6 +188,23 @@ static inline uint32_t fake_readers(const struct kv *kv, uint32_t block)
     uint32_t n = kv->pool.ref[block];
     for (uint32_t i = 0; n > 1 && i < kv->cfg.n_seq_max; i++) n -= kv->table[i].owner && kv->table[i].copy_src == block;
     return n;
+}
+
+/* The same for a block of the second pool. */
+static inline uint32_t fake_win_readers(const struct kv *kv, uint32_t block)
+{
+    uint32_t n = kv->win.pool.ref[block];
+    for (uint32_t i = 0; n > 1 && i < kv->cfg.n_seq_max; i++) n -= kv->table[i].owner && kv->table[i].copy_win == block;
+    return n;
+}
+
+static inline void fake_judge_window(struct fake *f, const struct batch *b, uint32_t s, uint32_t pos)
+{
+    const struct fake_cell *cell = fake_win(f, b, s, pos);
+    if (!f->n_window || !cell) return; /* fake_append says so */
+    uint32_t block = (uint32_t)((size_t)(cell - f->win) / f->block_tokens);
+    if (fake_win_readers(f->kv, block) != 1 || f->kv->win.node[block] != KV_NONE)
+        fake_fault(f, "a row writes a block of a window that others may read, or nobody has");
 }
 
 /* At submit: what the host says of the blocks that the step writes, and of the ids that it does not know. */
@@ -185,6 +233,7 @@ static inline void fake_judge(struct fake *f, const struct batch *b)
     for (uint32_t s = 0; f->kv && s < b->n_seq; s++)
         for (uint32_t r = b->row_start[s]; r < b->row_start[s + 1]; r++) {
             uint32_t at = b->page_start[s] + b->pos[r] / f->block_tokens;
+            fake_judge_window(f, b, s, b->pos[r]);
             if (at >= b->page_start[s + 1] || b->page[at] >= f->n_block) continue; /* fake_append says so */
             if (fake_readers(f->kv, b->page[at]) != 1 || kv_in_tree(f->kv, b->page[at]))
                 fake_fault(f, "a row writes a block that others may read, or nobody has");
@@ -197,6 +246,9 @@ static inline uint64_t fake_sum(const struct batch *b)
     h = hash_bytes(b->pos, b->n_row * sizeof *b->pos, h);
     h = hash_bytes(b->page_start, (b->n_seq + 1) * sizeof *b->page_start, h);
     h = hash_bytes(b->page, b->page_start[b->n_seq] * sizeof *b->page, h);
+    h = hash_bytes(b->win_start, (b->n_seq + 1) * sizeof *b->win_start, h);
+    h = hash_bytes(b->win_src, b->n_copy * sizeof *b->win_src, h);
+    h = hash_bytes(b->win_dst, b->n_copy * sizeof *b->win_dst, h);
     h = hash_bytes(b->copy_src, b->n_copy * sizeof *b->copy_src, h);
     h = hash_bytes(b->copy_dst, b->n_copy * sizeof *b->copy_dst, h);
     h = hash_bytes(b->logit_row, b->n_logit * sizeof *b->logit_row, h);
@@ -240,6 +292,27 @@ static inline void fake_append(struct fake *f, const struct batch *b, uint32_t s
         f->stamp[slot] = f->step;
         f->cell[slot] =
             (struct fake_cell){ .chain = chain, .token = f->id[r], .pos = pos, .bits = fake_bits(f, chain, pos) };
+        if (!f->n_window) continue;
+        struct fake_cell *win = fake_win(f, b, seq, pos);
+        if (!win) {
+            fake_fault(f, "the table of a window does not cover its rows");
+            return;
+        }
+        *win = f->cell[slot];
+    }
+}
+
+/* Every row of the step sees the tokens of its window. */
+static inline void fake_attend_window(struct fake *f, const struct batch *b, uint32_t seq)
+{
+    uint32_t from = b->pos[b->row_start[seq]], last = b->pos[b->row_start[seq + 1] - 1];
+    for (uint32_t pos = from + 1 > f->window ? from + 1 - f->window : 0; pos <= last; pos++) {
+        const struct fake_cell *cell = fake_read(f, b, seq, pos), *win = fake_win(f, b, seq, pos);
+        if (!cell) return;
+        if (!win || win->chain != cell->chain || win->pos != pos) {
+            fake_fault(f, "a row sees a slot of its window that is not its own");
+            return;
+        }
     }
 }
 
@@ -306,7 +379,10 @@ static inline bool fake_rows(struct fake *f, struct batch *b)
         return false;
     }
     if (f->delay) f->delay();
-    for (uint32_t s = 0; s < b->n_seq; s++) fake_attend(f, b, s);
+    for (uint32_t s = 0; s < b->n_seq; s++) {
+        fake_attend(f, b, s);
+        if (f->n_window) fake_attend_window(f, b, s);
+    }
     return true;
 }
 

@@ -44,6 +44,10 @@ static struct eng_cfg draw_cfg(struct dice *d)
     c.kv_borrow_min = below(d, 6);
     c.kv_pin_percent = one_in(d, 2) ? between(d, 1, 90) : 0;
     c.preempt_every = one_in(d, 8) ? between(d, 1, 20) : 0;
+    if (one_in(d, 2)) { /* layers with a window, and a pool for them that is just large enough, or has some room */
+        c.window = between(d, 1, 24);
+        c.n_window = eng_windows_min(&c, c.window) + (one_in(d, 2) ? 0 : below(d, 80));
+    }
     return c;
 }
 
@@ -193,7 +197,7 @@ static void story(struct dice *d, struct world *w)
 
 struct totals {
     uint64_t n_step, n_row, n_preempted, n_hit, n_borrowed, n_evicted, n_pinned, n_pin_refused, why[KV_EVICT_WHYS],
-        n_done, n_patch, n_late, digest;
+        n_done, n_patch, n_late, n_passed, n_window_evicted, digest;
 };
 
 static bool run_seed(uint64_t seed, uint32_t depth, struct totals *t)
@@ -217,6 +221,8 @@ static bool run_seed(uint64_t seed, uint32_t depth, struct totals *t)
         t->n_borrowed += k.n_borrowed;
         t->n_evicted += k.n_evicted;
         for (int i = 0; i < KV_EVICT_WHYS; i++) t->why[i] += k.evicted[i];
+        t->n_passed += k.n_window_passed;
+        t->n_window_evicted += k.n_window_evicted;
         t->n_pinned += eng_kv(w.e)->pins.n_ended;
         t->n_pin_refused += k.n_pin_refused;
         for (int i = 0; i < ENG_FINISHES; i++) t->n_done += s.n_finished[i];
@@ -261,10 +267,12 @@ static void run_seeds(uint32_t depth)
     }
     fprintf(
         stderr,
-        "    %llu pins, %llu refused; evicted: %llu oldest, %llu at their end, %llu of low and %llu of high priority\n",
+        "    %llu pins, %llu refused; evicted: %llu oldest, %llu at their end, %llu of low and %llu of high priority; of windows: %llu passed, %llu evicted\n",
         (unsigned long long)t.n_pinned, (unsigned long long)t.n_pin_refused, (unsigned long long)t.why[KV_EVICT_LRU],
         (unsigned long long)t.why[KV_EVICT_TTL], (unsigned long long)t.why[KV_EVICT_PRIORITY],
-        (unsigned long long)t.why[KV_EVICT_PRESSURE]);
+        (unsigned long long)t.why[KV_EVICT_PRESSURE], (unsigned long long)t.n_passed,
+        (unsigned long long)t.n_window_evicted);
+    if (seed_n >= 100) assert_true(t.n_passed && t.n_window_evicted);
     if (seed_n >= 100) assert_true(t.n_borrowed > seed_n / 2 && t.n_pinned && t.n_pin_refused);
     for (int i = 0; i < KV_EVICT_WHYS; i++) assert_true(seed_n < 100 || t.why[i]);
 }

@@ -50,6 +50,7 @@ static inline void world_prepare(struct world *w, const struct eng_cfg *cfg, uin
 {
     *w = (struct world){ .cfg = *cfg, .depth = depth, .now_us = 1000000, .reads = true };
     fake_init(&w->fake, cfg->n_block, cfg->block_tokens, cfg->vocab);
+    fake_windows(&w->fake, cfg->n_window, cfg->window);
     w->fake.lazy = lazy;
 }
 static inline void world_begin(struct world *w, uint32_t outbox)
@@ -160,6 +161,26 @@ static inline void world_read(struct world *w)
     }
 }
 
+/* The same for the pool of windows. */
+static inline void world_poison_windows(struct world *w)
+{
+    const struct kv *kv = eng_kv(w->e);
+    uint32_t         bt = kv->cfg.block_tokens;
+    uint8_t         *used = calloc(kv->cfg.n_window + 1, 1);
+    for (uint32_t i = 0; w->fake.lazy && i < w->fake.n_flight; i++) {
+        const struct batch *b = w->fake.flight[i];
+        for (uint32_t s = 0; s < b->n_seq; s++)
+            for (uint32_t k = b->win_start[s]; k < b->page_start[s + 1]; k++)
+                if (b->page[k] != KV_NONE) used[b->page[k]] = 1;
+        for (uint32_t k = 0; k < b->n_copy; k++) used[b->win_src[k]] = 1;
+    }
+    for (uint32_t i = 0; i < kv->win.pool.n_free; i++) {
+        uint32_t block = kv->win.pool.free_id[i];
+        if (!used[block]) memset(w->fake.win + (size_t)block * bt, 0xdb, bt * sizeof *w->fake.win);
+    }
+    free(used);
+}
+
 /* What a freed or not yet written slot holds must not matter: fill it with nonsense. A step that has not run yet may
  * still read a block that is free by now. */
 static inline void world_poison(struct world *w)
@@ -169,7 +190,8 @@ static inline void world_poison(struct world *w)
     uint8_t         *used = calloc(kv_n_name(kv), 1);
     for (uint32_t i = 0; w->fake.lazy && i < w->fake.n_flight; i++) {
         const struct batch *b = w->fake.flight[i];
-        for (uint32_t k = 0; k < b->page_start[b->n_seq]; k++) used[b->page[k]] = 1;
+        for (uint32_t s = 0; s < b->n_seq; s++)
+            for (uint32_t k = b->page_start[s]; k < fake_page_end(b, s); k++) used[b->page[k]] = 1;
         for (uint32_t k = 0; k < b->n_copy; k++) used[b->copy_src[k]] = 1;
     }
     for (uint32_t i = 0; i < kv->pool.n_free; i++) {
@@ -177,6 +199,29 @@ static inline void world_poison(struct world *w)
         if (!used[block]) memset(w->fake.cell + (size_t)block * bt, 0xdb, bt * sizeof *w->fake.cell);
     }
     free(used);
+    if (kv->cfg.n_window) world_poison_windows(w);
+}
+
+/* The same for the pool of windows: the slots of a node, or of a running sequence, against those of the other pool. */
+static inline void world_content_windows(struct world *w)
+{
+    const struct kv    *kv = eng_kv(w->e);
+    const struct fake  *f = &w->fake;
+    const struct sched *sc = &w->e->sched;
+    uint32_t            bt = kv->cfg.block_tokens;
+    for (uint32_t b = 0; b < kv->cfg.n_block; b++)
+        for (uint32_t i = 0; kv->win.of[b] != KV_NONE && i < bt; i++)
+            if (f->win[(size_t)kv->win.of[b] * bt + i].chain != fake_block(f, b)[i].chain)
+                WORLD_FAULT(w, "step %u: node %u has other tokens in its window's block", (unsigned)w->n_step, b);
+    for (uint32_t i = 0; i < sc->n_running; i++) {
+        const struct seq *s = sc->running[i];
+        uint32_t          n = s->n_copy ? s->n_computed / bt * bt : s->n_computed;
+        for (uint32_t p = s->kv.win_first * bt; p < n; p++)
+            if (f->win[(size_t)s->kv.win[p / bt] * bt + p % bt].chain !=
+                fake_block(f, s->kv.block[p / bt])[p % bt].chain)
+                WORLD_FAULT(w, "step %u: request %u: position %u of its window is not its own", (unsigned)w->n_step,
+                            (unsigned)s->r->id, p);
+    }
 }
 
 /* What the tree and the running sequences say that their blocks hold against what was written there. */
@@ -203,6 +248,7 @@ static inline void world_content(struct world *w)
                             (unsigned)s->r->id, p);
         }
     }
+    if (kv->cfg.n_window) world_content_windows(w);
 }
 
 /* What every open client may count on after a step that began when it had already asked. Only in small worlds: a crowd

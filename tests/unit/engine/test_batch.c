@@ -1,5 +1,6 @@
 #include "test.h"
 #include "engine/batch.h"
+#include "kvcache/device/pool.h"
 
 static const struct batch_cfg small = { .rows_max = 8,
                                         .seqs_max = 3,
@@ -40,6 +41,21 @@ static void sequences_are_flattened_into_rows_and_pages(void **state)
     assert_memory_equal(b->row_start, ((uint32_t[]){ 0, 1, 5 }), 12);
     assert_memory_equal(b->page_start, ((uint32_t[]){ 0, 2, 5 }), 12);
     assert_memory_equal(b->page, ((uint32_t[]){ 5, 6, 7, 8, 9 }), 20);
+    assert_memory_equal(b->win_start, b->page_start, 12);
+}
+
+static void blocks_of_a_window_follow_those_of_their_sequence(void **state)
+{
+    struct batch *b = *state;
+    batch_clear(b);
+    batch_add(b, ids, 1, 20, page, 2);
+    batch_window(b, ((uint32_t[]){ KV_NONE, 1 }), 2);
+    batch_add(b, ids + 3, 1, 8, page + 2, 1);
+    batch_window(b, ((uint32_t[]){ 0 }), 1);
+    assert_int_equal(b->n_page, 6);
+    assert_memory_equal(b->page, ((uint32_t[]){ 5, 6, KV_NONE, 1, 7, 0 }), 24);
+    assert_memory_equal(b->page_start, ((uint32_t[]){ 0, 4, 6 }), 12);
+    assert_memory_equal(b->win_start, ((uint32_t[]){ 2, 5, 6 }), 12);
 }
 
 static void sampled_rows_stand_before_prompt_logprobs(void **state)
@@ -66,7 +82,7 @@ static void clear_forgets_the_step_before(void **state)
     batch_add(b, ids, 4, 0, page, 1);
     batch_add_sample(b, 3);
     batch_add_lp(b, 0, 1, 5);
-    batch_add_copy(b, (struct kv_copy){ 1, 2 });
+    batch_add_copy(b, (struct kv_copy){ .src = 1, .dst = 2 });
     b->n_hist = b->n_ban = b->n_allow = b->n_bias = 1;
     batch_clear(b);
     assert_int_equal(b->n_row + b->n_seq + b->n_copy + b->n_logit + b->n_sample + b->n_lp + b->lp_top, 0);
@@ -110,6 +126,7 @@ int main(void)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(sequences_are_flattened_into_rows_and_pages),
+        TEST(blocks_of_a_window_follow_those_of_their_sequence),
         TEST(sampled_rows_stand_before_prompt_logprobs),
         TEST(clear_forgets_the_step_before),
         TEST(over_a_bound_is_our_own_bug),

@@ -33,7 +33,7 @@ static void plain_layers_lie_behind_each_other_k_before_v(void **state)
         assert_true(model_shape(want[i].name, &src));
         assert_int_equal(model_spec_load(&src, &spec, err, sizeof err), ST_OK);
         struct dev_kv_layer *layer = calloc(spec.n_layer, sizeof *layer);
-        uint64_t             bytes = parts_kv(&spec, want[i].n_rank, want[i].kv, want[i].block_tokens, layer);
+        uint64_t             bytes = parts_kv(&spec, want[i].n_rank, want[i].kv, want[i].block_tokens, layer, NULL);
         assert_int_equal(bytes, spec.n_layer * want[i].layer_bytes);
         assert_int_equal(model_kv_block_bytes(&spec, want[i].n_rank, want[i].kv, want[i].block_tokens), bytes);
         for (uint32_t l = 0; l < spec.n_layer; l++) {

@@ -38,7 +38,7 @@ static void random_batch(struct batch *b, struct rng *r, uint32_t n_drawn)
     }
     uint32_t n_copy = below(r, 4);
     for (uint32_t i = 0; i < n_copy; i++)
-        batch_add_copy(b, (struct kv_copy){ below(r, lim.n_block), below(r, lim.n_block) });
+        batch_add_copy(b, (struct kv_copy){ .src = below(r, lim.n_block), .dst = below(r, lim.n_block) });
     b->n_hist = below(r, lim.b.hist_max + 1);
     b->n_ban = below(r, lim.b.ban_max + 1);
     b->n_allow = below(r, lim.b.allow_max + 1);

@@ -174,6 +174,7 @@ static bool admit(struct sched *s, struct seq *q)
         kv_seq_release(s->kv, &q->kv);
         return false;
     }
+    if (q->reserved) kv_seq_promise(s->kv, &q->kv);
     sched_unwait(s, q);
     if (s->tiers) kv_tiers_forget(s->tiers, &q->want);
     sched_unclaim(s, q, hit, KV_CLAIM_ENDS);

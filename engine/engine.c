@@ -8,6 +8,7 @@
 #include "engine/req.h"
 #include "engine/step.h"
 #include "kvcache/device/pin.h"
+#include "kvcache/device/window.h"
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
@@ -63,7 +64,7 @@ static enum status create_parts(struct engine *e, const uint32_t *eos_id)
         .n_table = kc.n_seq_max,
         .seqs_max = c->seqs_max,
         .tokens_max = c->batch_tokens_max,
-        .chunk_max = c->prefill_chunk_max ? c->prefill_chunk_max : c->batch_tokens_max,
+        .chunk_max = eng_chunk(c),
         .preempt_max = c->preempt_max ? c->preempt_max : PREEMPT_MAX,
         .preempt_every = c->preempt_every,
         .n_slot = c->n_slot,
@@ -138,7 +139,8 @@ enum status eng_create(const struct eng_cfg *cfg, const struct eng_runner *run, 
     if (eng_states_max(cfg) > UINT32_MAX / sizeof(float)) return ST_CONFIG;
     if (blocks * cfg->seqs_max > UINT32_MAX || (uint64_t)cfg->queue_requests_max + cfg->seqs_max > UINT32_MAX / 2)
         return ST_CONFIG;
-    if (cfg->n_window && (cfg->tiers || cfg->n_window < eng_windows_min(cfg, cfg->window))) return ST_CONFIG;
+    if (cfg->n_window && (cfg->tiers || cfg->n_window < kv_window_least(cfg->window, cfg->block_tokens)))
+        return ST_CONFIG;
     if (run->depth > ENG_DEPTH_MAX || cfg->n_slot > LORA_SLOTS_MAX) return ST_CONFIG;
     struct engine *e = aligned_alloc(64, (sizeof *e + 63) / 64 * 64);
     if (!e) return ST_NOMEM;

@@ -105,10 +105,20 @@ struct eng_stats {
     bool     broken; /* dead by ST_BROKEN */
 };
 
+/* The part of the KV cache that is in use: of the pool that is fuller. */
+static inline double eng_kv_use(const struct eng_stats *s)
+{
+    double all = s->kv_blocks ? (double)s->kv_used / s->kv_blocks : 0;
+    double windows = s->window_blocks ? (double)s->window_used / s->window_blocks : 0;
+    return all > windows ? all : windows;
+}
+
 struct batch_cfg eng_batch_cfg(const struct eng_cfg *cfg); /* the bounds of the batches of such an engine (sizes.c) */
+/* Most tokens of one prompt in a step of such an engine. */
+uint32_t eng_chunk(const struct eng_cfg *cfg);
 /* Tokens that such an engine reserves at most beyond those that a sequence has computed. */
 uint32_t eng_window_ahead(const struct eng_cfg *cfg);
-/* Blocks of the window's pool that such an engine needs at least, with windows of so many tokens. */
+/* Blocks of the window's pool with which one prompt has chunks that are worth a step, with windows of so many tokens. */
 uint32_t eng_windows_min(const struct eng_cfg *cfg, uint32_t window);
 uint64_t eng_states_max(const struct eng_cfg *cfg); /* numbers of states that a step of it may have; 0: it generates */
 /* Makes the engine with all the memory that it will need. cfg and run are copied; what they point to is borrowed.

@@ -162,12 +162,13 @@ static enum status team_grow(struct rank_team *t, uint64_t need)
     return left >= need ? ST_OK : ST_NOMEM;
 }
 
-/* The number of blocks for layers with a window, from what the KV may take in all. */
-static uint32_t team_windows(const struct rank_team *t, uint64_t room, const struct model_plan *plan)
+uint32_t rank_windows_of(const struct rank_windows *w, uint64_t room, uint64_t block_bytes, uint64_t window_bytes)
 {
-    uint64_t n = (uint64_t)((double)room * t->cfg.window_share / (double)plan->window_bytes);
-    if (n > t->cfg.windows_max) n = t->cfg.windows_max;
-    return n < t->cfg.windows_min ? t->cfg.windows_min : (uint32_t)n;
+    uint64_t least = w->least * block_bytes, beside = room > least ? (room - least) / window_bytes : 0;
+    uint64_t n = (uint64_t)((double)room * w->share / (double)window_bytes);
+    if (n > beside) n = beside;
+    if (n > w->max) n = w->max;
+    return n < w->min ? w->min : (uint32_t)n;
 }
 
 /* How large the arena of a rank must be, and how many blocks its pool gets; before anything of the model is read. */
@@ -179,7 +180,7 @@ static enum status team_plan(struct rank_team *t, char *err, size_t err_bytes)
     uint64_t               all = t->cfg.memory_bytes, kv = t->cfg.kv_bytes, left = 0;
     struct model_plan      plan;
     bool                   gpu = t->cfg.device == DEV_CUDA;
-    if (t->cfg.window_share > 0 && !load->n_window)
+    if (t->cfg.windows.share > 0 && !load->n_window)
         load->n_window = 1; /* the plan tells the two kinds of blocks apart */
     uint64_t probe = gpu ? 0 : PROBE_BYTES * (1 + (uint64_t)rank_threads(t));
     if (all) probe = all;
@@ -200,7 +201,8 @@ static enum status team_plan(struct rank_team *t, char *err, size_t err_bytes)
     if (!load->n_block) {
         uint64_t room = left > fixed ? left - fixed : 0;
         if (kv && kv < room) room = kv;
-        if (t->cfg.window_share > 0) load->n_window = team_windows(t, room, &plan);
+        if (t->cfg.windows.share > 0)
+            load->n_window = rank_windows_of(&t->cfg.windows, room, plan.block_bytes, plan.window_bytes);
         windows = load->n_window * plan.window_bytes;
         room -= room < windows ? room : windows;
         load->n_block = room / plan.block_bytes < UINT32_MAX ? (uint32_t)(room / plan.block_bytes) : UINT32_MAX;
@@ -447,6 +449,11 @@ static void team_graphs(void *ctx, struct dev_graphs *out)
 }
 
 uint32_t rank_team_windows(const struct rank_team *t) { return t->cfg.load.n_window; }
+
+const struct dev_kv *rank_team_window_pool(const struct rank_team *t, uint32_t i)
+{
+    return model_kv_window(t->rank[i].model);
+}
 
 struct eng_runner rank_team_runner(struct rank_team *t)
 {

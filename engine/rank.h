@@ -6,21 +6,26 @@
 #include "transfer/xfer.h"
 
 struct rank_team;
+/* How the KV's memory is divided where layers with a window have a pool of their own. */
+struct rank_windows {
+    double   share;    /* of the bytes, for windows; 0: they have no pool */
+    uint32_t least;    /* blocks of the other pool that come first, if windows still have `min` */
+    uint32_t min, max; /* blocks of the windows' pool */
+};
+/* Blocks of the windows' pool, out of `room` bytes. */
+uint32_t rank_windows_of(const struct rank_windows *w, uint64_t room, uint64_t block_bytes, uint64_t window_bytes);
 struct rank_cfg {
-    uint32_t      n_rank;         /* number of ranks on all nodes */
-    uint32_t      first, n_local; /* ranks [first, first + n_local) are in this process; n_local 0: all */
-    enum dev_kind device;
-    uint64_t      memory_bytes; /* per rank; 0: model_plan's bytes plus kv_bytes  */
-    uint64_t      kv_bytes;     /* KV pool per rank; 0 on a GPU: the rest of the share `utilization` */
-    uint32_t      blocks_min;   /* smallest pool; a smaller one is ST_CONFIG before anything is read */
-    /* Where load.n_block is 0: layers with a window get this share of the KV's bytes for a pool of their own, of
-     * windows_min to windows_max blocks; 0: they have none. load.n_window is then set by the team. */
-    double                window_share;
-    uint32_t              windows_min, windows_max;
-    uint32_t              n_thread; /* cpu threads of all ranks together; 0: auto         */
-    uint32_t              depth;    /* most steps in flight; 0: 2 on asynchronous devices, else 1 */
-    const char           *simd;     /* as in dev_cfg */
-    struct model_load_cfg load;     /* n_block 0: as many blocks as kv_bytes holds         */
+    uint32_t              n_rank;         /* number of ranks on all nodes */
+    uint32_t              first, n_local; /* ranks [first, first + n_local) are in this process; n_local 0: all */
+    enum dev_kind         device;
+    uint64_t              memory_bytes; /* per rank; 0: model_plan's bytes plus kv_bytes  */
+    uint64_t              kv_bytes;     /* KV pool per rank; 0 on a GPU: the rest of the share `utilization` */
+    uint32_t              blocks_min;   /* smallest pool; a smaller one is ST_CONFIG before anything is read */
+    struct rank_windows   windows;      /* where load.n_block is 0; the team then sets load.n_window */
+    uint32_t              n_thread;     /* cpu threads of all ranks together; 0: auto         */
+    uint32_t              depth;        /* most steps in flight; 0: 2 on asynchronous devices, else 1 */
+    const char           *simd;         /* as in dev_cfg */
+    struct model_load_cfg load;         /* n_block 0: as many blocks as kv_bytes holds         */
     /* cuda */
     const int    *ordinal; /* [n_ordinal] GPUs, assigned to the ranks in turn; n_ordinal 0: as dev_cfg.ordinal -1 */
     uint32_t      n_ordinal;
@@ -41,9 +46,11 @@ struct rank_cfg {
 enum status rank_team_create(const struct model_spec *spec, const struct source *src, const struct rank_cfg *cfg,
                              uint32_t *n_block_out, struct rank_team **t_out, char *err, size_t err_bytes);
 /* Blocks of the pool of layers with a window; 0: they have none of their own. */
-uint32_t          rank_team_windows(const struct rank_team *t);
-struct eng_runner rank_team_runner(struct rank_team *t);
-const float      *rank_team_logits(struct rank_team *t); /* tests: rank 0's model_logits */
+uint32_t rank_team_windows(const struct rank_team *t);
+/* Tests: that pool on rank i of this process. */
+const struct dev_kv *rank_team_window_pool(const struct rank_team *t, uint32_t i);
+struct eng_runner    rank_team_runner(struct rank_team *t);
+const float         *rank_team_logits(struct rank_team *t); /* tests: rank 0's model_logits */
 /* The identity of the model on the ranks of this process (engine/model/ident.h). Needs cfg.load.ident. */
 void           rank_team_ident(const struct rank_team *t, unsigned char out[32]);
 struct device *rank_team_device(struct rank_team *t); /* tools: rank 0's */

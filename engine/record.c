@@ -48,12 +48,14 @@ void record_steps(struct engine *e, uint64_t us_max)
     if (!e->runner.graphs || c->state_dim) return; /* models that pool have no decode steps */
     e->runner.graphs(e->runner.ctx, &g);
     uint32_t n = met(&g, most), kinds = c->n_slot ? 2 : 1; /* without adapters, and with */
+    uint32_t n_block = c->n_block; /* of both pools, where windows have one: the tables are equal */
+    if (c->n_window && c->n_window < n_block) n_block = c->n_window;
     if (!n) return;
     for (uint32_t i = 0; i < n && goes_on(e, st); i++) {
         uint64_t expected = i ? kinds * RECORD_TWICE * step_us * g.rows[i] / g.rows[i - 1] : 0;
         if (clock_us() - begin + expected > us_max) break;
         for (uint32_t k = 0; k < kinds * RECORD_TWICE && goes_on(e, st); k++) {
-            if (k % RECORD_TWICE == 0) fill(b, g.rows[i] < most ? g.rows[i] : most, c->n_block, k / RECORD_TWICE);
+            if (k % RECORD_TWICE == 0) fill(b, g.rows[i] < most ? g.rows[i] : most, n_block, k / RECORD_TWICE);
             step_us = run(e, b, &st);
         }
     }

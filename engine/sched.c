@@ -213,16 +213,24 @@ bool sched_reserve(struct sched *s, struct seq *q, uint32_t n_token)
     }
 }
 
+/* Of n rows those that the blocks of q hold: a window's pool gives a sequence no more than its share. */
+uint32_t sched_held(const struct sched *s, const struct seq *q, uint32_t n)
+{
+    uint32_t held = kv_seq_covers(s->kv, &q->kv), next = seq_next(q);
+    if (held <= next) return 0;
+    return held - next < n ? held - next : n;
+}
+
 uint32_t sched_take(struct sched *s, struct seq *q, uint32_t n)
 {
     uint32_t next = seq_next(q);
     for (;;) {
-        if (sched_reserve(s, q, next + n)) return n;
+        if (sched_reserve(s, q, next + n)) return sched_held(s, q, n);
         if (s->in_flight) break;
         uint64_t room = kv_seq_room(s->kv, &q->kv);
         if (room > next && room - next < n) {
             uint32_t fits = (uint32_t)(room - next);
-            if (sched_reserve(s, q, next + fits)) return fits;
+            if (sched_reserve(s, q, next + fits)) return sched_held(s, q, fits);
         }
         struct seq *v = sched_victim(s, q);
         if (!v) break;

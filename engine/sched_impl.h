@@ -9,6 +9,8 @@ bool sched_reserve(struct sched *s, struct seq *q, uint32_t n_token);
 /* Covers the next n rows; fewer when blocks are short and at least one row fits; 0: it must stand still in this step.
  * With a step in flight that is not for long: its end may give blocks back, so a shortage waits for that. */
 uint32_t sched_take(struct sched *s, struct seq *q, uint32_t n);
+/* Of its next n rows those for which q has blocks, after sched_reserve. */
+uint32_t sched_held(const struct sched *s, const struct seq *q, uint32_t n);
 /* The youngest running one that is younger than q and may be preempted, or NULL. */
 struct seq *sched_victim(const struct sched *s, const struct seq *q);
 void        sched_preempt(struct sched *s, struct seq *q);

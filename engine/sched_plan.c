@@ -70,6 +70,8 @@ static void plan_rest(struct sched *s)
         if (n > left) n = left;
         if (n == left && !q->samples && !may_sample(s, q, need)) n--;
         if (n <= q->n_step || !sched_reserve(s, q, seq_next(q) + n)) continue;
+        n = sched_held(s, q, n);
+        if (n <= q->n_step) continue;
         s->budget -= n - q->n_step;
         q->n_step = n;
         if (n == left) set_samples(s, q, need);

@@ -3,6 +3,11 @@
 #include "kvcache/device/window.h"
 
 enum { SAMPLE_IDS_MAX = 4 << 20 /* entries of the sampling arrays, unless one request needs more */ };
+enum {
+    WINDOW_CHUNK =
+        2048, /* tokens of a prompt in a step where windows have a pool: more of them only hold more of its blocks */
+    WINDOW_AHEAD_MIN = 512, /* a pool that is too small for two whole chunks has room for as much */
+};
 
 static uint32_t bound(uint64_t one, uint64_t n)
 {
@@ -19,17 +24,21 @@ uint64_t eng_states_max(const struct eng_cfg *c)
     return c->state_dim * rows;
 }
 
-/* Steps overlap: while one is in flight, the rows of the next are reserved. */
-uint32_t eng_window_ahead(const struct eng_cfg *c)
+uint32_t eng_chunk(const struct eng_cfg *c)
 {
-    uint32_t chunk = c->prefill_chunk_max ? c->prefill_chunk_max : c->batch_tokens_max;
-    return ENG_DEPTH_MAX * (chunk < c->batch_tokens_max ? chunk : c->batch_tokens_max);
+    if (c->prefill_chunk_max && c->prefill_chunk_max < c->batch_tokens_max) return c->prefill_chunk_max;
+    if (c->prefill_chunk_max || !c->n_window || c->batch_tokens_max < WINDOW_CHUNK) return c->batch_tokens_max;
+    return WINDOW_CHUNK;
 }
+
+/* Steps overlap: while one is in flight, the rows of the next are reserved. */
+uint32_t eng_window_ahead(const struct eng_cfg *c) { return ENG_DEPTH_MAX * eng_chunk(c); }
 
 uint32_t eng_windows_min(const struct eng_cfg *c, uint32_t window)
 {
-    return kv_window_seq_max(window, eng_window_ahead(c), c->block_tokens) +
-           2; /* a copied tail and what it is copied from */
+    uint32_t ahead = eng_window_ahead(c);
+    return kv_window_seq_max(window, ahead < WINDOW_AHEAD_MIN ? ahead : WINDOW_AHEAD_MIN, c->block_tokens) +
+           KV_WINDOW_SPARE;
 }
 
 struct batch_cfg eng_batch_cfg(const struct eng_cfg *c)

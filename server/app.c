@@ -117,6 +117,7 @@ static int loaded(struct app *a)
                                .weight_bytes = rank_team_weight_bytes(b->team),
                                .work_bytes = rank_team_work_bytes(b->team),
                                .kv_bytes = (uint64_t)b->n_block * b->block_bytes * boot_ranks_here(b),
+                               .window_bytes = b->windows.n_block * b->windows.block_bytes * boot_ranks_here(b),
                                .cache_info = b->cache_info };
     metrics_loaded(a->srv->metrics, &ml);
     struct dev_place place;

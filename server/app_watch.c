@@ -16,8 +16,8 @@ void app_engine_line(struct app *a, uint64_t now)
     if (prompt || out || e.n_running || e.n_waiting)
         LOG_INFO(
             "engine: prompt %.1f tok/s, output %.1f tok/s, running %u, waiting %u, kv %.1f %%, prefix hits %.1f %%",
-            (double)prompt / dt, (double)out / dt, e.n_running, e.n_waiting,
-            e.kv_blocks ? 100.0 * e.kv_used / e.kv_blocks : 0.0, asked ? 100.0 * (double)hit / (double)asked : 0.0);
+            (double)prompt / dt, (double)out / dt, e.n_running, e.n_waiting, 100.0 * eng_kv_use(&e),
+            asked ? 100.0 * (double)hit / (double)asked : 0.0);
     a->last = e;
     a->t_line_us = now;
 }

@@ -102,6 +102,26 @@ static enum status make_probe(struct boot *b)
     return st;
 }
 
+/* What sequences need of the KV, and how many fit. */
+static void say_kv(const struct boot *b)
+{
+    const struct boot_windows *w = &b->windows;
+    uint32_t                   bt = b->cfg->block_size;
+    uint64_t                   token = b->block_bytes / bt, seq = ((uint64_t)b->model.context + bt - 1) / bt;
+    if (!w->n_block) {
+        LOG_INFO("boot: KV of %" PRIu64 " bytes a token, %" PRIu64 " MiB a sequence of %u tokens: %" PRIu64
+                 " of them fit",
+                 token, seq * b->block_bytes >> 20, b->model.context, b->n_block / seq);
+        return;
+    }
+    uint64_t one = w->window / bt + 2;
+    LOG_INFO("boot: KV of %" PRIu64 " bytes a token, %" PRIu64 " MiB a sequence of %u tokens: %" PRIu64
+             " of them fit; and %" PRIu64 " bytes a token of the last %u, %" PRIu64 " MiB a sequence: %" PRIu64
+             " windows fit",
+             token, seq * b->block_bytes >> 20, b->model.context, b->n_block / seq, w->block_bytes / bt, w->window,
+             one * w->block_bytes >> 20, w->n_block / one);
+}
+
 /* For vllm:cache_config_info. */
 static void say_cache(struct boot *b)
 {
@@ -151,7 +171,9 @@ int boot_engine(struct boot *b, boot_progress *progress, void *ctx)
     if (b->head && (st = model_head_load(b->head, &b->spec, &b->src, b->err, sizeof b->err))) return boot_exit_of(st);
     if (b->src_object) source_object_loaded(b->src_object);
     p.eng.n_block = b->n_block;
+    p.eng.n_window = b->windows.n_block = rank_team_windows(b->team);
     if ((code = boot_fit_context(b, b->n_block))) return code;
+    say_kv(b);
     p.eng.context_max = boot_engine_context(b);
     if ((code = boot_tiers_open(b, &p.eng.tiers))) return code;
     p.eng.tiers_flush_us = (uint64_t)(b->cfg->flush_s ? b->cfg->flush_s : b->cfg->drain_s) * 1000000u;

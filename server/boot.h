@@ -15,6 +15,13 @@
 #include "server/server.h"
 #include "server/takeover.h"
 
+/* The pool of layers with a window (docs/design/kv-groups.md). */
+struct boot_windows {
+    uint64_t            block_bytes; /* of a block there, on one rank; 0: there is no such pool */
+    uint32_t            window, n_block;
+    struct rank_windows share;
+};
+
 struct boot {
     const struct config *cfg;
     struct source        src;
@@ -44,6 +51,7 @@ struct boot {
     struct kv_events    *kv_events; /* of events; NULL: they are off */
     uint32_t             n_block;
     uint64_t             block_bytes, kv_bytes;
+    struct boot_windows  windows;
     enum dev_kind        device;
     uint32_t             seqs, rows; /* from config_sizes */
     char                 cache_info[600];

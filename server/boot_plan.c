@@ -25,7 +25,8 @@ int boot_fit_context(struct boot *b, uint64_t n_block)
     if (cfg->max_model_len || fits < cfg->block_size) {
         int n = snprintf(b->err, sizeof b->err,
                          "--kv-cache-bytes: found %" PRIu64 ", one sequence of %u tokens needs %" PRIu64 "; give more",
-                         b->kv_bytes, b->model.context, needed * b->block_bytes);
+                         b->kv_bytes, b->model.context,
+                         needed * b->block_bytes + b->windows.share.min * b->windows.block_bytes);
         if (fits >= cfg->block_size)
             snprintf(b->err + n, sizeof b->err - (size_t)n, ", or a --max-model-len of at most %" PRIu64, fits);
         return EXIT_CONFIG;
@@ -36,23 +37,82 @@ int boot_fit_context(struct boot *b, uint64_t n_block)
     return 0;
 }
 
-/* The KV pool: as asked, else the smaller of 1 GiB and a quarter of memory, but never more than all sequences can fill.
- * On a GPU else 0: the ranks take what their GPUs have left. */
-static int plan_kv(struct boot *b)
+/* The type of the KV, and of the device's activations. */
+static enum dtype kv_dtype(const struct boot *b, enum dtype *act_out)
 {
     const struct config  *cfg = b->cfg;
     struct model_load_cfg types = { .weight_dtype = cfg->dtype, .kv_dtype = cfg->kv_dtype };
     enum dtype            weight = cfg->dtype == DT_COUNT ? b->spec.dtype : cfg->dtype;
-    enum dtype            act = weight == DT_F16 ? DT_F16 : DT_BF16;
-    if (b->device != DEV_CUDA) act = DT_F32;
-    enum dtype kv = model_kv_dtype(&b->spec, &types, act);
+    *act_out = weight == DT_F16 ? DT_F16 : DT_BF16;
+    if (b->device != DEV_CUDA) *act_out = DT_F32;
+    return model_kv_dtype(&b->spec, &types, *act_out);
+}
+
+/* Whether layers with a window get a pool of their own. The share that nobody asked for is what sequences of eight windows
+ * would need: shorter ones are short of windows first, longer ones of the other blocks. */
+static void plan_windows(struct boot *b, enum dtype kv)
+{
+    const struct config   *cfg = b->cfg;
+    struct model_kv_groups g;
+    struct boot_windows   *w = &b->windows;
+    struct eng_cfg         sizes = { .batch_tokens_max = b->rows,
+                                     .prefill_chunk_max = cfg->prefill_chunk,
+                                     .block_tokens = cfg->block_size,
+                                     .n_window = 1 };
+    *w = (struct boot_windows){ .n_block = 0 };
+    if (model_is_encoder(&b->spec)) return; /* no KV at all */
+    if (!model_kv_groups(&b->spec, cfg->tensor_parallel, kv, cfg->block_size, &g)) return;
+    if (b->model.context <= g.window + cfg->block_size) return; /* nothing would be passed */
+    if (cfg->kv_host_gib > 0 || b->cluster.n_node > 1) {
+        LOG_INFO("boot: with %s, layers with a window keep the KV of all tokens: they have no pool of their own",
+                 cfg->kv_host_gib > 0 ? "tiers below the device" : "several machines");
+        return;
+    }
+    uint64_t one = g.window / cfg->block_size + 2, tokens = (uint64_t)g.window * 8;
+    if (tokens > b->model.context) tokens = b->model.context;
+    double windows = (double)(one * g.window_bytes), rest = (double)(tokens / cfg->block_size * g.block_bytes);
+    w->block_bytes = g.window_bytes;
+    w->window = g.window;
+    w->share.share = cfg->window_share > 0 ? cfg->window_share : windows / (windows + rest);
+    w->share.least = (uint32_t)blocks_of_context(b);
+    w->share.min = eng_windows_min(&sizes, g.window);
+    uint64_t most = 2 * b->seqs * one + w->share.min; /* of all sequences, and as much that is kept for later ones */
+    w->share.max = most < UINT32_MAX / 8 ? (uint32_t)most : UINT32_MAX / 8;
+    b->block_bytes = g.block_bytes;
+}
+
+/* The windows' part of kv_bytes. A pool stays whole, with blocks of `whole` bytes, where it holds a context only then, or
+ * more of one. */
+static uint64_t windows_bytes(struct boot *b, uint64_t whole)
+{
+    struct boot_windows *w = &b->windows;
+    if (!w->block_bytes) return 0;
+    uint64_t bytes = w->block_bytes * rank_windows_of(&w->share, b->kv_bytes, b->block_bytes, w->block_bytes);
+    uint64_t n_block = bytes < b->kv_bytes ? (b->kv_bytes - bytes) / b->block_bytes : 0;
+    if (n_block >= w->share.least || (n_block && n_block >= b->kv_bytes / whole)) return bytes;
+    LOG_INFO("boot: the KV cache of %" PRIu64
+             " bytes is too small for a pool of windows beside one sequence of %u tokens",
+             b->kv_bytes, b->model.context);
+    *w = (struct boot_windows){ .n_block = 0 };
+    b->block_bytes = whole;
+    return 0;
+}
+
+/* The KV pool: as asked, else the smaller of 1 GiB and a quarter of memory, but never more than all sequences can fill.
+ * On a GPU else 0: the ranks take what their GPUs have left. */
+static int plan_kv(struct boot *b)
+{
+    const struct config *cfg = b->cfg;
+    enum dtype           act, kv = kv_dtype(b, &act);
     if (b->device == DEV_CUDA && kv != DT_BF16 && kv != act) { /* config_check did not know the weights */
         snprintf(b->err, sizeof b->err, "--kv-cache-dtype: found '%s', allowed on a GPU are auto%s and bfloat16",
                  option_word("kv-cache-dtype", cfg->kv_dtype), act == DT_F16 ? ", float16" : "");
         return EXIT_CONFIG;
     }
-    b->block_bytes = model_kv_block_bytes(&b->spec, cfg->tensor_parallel, kv, cfg->block_size);
+    uint64_t whole = model_kv_block_bytes(&b->spec, cfg->tensor_parallel, kv, cfg->block_size);
+    b->block_bytes = whole;
     if (model_is_encoder(&b->spec)) return 0;
+    plan_windows(b, kv);
     uint64_t blocks_seq = blocks_of_context(b);
     if (cfg->given_kv_bytes || cfg->given_kv_gib) {
         b->kv_bytes = cfg->given_kv_bytes ? cfg->kv_bytes : (uint64_t)(cfg->kv_gib * 1073741824.0);
@@ -68,13 +128,16 @@ static int plan_kv(struct boot *b)
         b->kv_bytes = 0;
         return 0;
     } else {
-        uint64_t quarter = memory_limit_bytes() / 4, all = blocks_seq * b->seqs * 2 * b->block_bytes;
+        const struct boot_windows *w = &b->windows;
+        uint64_t                   quarter = memory_limit_bytes() / 4;
+        uint64_t                   all = blocks_seq * b->seqs * 2 * b->block_bytes + w->share.max * w->block_bytes;
+        uint64_t                   few = 2 * blocks_seq * b->block_bytes + w->share.min * w->block_bytes;
         b->kv_bytes = quarter < (uint64_t)1 << 30 ? quarter : (uint64_t)1 << 30;
         if (b->kv_bytes > all) b->kv_bytes = all;
-        if (b->kv_bytes < 2 * blocks_seq * b->block_bytes)
-            b->kv_bytes = 2 * blocks_seq * b->block_bytes; /* "at least a few" */
+        if (b->kv_bytes < few) b->kv_bytes = few;
     }
-    return boot_fit_context(b, b->kv_bytes / b->block_bytes);
+    uint64_t windows = windows_bytes(b, whole);
+    return boot_fit_context(b, (b->kv_bytes - windows) / b->block_bytes);
 }
 
 static uint32_t queue_tokens(const struct config *cfg, uint32_t context)
@@ -151,6 +214,8 @@ static void plan_engine(const struct boot *b, struct boot_plan *p)
         .n_eos = b->spec.n_eos,
         .n_guide_thread = guide_threads(),
         .n_slot = boot_lora_slots(cfg),
+        .n_window = b->windows.block_bytes ? b->windows.share.min : 0, /* the ranks say how many */
+        .window = b->windows.window,
     };
 }
 
@@ -162,6 +227,7 @@ static void plan_ranks(struct boot *b, struct boot_plan *p, boot_progress *progr
         .n_rank = cfg->tensor_parallel,
         .device = b->device,
         .kv_bytes = b->kv_bytes,
+        .windows = b->windows.share,
         .blocks_min = cfg->max_model_len ? (uint32_t)blocks_of_context(b) : 2,
         .ordinal = p->ordinal,
         .n_ordinal = p->n_ordinal,
@@ -226,7 +292,9 @@ void boot_plan_sizes(struct boot *b, enum dev_kind device, struct boot_plan *p)
 {
     b->device = device;
     p->n_ordinal = 0;
+    enum dtype act;
     plan_sizes(b);
+    plan_windows(b, kv_dtype(b, &act));
     plan_engine(b, p);
     plan_ranks(b, p, NULL, NULL);
 }

@@ -71,6 +71,7 @@ struct config {
     uint32_t        max_num_seqs, max_batch_tokens; /* 0: auto, see config_sizes */
     uint64_t        kv_bytes;
     double          kv_gib;
+    double          window_share;
     bool            prefix_caching, priority, clamp_max_tokens;
     enum lmi_form   lmi_form;
     double          kv_host_gib;

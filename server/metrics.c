@@ -290,11 +290,12 @@ void metrics_loaded(struct metrics *m, const struct metrics_load *l)
     metric_set(one(m, F_LOAD), l->load_seconds);
     metric_set(one(m, F_WEIGHTS), (double)l->weight_bytes);
     metric_set(one(m, F_KV_BYTES), (double)l->kv_bytes);
+    metric_set(one(m, F_WINDOW_BYTES), (double)l->window_bytes);
     metric_set(&m->fam[F_ARENA].metric[ARENA_WEIGHTS], (double)l->weight_bytes);
     metric_set(&m->fam[F_ARENA_USED].metric[ARENA_WEIGHTS], (double)l->weight_bytes);
     metric_set(&m->fam[F_ARENA].metric[ARENA_WORK], (double)l->work_bytes);
     metric_set(&m->fam[F_ARENA_USED].metric[ARENA_WORK], (double)l->work_bytes);
-    metric_set(&m->fam[F_ARENA].metric[ARENA_KV], (double)l->kv_bytes);
+    metric_set(&m->fam[F_ARENA].metric[ARENA_KV], (double)(l->kv_bytes + l->window_bytes));
     snprintf(m->cache_info, sizeof m->cache_info, "%s", l->cache_info);
     one(m, F_CACHE_INFO)->labels = m->cache_info;
 }

@@ -21,6 +21,7 @@ void metrics_model(struct metrics *m, const char *name, uint32_t context);
 struct metrics_load {
     double      load_seconds;
     uint64_t    weight_bytes, work_bytes, kv_bytes; /* over the ranks of this process */
+    uint64_t    window_bytes;                       /* of the pool of layers with a window, beside kv_bytes */
     const char *cache_info;
 };
 /* The server's main thread, once. cache_info is copied. */

@@ -73,6 +73,11 @@ enum family_kind { BARE, COMMON, OLD, OLDER, GPU };
     X(WEIGHTS,       GAUGE,     0, l_one,    NULL,      "spillway:weights_bytes", "Bytes of weights.")                                         \
     X(KV_BYTES,      GAUGE,     0, l_one,    NULL,      "spillway:kv_cache_bytes", "Bytes of the KV cache.")                                   \
     X(KV_BLOCKS,     GAUGE,     0, l_one,    NULL,      "spillway:kv_blocks", "Blocks of the KV cache.")                                       \
+    X(WINDOW_BYTES,  GAUGE,     0, l_one,    NULL,      "spillway:kv_window_bytes", "Bytes of the KV of layers with a window, beside kv_cache_bytes; 0: they have no pool of their own.") \
+    X(WINDOW_BLOCKS, GAUGE,     0, l_one,    NULL,      "spillway:kv_window_blocks", "Blocks of that pool.") \
+    X(WINDOW_USED,   GAUGE,     0, l_one,    NULL,      "spillway:kv_window_used_blocks", "Blocks of it that running sequences hold.") \
+    X(WINDOW_PASSED, COUNTER,   0, l_one,    NULL,      "spillway:kv_window_freed_blocks_total", "Blocks that sequences gave back because their window had passed them.") \
+    X(WINDOW_EVICTED, COUNTER,  0, l_one,    NULL,      "spillway:kv_window_evicted_blocks_total", "Blocks of windows that were kept for later prompts and given away.") \
     X(ARENA,         GAUGE,     0, l_arena,  NULL,      "spillway:arena_reserved_bytes", "Bound of each part of memory that has one, in bytes.") \
     X(ARENA_USED,    GAUGE,     0, l_arena,  NULL,      "spillway:arena_used_bytes", "Bytes in use of each part of memory that has a bound.") \
     X(TIER_RESERVED, GAUGE,     0, l_tier,   NULL,      "spillway:kv_tier_reserved_bytes", "Capacity of a KV tier in bytes.")                              \

@@ -125,7 +125,7 @@ static void sample_engine(struct metrics *m, const struct server *s)
     sample_events(m, s);
     struct eng_stats e = { 0 };
     s->eng.stats(s->eng.ctx, &e);
-    double use = e.kv_blocks ? (double)e.kv_used / e.kv_blocks : 0;
+    double use = eng_kv_use(&e);
     metric_set(one(m, F_RUNNING), e.n_running);
     metric_set(one(m, F_WAITING), e.n_waiting);
     metric_set(one(m, F_WAITING_WHY), e.n_waiting);
@@ -169,7 +169,12 @@ static void sample_engine(struct metrics *m, const struct server *s)
     count_to(m, F_PIN_REFUSED, 0, e.n_pin_refused);
     for (uint32_t i = 0; i < KV_EVICT_WHYS; i++) count_to(m, F_TIER_EVICTIONS, i, e.evicted[i]);
     double block_bytes = e.kv_blocks ? metric_get(one(m, F_KV_BYTES)) / e.kv_blocks : 0;
-    metric_set(&m->fam[F_ARENA_USED].metric[ARENA_KV], block_bytes * (double)e.kv_used);
+    double window_bytes = e.window_blocks ? metric_get(one(m, F_WINDOW_BYTES)) / e.window_blocks : 0;
+    metric_set(&m->fam[F_ARENA_USED].metric[ARENA_KV], block_bytes * e.kv_used + window_bytes * e.window_used);
+    metric_set(one(m, F_WINDOW_BLOCKS), e.window_blocks);
+    metric_set(one(m, F_WINDOW_USED), e.window_used);
+    count_to(m, F_WINDOW_PASSED, 0, e.n_window_passed);
+    count_to(m, F_WINDOW_EVICTED, 0, e.n_window_evicted);
     metric_set(&m->fam[F_TIER_PINNED].metric[0], block_bytes * (double)e.kv_pinned);
     metric_set(one(m, F_STEP_TIME), (double)e.step_us_ewma / 1e6);
     metric_set(one(m, F_KV_BLOCKS), e.kv_blocks);

@@ -103,6 +103,7 @@ static const struct opt options[] = {
     { U32("block-size", block_size, "16", 16, 64, "TOKENS", "tokens per KV block: 16, 32 or 64") },
     { BYTES("kv-cache-bytes", kv_bytes, "0", 0, 1e18, "BYTES", "KV cache (512MiB, 4GiB); 0: the smaller of 1 GiB and a quarter of memory; on a GPU what is left of its share") },
     { NUM("kv-cache-gib", kv_gib, "0", 0, 1e9, "GIB", "the same in GiB") },
+    { NUM("kv-window-share", window_share, "0", 0, 0.95, "SHARE", "part of the KV cache for layers with a sliding window, where other layers see all tokens; 0: what sequences of eight windows need") },
     { BOOL("enable-prefix-caching", prefix_caching, "true", "reuse the KV of common prefixes") },
     { U32("kv-pin-max", kv_pin_max, "25", 0, 90, "PERCENT", "share of the device's and of the host's KV that \"kv_pin\" may hold, a tenant half of it; 0: none") },
     { NUM("kv-host-gib", kv_host_gib, "0", 0, 1e6, "GIB", "host memory for KV blocks that leave the device, taken at start; 0: no tiers") },

@@ -30,7 +30,8 @@ size_t orca_header(const struct server *s, enum orca_format f, char *out, size_t
     char             use[8];
     if (f == ORCA_NONE || server_state(s) == SRV_LOADING || !s->eng.stats) return 0;
     s->eng.stats(s->eng.ctx, &e);
-    put_share(e.kv_used, e.kv_blocks, use);
+    bool windows = (uint64_t)e.window_used * e.kv_blocks > (uint64_t)e.kv_used * e.window_blocks; /* the fuller pool */
+    put_share(windows ? e.window_used : e.kv_used, windows ? e.window_blocks : e.kv_blocks, use);
     const char *form =
         f == ORCA_TEXT
             ? "endpoint-load-metrics: TEXT named_metrics.kv_cache_usage_perc=%s, named_metrics.num_requests_waiting=%u\r\n"

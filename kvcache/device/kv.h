@@ -153,6 +153,12 @@ bool     kv_unpin(struct kv *kv, uint64_t until_us); /* ends the pins that expir
  * start. Call it before any function that depends on time. */
 void kv_tick(struct kv *kv, uint64_t now_us);
 
+/* Tokens that the table covers in both pools: of the window's, kv_seq_reserve takes at most what one sequence may have
+ * (window.h). */
+uint32_t kv_seq_covers(const struct kv *kv, const struct kv_seq *s);
+/* The table has all blocks that it will need, and keeps them until it is dropped: others leave it those of the window's
+ * pool too that it has passed. */
+void kv_seq_promise(struct kv *kv, struct kv_seq *s);
 /* Tokens that the table could be made to cover now, in all. */
 uint64_t kv_seq_room(const struct kv *kv, const struct kv_seq *s);
 /* Blocks of the window's pool: that a sequence with n_hit computed tokens needs to come to n_token tokens, beside those

@@ -329,10 +329,15 @@ uint64_t kv_seq_room(const struct kv *kv, const struct kv_seq *s)
     return n * kv->cfg.block_tokens;
 }
 
-/* A promise: the table covers more than a window needs, so the window's blocks that it passes come back to it. */
-static void keep_window(struct kv *kv, struct kv_table *t, const struct kv_seq *s, uint32_t want)
+uint32_t kv_seq_covers(const struct kv *kv, const struct kv_seq *s)
 {
-    if (!kv_has_windows(kv) || t->keeps || want <= s->win_first + kv->win.seq_max) return;
+    return (kv_has_windows(kv) ? s->n_win : s->n_block) * kv->cfg.block_tokens;
+}
+
+void kv_seq_promise(struct kv *kv, struct kv_seq *s)
+{
+    struct kv_table *t = table_of(kv, s);
+    if (!kv_has_windows(kv) || t->keeps) return;
     t->keeps = true;
     kv->win.n_kept++;
 }
@@ -365,7 +370,6 @@ enum status kv_seq_reserve(struct kv *kv, struct kv_seq *s, uint32_t n_token, st
     for (uint32_t i = have; i < want; i++) s->block[i] = kv_pool_take(&kv->pool);
     if (want > have) s->n_block = want;
     for (; n_win > 0; n_win--) s->win[s->n_win++] = kv_window_take(kv);
-    keep_window(kv, t, s, want);
     return ST_OK;
 }
 

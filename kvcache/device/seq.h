@@ -22,7 +22,7 @@ struct kv_table {
     uint64_t borrow_gen;
     uint32_t copy_win; /* copy_src of the window's pool */
     bool     plain;    /* holds no blocks of the window's pool (kv_seq_hold) */
-    bool     keeps;    /* was promised all blocks up to its end: others leave it those of the window's pool too */
+    bool     keeps;    /* kv_seq_promise */
 };
 
 struct kv {

@@ -14,7 +14,9 @@ enum status kv_windows_init(struct kv *kv)
     uint32_t           n = kv->cfg.n_window;
     if (!n) return ST_OK;
     if (kv->cfg.n_guest || n >= KV_NONE / 4 || !kv->cfg.window) return ST_INVALID;
+    if (n < kv_window_least(kv->cfg.window, kv->cfg.block_tokens)) return ST_INVALID;
     x->seq_max = kv_window_seq_max(kv->cfg.window, kv->cfg.window_ahead, kv->cfg.block_tokens);
+    if (x->seq_max > n - KV_WINDOW_SPARE) x->seq_max = n - KV_WINDOW_SPARE; /* chunks of prompts are shorter then */
     enum status st = kv_pool_init(&x->pool, n, 0);
     if (st) return st;
     x->of = malloc(kv->cfg.n_block * sizeof *x->of);
@@ -159,7 +161,7 @@ uint32_t kv_window_wants(const struct kv *kv, const struct kv_seq *s, uint32_t n
     return n_block > s->n_win ? n_block - s->n_win : 0;
 }
 
-/* What a table that keeps a promise still lacks of it. */
+/* What a table with a promise still lacks of it. */
 static uint32_t kept_for(const struct kv *kv, const struct kv_table *t)
 {
     if (!t->owner || !t->keeps) return 0;

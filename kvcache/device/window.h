@@ -33,10 +33,11 @@ struct kv_windows {
     uint32_t      *scratch;  /* [2 * pool.n_block] kv_check                              */
     size_t         n_heap;
     uint32_t       seq_max; /* most blocks that a table holds */
-    uint32_t       n_kept;  /* tables that keep a promise (kv_table.keeps) */
+    uint32_t       n_kept;  /* tables with a promise (kv_table.keeps) */
     uint64_t       n_passed, n_evicted;
 };
 
+enum { KV_WINDOW_SPARE = 2 }; /* blocks beside those of one table: a copied tail and what it is copied from */
 /* The blocks of one table at most, with windows of `window` tokens and `ahead` tokens reserved beyond those that are
  * computed. */
 static inline uint32_t kv_window_seq_max(uint32_t window, uint32_t ahead, uint32_t block_tokens)
@@ -44,7 +45,13 @@ static inline uint32_t kv_window_seq_max(uint32_t window, uint32_t ahead, uint32
     return (uint32_t)(((uint64_t)window + ahead + block_tokens - 1) / block_tokens) + 2;
 }
 
-/* As kv_create asks; ST_NOMEM. */
+/* Blocks of the smallest pool: with it a sequence is computed to its end, if only a block at a time. */
+static inline uint32_t kv_window_least(uint32_t window, uint32_t block_tokens)
+{
+    return kv_window_seq_max(window, 1, block_tokens) + KV_WINDOW_SPARE;
+}
+
+/* As kv_create asks. ST_NOMEM; ST_INVALID: too few blocks, or guests. */
 enum status kv_windows_init(struct kv *kv);
 void        kv_windows_close(struct kv *kv);
 

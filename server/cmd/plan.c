@@ -202,8 +202,13 @@ static void say_text(const struct asked *a, const struct boot *b, const struct p
     printf("  KV           %12s a token, %s a block of %u, %s a sequence of %u%s\n",
            size(f->m.block_bytes / b->cfg->block_size).s, size(f->m.block_bytes).s, b->cfg->block_size,
            size(f->seq_blocks * f->m.block_bytes).s, f->context, each);
+    if (f->n_window)
+        printf("  windows      %12s a token of the last %u, %s a block, %s a sequence%s\n",
+               size(f->m.window_bytes / b->cfg->block_size).s, b->windows.window, size(f->m.window_bytes).s,
+               size(f->seq_windows * f->m.window_bytes).s, each);
     printf("  left for KV  %12s: %" PRIu64 " blocks, %" PRIu64 " sequences of %u tokens\n", size(f->kv_bytes).s,
            f->n_block, f->n_seq, f->context);
+    if (f->n_window) printf("               %" PRIu64 " blocks of windows\n", f->n_window);
     say_speed(a, f);
     if (f->fits) {
         printf("\n%u sequences of %u tokens fit\n", f->wanted, f->context);
@@ -234,9 +239,11 @@ static void say_json(const struct asked *a, const struct boot *b, const struct p
               { "block_tokens", b->cfg->block_size },
               { "block_bytes", f->m.block_bytes },
               { "token_bytes", f->m.block_bytes / b->cfg->block_size },
-              { "sequence_bytes", f->seq_blocks * f->m.block_bytes },
+              { "window_block_bytes", f->m.window_bytes },
+              { "sequence_bytes", f->seq_blocks * f->m.block_bytes + f->seq_windows * f->m.window_bytes },
               { "kv_bytes", f->kv_bytes },
               { "blocks", f->n_block },
+              { "window_blocks", f->n_window },
               { "sequences", f->n_seq },
               { "needed_bytes", f->needed_bytes } };
     for (size_t i = 0; i < sizeof n / sizeof *n; i++) buf_printf(&o, ", \"%s\": %" PRIu64, n[i].name, n[i].v);

@@ -18,7 +18,8 @@ struct plan_fit {
     struct model_plan m;
     uint64_t          usable_bytes, kv_bytes;            /* usable memory; its part that is left for KV */
     uint64_t          seq_blocks, n_block, needed_bytes; /* blocks of a sequence; blocks that fit; bytes for `wanted` */
-    uint64_t          n_seq;                             /* sequences of full context that fit */
+    uint64_t          seq_windows, n_window; /* the same of layers with a window; 0: they lie in the others */
+    uint64_t          n_seq;                 /* sequences of full context that fit */
     uint32_t          context, wanted, n_rank;
     double one_s, all_s, prefill_s; /* highest tokens/s: one sequence, `wanted` ones, prompts. 0: no bound is known */
     bool   fits, memory_bound;

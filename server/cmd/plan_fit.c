@@ -49,13 +49,15 @@ static double step_s(const struct plan_gpu *g, double bytes, double flops, bool 
 
 static void roof(const struct boot *b, const struct plan_gpu *g, struct plan_fit *f)
 {
-    double ranks = f->n_rank, token_bytes = (double)f->m.block_bytes / b->cfg->block_size;
+    double all = (double)f->m.block_bytes, win = (double)f->m.window_bytes, ranks = f->n_rank;
+    double token_bytes = (all + win) / b->cfg->block_size;
+    double seen = b->spec.window && b->spec.window < f->context ? b->spec.window : f->context;
     bool   bound;
+    if (f->n_window) seen = (all * f->context + win * seen) / (all + win); /* on average over the layers */
     for (int i = 0; i < 2; i++) {
         uint32_t          n = i ? f->wanted : 1;
         struct model_work w = model_work(&b->spec, n);
         double            weights = (double)f->m.weight_bytes * w.read / w.params;
-        double            seen = b->spec.window && b->spec.window < f->context ? b->spec.window : f->context;
         double            flops = n * (2 * w.active + w.attend * seen) / ranks;
         double            s = step_s(g, weights + n * seen * token_bytes, flops, &bound);
         if (!i) {
@@ -85,6 +87,8 @@ int plan_fit(struct boot *b, const struct plan_gpu *gpu, uint64_t memory_bytes, 
         snprintf(b->err, sizeof b->err, "no memory for a plan");
         return EXIT_SOFTWARE;
     }
+    const struct boot_windows *w = &b->windows;
+    p.rank.load.n_window = w->block_bytes ? 1 : 0; /* their blocks are told apart */
     st = model_plan(&b->spec, &p.rank.load, dev, &out->m);
     dev_close(dev);
     if (st) {
@@ -95,12 +99,19 @@ int plan_fit(struct boot *b, const struct plan_gpu *gpu, uint64_t memory_bytes, 
     out->wanted = b->seqs;
     out->usable_bytes = usable(b, gpu, memory_bytes);
     out->kv_bytes = out->usable_bytes > fixed ? out->usable_bytes - fixed : 0;
+    if (w->block_bytes) {
+        out->n_window = rank_windows_of(&w->share, out->kv_bytes, out->m.block_bytes, out->m.window_bytes);
+        out->seq_windows = w->window / cfg->block_size + 2;
+    }
+    uint64_t windows = out->n_window * out->m.window_bytes;
     out->n_block = p.rank.load.n_block; /* of an encoder, whose blocks have no bytes */
-    if (out->m.block_bytes) out->n_block = out->kv_bytes / out->m.block_bytes;
+    if (out->m.block_bytes) out->n_block = out->kv_bytes > windows ? (out->kv_bytes - windows) / out->m.block_bytes : 0;
     if (out->usable_bytes < fixed) out->n_block = 0;
     out->seq_blocks = ((uint64_t)out->context + cfg->block_size - 1) / cfg->block_size;
     out->n_seq = out->n_block ? (out->n_block - 1) / out->seq_blocks : 0; /* one block is kept free */
-    out->needed_bytes = fixed + (out->wanted * out->seq_blocks + 1) * out->m.block_bytes;
+    if (out->n_window && out->n_window / out->seq_windows < out->n_seq) out->n_seq = out->n_window / out->seq_windows;
+    out->needed_bytes = fixed + (out->wanted * out->seq_blocks + 1) * out->m.block_bytes +
+                        (out->wanted * out->seq_windows + w->share.min) * out->m.window_bytes;
     out->fits = out->n_seq >= out->wanted;
     if (gpu) roof(b, gpu, out);
     return 0;

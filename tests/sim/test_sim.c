@@ -46,7 +46,8 @@ static struct eng_cfg draw_cfg(struct dice *d)
     c.preempt_every = one_in(d, 8) ? between(d, 1, 20) : 0;
     if (one_in(d, 2)) { /* layers with a window, and a pool for them that is just large enough, or has some room */
         c.window = between(d, 1, 24);
-        c.n_window = eng_windows_min(&c, c.window) + (one_in(d, 2) ? 0 : below(d, 80));
+        c.n_window = one_in(d, 2) ? eng_windows_min(&c, c.window) : kv_window_least(c.window, c.block_tokens);
+        c.n_window += one_in(d, 2) ? 0 : below(d, 80);
     }
     return c;
 }

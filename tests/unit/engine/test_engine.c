@@ -228,6 +228,22 @@ static void more_choices_than_may_run_are_run_in_rounds(void **state)
     client_free(c);
 }
 
+static void windows_bound_the_chunks_of_prompts_and_the_pool(void **state)
+{
+    (void)state;
+    struct eng_cfg c = { .batch_tokens_max = 8192, .block_tokens = 16 };
+    assert_int_equal(eng_chunk(&c), 8192);
+    c.n_window = 1;
+    assert_int_equal(eng_chunk(&c), 2048);
+    assert_int_equal(eng_window_ahead(&c), ENG_DEPTH_MAX * 2048);
+    assert_int_equal(eng_windows_min(&c, 1024), (1024 + 512) / 16 + 2 + 2);
+    c.prefill_chunk_max = 4096;
+    assert_int_equal(eng_chunk(&c), 4096);
+    c.prefill_chunk_max = 64;
+    assert_int_equal(eng_chunk(&c), 64);
+    assert_int_equal(eng_windows_min(&c, 1024), (1024 + 2 * 64) / 16 + 2 + 2);
+}
+
 static void nonsense_configurations_are_refused(void **state)
 {
     (void)state;
@@ -245,6 +261,10 @@ static void nonsense_configurations_are_refused(void **state)
     assert_int_equal(eng_create(&c, &deep, &e), ST_CONFIG);
     c = config_of(200);
     c.n_block = 0;
+    assert_int_equal(eng_create(&c, &none, &e), ST_CONFIG);
+    c = config_of(200);
+    c.window = 100;
+    c.n_window = kv_window_least(c.window, c.block_tokens) - 1;
     assert_int_equal(eng_create(&c, &none, &e), ST_CONFIG);
     c = config_of(200);
     c.queue_requests_max = UINT32_MAX;
@@ -417,6 +437,7 @@ int main(void)
         TEST(an_engine_that_makes_no_progress_is_not_alive),
         TEST(the_same_seed_gives_the_same_text_alone_and_in_company),
         TEST(more_choices_than_may_run_are_run_in_rounds),
+        TEST(windows_bound_the_chunks_of_prompts_and_the_pool),
         TEST(nonsense_configurations_are_refused),
         TEST(the_time_of_a_step_counts_from_when_it_could_begin),
         TEST(a_step_touches_each_running_sequence_once_and_allocates_nothing),

@@ -62,7 +62,7 @@ static void a_layer_that_reads_the_kv_of_another_keeps_none(void **state)
         " \"torch_dtype\": \"bfloat16\", \"num_kv_shared_layers\": 2, \"use_double_wide_mlp\": true, \"layer_types\": ["
         "\"sliding_attention\", \"full_attention\", \"sliding_attention\", \"full_attention\", \"sliding_attention\", \"full_attention\"]}",
         &spec);
-    uint64_t all = parts_kv(&spec, 1, DT_BF16, 16, layer), at = 0;
+    uint64_t all = parts_kv(&spec, 1, DT_BF16, 16, layer, NULL), at = 0;
     for (uint32_t l = 0; l < 6; l++) {
         struct kv_need need = parts_mix(&spec, l)->kv(&spec, l, 1, DT_BF16);
         assert_int_equal(need.bytes, want[l].bytes);
@@ -94,10 +94,49 @@ static void a_layer_that_slides_needs_its_window_and_no_more(void **state)
     model_spec_free(&spec);
 }
 
+/* Gemma 3 27B: 10 of 62 layers see all tokens. */
+static void layers_with_a_window_have_blocks_of_their_own_beside_the_others(void **state)
+{
+    (void)state;
+    struct model_spec      spec;
+    struct model_kv_groups g = { .window = 0 };
+    spec_of("{\"architectures\": [\"Gemma3ForCausalLM\"], \"model_type\": \"gemma3_text\", \"hidden_size\": 5376, "
+            "\"num_hidden_layers\": 62, \"num_attention_heads\": 32, \"num_key_value_heads\": 16, \"head_dim\": 128, "
+            "\"intermediate_size\": 21504, \"vocab_size\": 262208, \"sliding_window\": 1024, "
+            "\"sliding_window_pattern\": 6, \"torch_dtype\": \"bfloat16\"}",
+            &spec);
+    assert_true(model_kv_groups(&spec, 1, DT_BF16, 16, &g));
+    assert_int_equal(g.window, 1024);
+    assert_int_equal(g.block_bytes, 16 * (80 << 10)); /* of a token beyond its windows, not 496 */
+    assert_int_equal(g.window_bytes, 16 * (416 << 10));
+    assert_int_equal(model_kv_block_bytes(&spec, 1, DT_BF16, 16), 16 * (496 << 10));
+    uint64_t             window = 0;
+    struct dev_kv_layer *layer = calloc(spec.n_layer, sizeof *layer);
+    assert_int_equal(parts_kv(&spec, 1, DT_BF16, 16, layer, &window), g.block_bytes);
+    uint64_t at[2] = { 0 };
+    for (uint32_t l = 0; l < spec.n_layer; l++) {
+        uint64_t *here = &at[(l + 1) % 6 == 0];
+        assert_int_equal(layer[l].offset, *here);
+        *here += layer[l].bytes;
+    }
+    assert_true(at[0] == window && at[1] == g.block_bytes);
+    free(layer);
+    model_spec_free(&spec);
+
+    spec_of("{\"architectures\": [\"MistralForCausalLM\"], \"hidden_size\": 64, \"num_hidden_layers\": 3, "
+            "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"intermediate_size\": 96, \"vocab_size\": 320, "
+            "\"sliding_window\": 48}",
+            &spec); /* all of its layers have one: one pool */
+    assert_false(model_kv_groups(&spec, 1, DT_BF16, 16, &g));
+    model_spec_free(&spec);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(plain_layers_lie_behind_each_other_k_before_v),
                                         cmocka_unit_test(a_layer_that_reads_the_kv_of_another_keeps_none),
-                                        cmocka_unit_test(a_layer_that_slides_needs_its_window_and_no_more) };
+                                        cmocka_unit_test(a_layer_that_slides_needs_its_window_and_no_more),
+                                        cmocka_unit_test(
+                                            layers_with_a_window_have_blocks_of_their_own_beside_the_others) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

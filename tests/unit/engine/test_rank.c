@@ -272,6 +272,22 @@ static void an_impossible_number_of_ranks_is_refused_with_its_reason(void **stat
     assert_non_null(strstr(err, "at most 64"));
 }
 
+/* 1000 bytes; blocks of 10, and of 20 for windows. */
+static void memory_is_divided_by_the_share_within_its_bounds(void **state)
+{
+    (void)state;
+    struct rank_windows w = { .share = 0.5, .least = 10, .min = 5, .max = 100 };
+    assert_int_equal(rank_windows_of(&w, 1000, 10, 20), 25);
+    w.max = 20;
+    assert_int_equal(rank_windows_of(&w, 1000, 10, 20), 20);
+    w.least = 80; /* the others come first */
+    assert_int_equal(rank_windows_of(&w, 1000, 10, 20), 10);
+    w.least = 95;
+    assert_int_equal(rank_windows_of(&w, 1000, 10, 20), 5);
+    w.least = 1000;
+    assert_int_equal(rank_windows_of(&w, 1000, 10, 20), 5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -282,6 +298,7 @@ int main(void)
         cmocka_unit_test(one_rank_that_fails_ends_the_team_too),
         cmocka_unit_test(an_idle_team_sleeps),
         cmocka_unit_test(an_impossible_number_of_ranks_is_refused_with_its_reason),
+        cmocka_unit_test(memory_is_divided_by_the_share_within_its_bounds),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -54,7 +54,8 @@ static bool compare(const char *model, const char *quantization, const char *ran
         assert_int_equal(rank_team_weight_bytes(team), f.m.weight_bytes * f.n_rank);
         assert_int_equal(rank_team_work_bytes(team), f.m.work_bytes * f.n_rank);
         assert_int_equal(kv->block_bytes, f.m.block_bytes * f.n_rank);
-        assert_int_equal(n_block, (4 << 20) / f.m.block_bytes);
+        assert_true((rank_team_windows(team) > 0) == (f.n_window > 0));
+        assert_int_equal(n_block, ((4 << 20) - rank_team_windows(team) * f.m.window_bytes) / f.m.block_bytes);
         assert_true(f.m.weight_bytes > 0 && f.usable_bytes > 0);
     }
     rank_team_free(team);

@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""Models whose layers with a sliding window have a pool of their own (docs/design/kv-groups.md), by real servers.
+
+    windows.py [--preset check] [test ...]
+
+The model is Gemma 3 in small: one layer of four sees all tokens, the others see 16. The same requests are asked of servers with two
+pools and of one whose pool holds all layers (it has a tier), roomy and short of memory. One line for each test, then
+`N passed, N failed, N skipped`."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path.insert(0, HERE)
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
+
+import scratch
+from tiers import arguments, metric, run_named  # noqa: E402
+
+PEBBLE = os.path.join(ROOT, "models", "pebble")
+GEMMA3 = os.path.join(ROOT, "tests", "data", "golden", "gemma3")
+CONTEXT, WINDOW, BLOCK = 512, 16, 16
+ARGS = ["--device", "cpu", "--load-format", "dummy", "--prefill-chunk", "32", "--max-num-seqs", "16"]
+WORDS = "the sea was calm and a small boat went out to look for the island that nobody had seen since winter".split()
+TESTS = []
+
+
+def test(fn):
+    TESTS.append(fn)
+    return fn
+
+
+class World:
+    def __init__(self):
+        self.running = []
+        self.folder = tempfile.mkdtemp(prefix="spillway-windows-")
+        shutil.copy(os.path.join(PEBBLE, "tokenizer.json"), self.folder)
+        with open(os.path.join(PEBBLE, "config.json"), encoding="utf-8") as f:
+            pebble = json.load(f)
+        with open(os.path.join(GEMMA3, "config.json"), encoding="utf-8") as f:
+            self.config = {**json.load(f), **{k: pebble[k] for k in ("vocab_size", "bos_token_id", "eos_token_id") if k in pebble}}
+        with open(os.path.join(self.folder, "config.json"), "w", encoding="utf-8") as f:
+            json.dump(self.config, f)
+        layer = 2 * self.config["num_key_value_heads"] * self.config["head_dim"] * 2  # bytes of a token
+        windowed = self.config["layer_types"].count("sliding_attention")
+        self.all, self.windows = (len(self.config["layer_types"]) - windowed) * layer, windowed * layer
+        self.want = None
+
+    def server(self, *args, context=CONTEXT):
+        from harness import Server
+
+        self.running.append(Server("--model", self.folder, "--max-model-len", str(context), *ARGS, *args))
+        return self.running[-1]
+
+    def close(self):
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def bodies(n=12):
+    """Long answers, some of prompts that begin alike."""
+    out = []
+    for i in range(n):
+        prompt = " ".join(WORDS[(i % 3 + j * (1 + i % 2)) % len(WORDS)] for j in range(20 + 6 * (i % 4)))
+        out.append({"prompt": prompt, "max_tokens": 260, "temperature": 1, "seed": i, "ignore_eos": True, "logprobs": 1})
+    return out
+
+
+def answer(s, body):
+    r = s.post("/v1/completions", body)
+    assert r.status == 200, r
+    c = r.json["choices"][0]
+    return c["text"], c["logprobs"]["token_logprobs"]
+
+
+def ask_all(s, asked):
+    """All at once; the answers in order."""
+    got = [None] * len(asked)
+
+    def work(i):
+        got[i] = answer(s, asked[i])
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(asked))]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert all(got), got
+    return got
+
+
+def wanted(w):
+    """The answers of one at a time, by a pool that holds all layers."""
+    if not w.want:
+        s = w.server("--kv-cache-bytes", "64MiB", "--kv-host-gib", "0.01")
+        assert metric(s, "spillway:kv_window_blocks") == 0 and "with tiers below the device" in s.tail(200), s.tail(200)
+        w.want = [answer(s, b) for b in bodies()]
+        s.stop()
+    return w.want
+
+
+@test
+def long_answers_fit_where_one_pool_could_not_hold_them(w):
+    room = 12 * (CONTEXT * w.all) + 12 * (WINDOW + 4 * BLOCK) * w.windows + 40 * BLOCK * w.windows
+    s = w.server("--kv-cache-bytes", str(room), "--kv-window-share", "0.5")
+    assert ask_all(s, bodies()) == wanted(w)
+    assert metric(s, "vllm:num_preemptions_total") == 0, s.tail(100)
+    assert metric(s, "spillway:kv_window_freed_blocks_total") > 12 * 200 / BLOCK
+    assert 0 < metric(s, "spillway:kv_window_blocks") < 12 * 300 / BLOCK, "all of it would fit without freeing"
+    assert metric(s, "spillway:kv_window_used_blocks") == 0
+    s.stop()
+    s = w.server("--kv-cache-bytes", str(room), "--kv-host-gib", "0.01")
+    assert ask_all(s, bodies()) == wanted(w)
+    assert metric(s, "vllm:num_preemptions_total") > 0, "one pool of these bytes was large enough"
+
+
+@test
+def preempted_and_cached_answers_are_the_same(w):
+    small = CONTEXT * w.all * 2 + 20 * BLOCK * w.windows
+    preempted = []
+    for share in ("0.1", "0.5", "0.9"):
+        s = w.server("--kv-cache-bytes", str(small), "--kv-window-share", share)
+        for _ in range(2):
+            assert ask_all(s, bodies()) == wanted(w), share
+        preempted.append(metric(s, "vllm:num_preemptions_total"))
+        s.stop()
+    assert sum(preempted) > 0, preempted
+    s = w.server("--kv-cache-bytes", "8MiB", "--no-enable-prefix-caching")
+    assert ask_all(s, bodies()) == wanted(w)
+
+
+@test
+def a_prefix_is_found_while_its_window_is_there(w):
+    s = w.server("--kv-cache-bytes", "16MiB")
+    body = {"prompt": " ".join(WORDS * 4), "max_tokens": 4, "seed": 1, "temperature": 1}
+    first = s.post("/v1/completions", body).json
+    again = s.post("/v1/completions", body).json
+    cached = again["usage"]["prompt_tokens_details"]["cached_tokens"]
+    assert cached > again["usage"]["prompt_tokens"] - 2 * BLOCK, again["usage"]
+    assert again["choices"][0]["text"] == first["choices"][0]["text"]
+
+
+@test
+def the_start_and_a_plan_say_what_sequences_need(w):
+    from harness import BINARY
+
+    s = w.server("--kv-cache-bytes", "4MiB")
+    log = s.tail(200)
+    assert "KV of %d bytes a token" % w.all in log and "%d bytes a token of the last %d" % (w.windows, WINDOW) in log, log
+    total = metric(s, "spillway:kv_cache_bytes") + metric(s, "spillway:kv_window_bytes")
+    assert (4 << 20) - BLOCK * (w.all + w.windows) < total <= 4 << 20, total
+    assert metric(s, "spillway:kv_window_bytes") == metric(s, "spillway:kv_window_blocks") * w.windows * BLOCK
+    p = subprocess.run([BINARY, "plan", "--json", "--model", w.folder, "--load-format", "dummy", "--context", str(CONTEXT)], capture_output=True, text=True,
+                       timeout=60)
+    plan = json.loads(p.stdout)
+    assert [plan["token_bytes"], plan["window_block_bytes"]] == [w.all, w.windows * BLOCK], plan
+    assert plan["sequence_bytes"] == CONTEXT * w.all + (WINDOW + 2 * BLOCK) * w.windows, plan
+
+
+@test
+def a_context_within_the_window_has_one_pool(w):
+    s = w.server("--kv-cache-bytes", "1MiB", context=WINDOW + BLOCK)
+    assert metric(s, "spillway:kv_window_blocks") == 0
+    assert s.post("/v1/completions", {"prompt": "the", "max_tokens": 8}).status == 200
+
+
+def main():
+    a = arguments(__doc__)
+    return run_named(TESTS, World(), a.names)
+
+
+if __name__ == "__main__":
+    scratch.run(main)

@@ -27,18 +27,26 @@ static bool add_message(json_t *list, const struct tmpl *t, const char *role, js
     return m && !json_array_append_new(list, m);
 }
 
+/* v is taken. */
+static json_t *guarded(struct guard *g, json_t *v)
+{
+    json_t *marked = v ? guard_json(g, v) : NULL;
+    json_decref(v);
+    return marked;
+}
+
 /* Users' texts get the guard's marks. instruction: that of the request, or NULL. */
 static json_t *make_vars(const struct pair_form *f, struct guard *g, const json_t *instruction, const char *query,
                          size_t n_query, const char *document, size_t n_document)
 {
     const char *name, *text;
     json_t     *vars = json_object(), *list = json_array();
-    json_t     *own = instruction ? guard_json(g, json_copy((json_t *)(uintptr_t)instruction)) : NULL;
+    json_t     *own = instruction ? guarded(g, json_copy((json_t *)(uintptr_t)instruction)) : NULL;
     bool        ok = vars && list && (own || !instruction);
     if (ok && (own || f->instruction))
         ok = add_message(list, f->tmpl, "system", own ? json_incref(own) : json_string(f->instruction));
-    ok = ok && add_message(list, f->tmpl, "query", guard_json(g, json_stringn_nocheck(query, n_query)));
-    ok = ok && add_message(list, f->tmpl, "document", guard_json(g, json_stringn_nocheck(document, n_document)));
+    ok = ok && add_message(list, f->tmpl, "query", guarded(g, json_stringn_nocheck(query, n_query)));
+    ok = ok && add_message(list, f->tmpl, "document", guarded(g, json_stringn_nocheck(document, n_document)));
     if (ok && f->vars) ok = !json_object_update(vars, (json_t *)(uintptr_t)f->vars);
     ok = ok && !json_object_set_new(vars, "messages", json_incref(list));
     if (ok && !json_object_get(vars, "add_generation_prompt"))
@@ -64,8 +72,8 @@ bool pair_takes_roles(const struct tmpl *t, const struct tok *tok, const json_t 
     buf_init(&out, PROBE_BYTES_MAX);
     json_t *vars = make_vars(&f, &none, NULL, query, sizeof query - 1, document, sizeof document - 1);
     bool    ok = vars && !tmpl_render(t, vars, NULL, clock_wall_s(), &out, err, sizeof err) &&
-              memmem(out.data, out.n, query, sizeof query - 1) &&
-              memmem(out.data, out.n, document, sizeof document - 1);
+              memmem(text_of(&out), out.n, query, sizeof query - 1) &&
+              memmem(text_of(&out), out.n, document, sizeof document - 1);
     json_decref(vars);
     buf_free(&out);
     return ok;

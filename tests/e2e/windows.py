@@ -106,17 +106,22 @@ def wanted(w):
 
 @test
 def long_answers_fit_where_one_pool_could_not_hold_them(w):
+    from harness import eventually
+
     room = 12 * (CONTEXT * w.all) + 12 * (WINDOW + 4 * BLOCK) * w.windows + 40 * BLOCK * w.windows
     s = w.server("--kv-cache-bytes", str(room), "--kv-window-share", "0.5")
     assert ask_all(s, bodies()) == wanted(w)
     assert metric(s, "vllm:num_preemptions_total") == 0, s.tail(100)
     assert metric(s, "spillway:kv_window_freed_blocks_total") > 12 * 200 / BLOCK
     assert 0 < metric(s, "spillway:kv_window_blocks") < 12 * 300 / BLOCK, "all of it would fit without freeing"
-    assert metric(s, "spillway:kv_window_used_blocks") == 0
+    eventually(lambda: metric(s, "spillway:kv_window_used_blocks") == 0, "the last answer's blocks are given back")
     s.stop()
     s = w.server("--kv-cache-bytes", str(room), "--kv-host-gib", "0.01")
-    assert ask_all(s, bodies()) == wanted(w)
-    assert metric(s, "vllm:num_preemptions_total") > 0, "one pool of these bytes was large enough"
+    for _ in range(10):  # where requests begin far apart, fewer of them run at once
+        assert ask_all(s, bodies()) == wanted(w)
+        if metric(s, "vllm:num_preemptions_total"):
+            return
+    raise AssertionError("one pool of these bytes was large enough")
 
 
 @test

@@ -1,5 +1,6 @@
 /* states: runs prompts of a model that pools through an engine, to the state of each.   Thread: one. */
 #pragma once
+#include "finish.h"
 #include "golden.h"
 
 enum { STATES_ASK_MAX = 8, DIM_MAX = 64, CONTEXT = 256, BLOCKS = 96 };
@@ -70,8 +71,7 @@ static inline void run(struct engine *e, struct ask *a, uint32_t n, enum model_p
 {
     static struct eng_request r[STATES_ASK_MAX];
     static struct eng_choice  choice[STATES_ASK_MAX];
-    uint32_t                  id = 0, left = n;
-    bool                      did = true;
+    uint32_t                  id = 0;
     memset(r, 0, sizeof r);
     memset(choice, 0, sizeof choice);
     for (uint32_t i = 0; i < n; i++) {
@@ -86,16 +86,7 @@ static inline void run(struct engine *e, struct ask *a, uint32_t n, enum model_p
                                      .state = a[i].got };
         assert_int_equal(eng_submit(e, &r[i]), ST_OK);
     }
-    for (uint64_t step = 0; left || did; step++) {
-        assert_true(step < 100000);
-        assert_int_equal(eng_step(e, 1000 * step, &did), ST_OK);
-        for (void *msg; (msg = ring_pop(&outbox));) {
-            if (eng_msg_is_final(msg))
-                left--;
-            else
-                atomic_store(&eng_msg_request(msg)->notified, false);
-        }
-    }
+    finish_requests(e, &outbox, n);
     for (uint32_t i = 0; i < n; i++) {
         assert_int_equal(r[i].status, ST_OK);
         assert_int_equal(atomic_load(&choice[i].finish), ENG_STOP);

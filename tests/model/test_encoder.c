@@ -1,6 +1,7 @@
 /* Encoders: vectors against those of transformers (tools/golden/make_encoder_golden.py), and the first promise: a text gives
  * the same vector alone and beside any others in a step. By memcmp, on every instruction set. */
 #include "base/rng.h"
+#include "finish.h"
 #include "golden.h"
 
 enum { TEXTS_MAX = 48, DIM_MAX = 64, ROWS = 200, SEQS = 12, BLOCK = 16, POOLS = 2 };
@@ -98,8 +99,7 @@ static uint64_t run(struct engine *e, struct text *a, uint32_t n, enum model_poo
 {
     static struct eng_request r[TEXTS_MAX];
     static struct eng_choice  choice[TEXTS_MAX];
-    uint32_t                  id = 0, left = n;
-    bool                      did = true;
+    uint32_t                  id = 0;
     struct eng_stats          before, after;
     eng_stats(e, &before);
     memset(choice, 0, sizeof choice);
@@ -109,16 +109,7 @@ static uint64_t run(struct engine *e, struct text *a, uint32_t n, enum model_poo
         r[i] = request_of(&a[i], &choice[i], pool);
         assert_int_equal(eng_submit(e, &r[i]), ST_OK);
     }
-    for (uint64_t step = 0; left || did; step++) {
-        assert_true(step < 100000);
-        assert_int_equal(eng_step(e, 1000 * step, &did), ST_OK);
-        for (void *msg; (msg = ring_pop(&outbox));) {
-            if (eng_msg_is_final(msg))
-                left--;
-            else
-                atomic_store(&eng_msg_request(msg)->notified, false);
-        }
-    }
+    finish_requests(e, &outbox, n);
     for (uint32_t i = 0; i < n; i++) {
         assert_int_equal(r[i].status, ST_OK);
         assert_int_equal(atomic_load(&choice[i].finish), ENG_STOP);

@@ -200,10 +200,17 @@ static inline void aw_upload(struct aw_device *a, const struct aw_world *w, stru
 }
 static inline struct op_attn aw_op(const struct aw_world *w, void *out, const void *qkv, const float *sinks)
 {
-    return (struct op_attn){
-        out,         qkv,      w->s.n_head, w->s.n_kv_head, w->s.dim, AW_LAYER, 1 / sqrtf((float)w->s.dim),
-        w->s.window, w->s.cap, sinks,       w->s.chunked
-    };
+    return (struct op_attn){ .out = out,
+                             .qkv = qkv,
+                             .n_head = w->s.n_head,
+                             .n_kv_head = w->s.n_kv_head,
+                             .head_dim = w->s.dim,
+                             .layer = AW_LAYER,
+                             .scale = 1 / sqrtf((float)w->s.dim),
+                             .window = w->s.window,
+                             .cap = w->s.cap,
+                             .sinks = sinks,
+                             .chunked = w->s.chunked };
 }
 static inline void aw_enqueue(struct aw_device *a, const struct aw_world *w, const struct aw_step *st)
 {

@@ -1,6 +1,5 @@
 /* Attention on the CUDA device: against ref, the bits of a row in every batch, chunk and kernel, padding, graphs,
- * addresses.
- * Over 500 lines: one operation, and the list of its tests. */
+ * addresses. */
 #include "cuda/attn_world.h"
 #include <cuda_runtime_api.h>
 
@@ -13,34 +12,20 @@ static const char *name_of(struct aw_shape s, const char *what)
 }
 
 static const struct aw_shape shapes[] = {
-    { 4, 1, 128, 16, 0, DT_BF16, 0, false, false },
-    { 8, 1, 128, 32, 100, DT_F16, 0, false, false },
-    { 2, 2, 128, 64, 0, DT_BF16, 0, false, false },
-    { 4, 2, 64, 16, 0, DT_F16, 0, false, false },
-    { 3, 3, 64, 16, 70, DT_BF16, 0, false, false },
-    { 3, 1, 64, 8, 0, DT_BF16, 0, false, false },
-    { 2, 2, 80, 16, 0, DT_BF16, 0, false, false },
-    { 4, 1, 96, 24, 200, DT_BF16, 0, false, false },
-    { 2, 1, 256, 16, 0, DT_BF16, 0, false, false },
-    { 2, 1, 256, 64, 130, DT_F16, 0, false, false },
-    { 4, 2, 16, 16, 0, DT_BF16, 0, false, false },
-    { 4, 4, 32, 32, 0, DT_F16, 0, false, false },
-    { 6, 2, 20, 16, 33, DT_BF16, 0, false, false },
-    { 3, 1, 7, 5, 0, DT_F16, 0, false, false },
-    { 20, 1, 32, 16, 0, DT_BF16, 0, false, false },
-    { 17, 1, 64, 1, 64, DT_BF16, 0, false, false },
-    { 2, 1, 200, 16, 0, DT_BF16, 0, false, false },
-    { 16, 1, 48, 16, 1, DT_BF16, 0, false, false },
-    { 4, 2, 64, 16, 70, DT_BF16, 2, false, false },
-    { 2, 1, 256, 16, 0, DT_BF16, 0.5f, false, false },
-    { 6, 2, 20, 16, 33, DT_F16, 2, false, false },
-    { 8, 1, 64, 16, 70, DT_BF16, 0, true, false },
-    { 4, 2, 64, 16, 0, DT_F16, 0, true, false },
-    { 17, 1, 32, 16, 0, DT_BF16, 2, true, false },
-    { 4, 1, 128, 16, 96, DT_BF16, 0, false, true },
-    { 3, 1, 20, 5, 33, DT_F16, 0, true, true },
-    { 4, 1, 128, 16, 0, DT_F16, 0, false, false, DT_BF16 },
-    { 3, 1, 20, 5, 70, DT_F16, 0, false, false, DT_BF16 },
+    { 4, 1, 128, 16, 0, DT_BF16, 0, false, false, DT_F32 }, { 8, 1, 128, 32, 100, DT_F16, 0, false, false, DT_F32 },
+    { 2, 2, 128, 64, 0, DT_BF16, 0, false, false, DT_F32 }, { 4, 2, 64, 16, 0, DT_F16, 0, false, false, DT_F32 },
+    { 3, 3, 64, 16, 70, DT_BF16, 0, false, false, DT_F32 }, { 3, 1, 64, 8, 0, DT_BF16, 0, false, false, DT_F32 },
+    { 2, 2, 80, 16, 0, DT_BF16, 0, false, false, DT_F32 },  { 4, 1, 96, 24, 200, DT_BF16, 0, false, false, DT_F32 },
+    { 2, 1, 256, 16, 0, DT_BF16, 0, false, false, DT_F32 }, { 2, 1, 256, 64, 130, DT_F16, 0, false, false, DT_F32 },
+    { 4, 2, 16, 16, 0, DT_BF16, 0, false, false, DT_F32 },  { 4, 4, 32, 32, 0, DT_F16, 0, false, false, DT_F32 },
+    { 6, 2, 20, 16, 33, DT_BF16, 0, false, false, DT_F32 }, { 3, 1, 7, 5, 0, DT_F16, 0, false, false, DT_F32 },
+    { 20, 1, 32, 16, 0, DT_BF16, 0, false, false, DT_F32 }, { 17, 1, 64, 1, 64, DT_BF16, 0, false, false, DT_F32 },
+    { 2, 1, 200, 16, 0, DT_BF16, 0, false, false, DT_F32 }, { 16, 1, 48, 16, 1, DT_BF16, 0, false, false, DT_F32 },
+    { 4, 2, 64, 16, 70, DT_BF16, 2, false, false, DT_F32 }, { 2, 1, 256, 16, 0, DT_BF16, 0.5f, false, false, DT_F32 },
+    { 6, 2, 20, 16, 33, DT_F16, 2, false, false, DT_F32 },  { 8, 1, 64, 16, 70, DT_BF16, 0, true, false, DT_F32 },
+    { 4, 2, 64, 16, 0, DT_F16, 0, true, false, DT_F32 },    { 17, 1, 32, 16, 0, DT_BF16, 2, true, false, DT_F32 },
+    { 4, 1, 128, 16, 96, DT_BF16, 0, false, true, DT_F32 }, { 3, 1, 20, 5, 33, DT_F16, 0, true, true, DT_F32 },
+    { 4, 1, 128, 16, 0, DT_F16, 0, false, false, DT_BF16 }, { 3, 1, 20, 5, 70, DT_F16, 0, false, false, DT_BF16 },
 };
 static const uint32_t lens[] = { 1, 333, 64, 130, 65, 190 };
 /* decode of four, a chunk that begins in the middle, a whole prompt */
@@ -74,7 +59,7 @@ static void less_shared_memory_serves_too(void **state)
     static const uint32_t       len[] = { 300, 70 };
     static const struct aw_part part[] = { { 1, 69, 70 }, { 0, 7, 300 } }, one[] = { { 0, 280, 281 } };
     struct emu_device           small = { (size_t)1 << 30, 80, 4 };
-    struct aw_shape             s = { 2, 1, 256, 16, 0, DT_BF16, 0, false, false };
+    struct aw_shape             s = { 2, 1, 256, 16, 0, DT_BF16, 0, false, false, DT_F32 };
     struct aw_world             w = aw_make(s, len, 2);
     float                      *want = aw_want(&w, part, 2);
     emu_set_device(0, &small);
@@ -95,10 +80,10 @@ static void less_shared_memory_serves_too(void **state)
 static void every_schedule_gives_the_same_bits(void **state)
 {
     (void)state;
-    static const struct aw_shape some[] = { { 4, 2, 64, 16, 0, DT_BF16, 0, false, false },
-                                            { 2, 2, 128, 16, 100, DT_BF16, 0, false, false },
-                                            { 2, 1, 64, 16, 100, DT_BF16, 0, false, true },
-                                            { 3, 1, 20, 5, 0, DT_BF16, 0, false, false } };
+    static const struct aw_shape some[] = { { 4, 2, 64, 16, 0, DT_BF16, 0, false, false, DT_F32 },
+                                            { 2, 2, 128, 16, 100, DT_BF16, 0, false, false, DT_F32 },
+                                            { 2, 1, 64, 16, 100, DT_BF16, 0, false, true, DT_F32 },
+                                            { 3, 1, 20, 5, 0, DT_BF16, 0, false, false, DT_F32 } };
     for (size_t i = 0; i < sizeof some / sizeof *some; i++)
         for (int fixed = 0; fixed < 2; fixed++) {
             struct aw_world  w = aw_make(some[i], lens, N_LENS);
@@ -172,10 +157,10 @@ static void with_the_fixed_split_a_row_has_the_same_bits_everywhere(void **state
 {
     (void)state;
     static const struct aw_shape some[] = {
-        { 4, 1, 128, 16, 0, DT_BF16, 0, false, false }, { 1, 1, 128, 64, 0, DT_BF16, 0, false, false },
-        { 2, 1, 64, 16, 300, DT_BF16, 0, true, false }, { 3, 1, 96, 8, 0, DT_F16, 0, false, false },
-        { 2, 1, 256, 16, 0, DT_BF16, 0, false, false }, { 2, 2, 20, 16, 513, DT_BF16, 0, false, false },
-        { 2, 1, 64, 16, 513, DT_BF16, 0, false, true },
+        { 4, 1, 128, 16, 0, DT_BF16, 0, false, false, DT_F32 }, { 1, 1, 128, 64, 0, DT_BF16, 0, false, false, DT_F32 },
+        { 2, 1, 64, 16, 300, DT_BF16, 0, true, false, DT_F32 }, { 3, 1, 96, 8, 0, DT_F16, 0, false, false, DT_F32 },
+        { 2, 1, 256, 16, 0, DT_BF16, 0, false, false, DT_F32 }, { 2, 2, 20, 16, 513, DT_BF16, 0, false, false, DT_F32 },
+        { 2, 1, 64, 16, 513, DT_BF16, 0, false, true, DT_F32 },
     };
     static const uint32_t len[] = { 700, 40 }, chunk[] = { 13, 64, 300 },
                           alone[] = { 0, 63, 64, 254, 255, 256, 257, 511, 512, 513, 640, 699 };
@@ -216,7 +201,7 @@ static void without_it_chunks_of_a_prompt_do_not_matter(void **state)
 {
     (void)state;
     static const uint32_t len[] = { 400, 90 };
-    struct aw_shape       s = { 4, 2, 64, 16, 0, DT_BF16, 0, false, false };
+    struct aw_shape       s = { 4, 2, 64, 16, 0, DT_BF16, 0, false, false, DT_F32 };
     struct aw_world       w = aw_make(s, len, 2);
     struct aw_device      a = aw_open(&w, false);
     uint16_t             *out[2] = { malloc(400 * 4 * 64 * 2), malloc(400 * 4 * 64 * 2) };
@@ -311,11 +296,11 @@ static float no_number(int value, uint32_t k)
 static void a_row_does_not_depend_on_tokens_that_it_may_not_see(void **state)
 {
     (void)state;
-    static const struct aw_shape some[] = { { 4, 2, 64, 16, 0, DT_BF16, 0, false, false },
-                                            { 4, 2, 64, 16, 40, DT_BF16, 0, false, false },
-                                            { 4, 2, 64, 16, 40, DT_F16, 0, false, false },
-                                            { 3, 1, 20, 8, 40, DT_BF16, 0, false, false },
-                                            { 1, 1, 256, 16, 0, DT_BF16, 0, false, false } };
+    static const struct aw_shape some[] = { { 4, 2, 64, 16, 0, DT_BF16, 0, false, false, DT_F32 },
+                                            { 4, 2, 64, 16, 40, DT_BF16, 0, false, false, DT_F32 },
+                                            { 4, 2, 64, 16, 40, DT_F16, 0, false, false, DT_F32 },
+                                            { 3, 1, 20, 8, 40, DT_BF16, 0, false, false, DT_F32 },
+                                            { 1, 1, 256, 16, 0, DT_BF16, 0, false, false, DT_F32 } };
     static const uint32_t        len[] = { 150 }, bad = 100;
     static const struct aw_part  whole[] = { { 0, 0, 150 } };
     for (size_t i = 0; i < sizeof some / sizeof *some; i++)
@@ -352,7 +337,7 @@ static void a_row_does_not_depend_on_tokens_that_it_may_not_see(void **state)
 static void infinite_values_reach_exactly_the_rows_that_see_them(void **state)
 {
     (void)state;
-    struct aw_shape             s = { 4, 2, 64, 16, 0, DT_BF16, 0, false, false };
+    struct aw_shape             s = { 4, 2, 64, 16, 0, DT_BF16, 0, false, false, DT_F32 };
     static const uint32_t       len[] = { 200 };
     static const struct aw_part whole[] = { { 0, 0, 200 } };
     struct aw_world             w = aw_make(s, len, 1);
@@ -401,9 +386,9 @@ static void infinities_of_the_last_part_are_merged_once(void **state)
 {
     (void)state;
     static const struct aw_shape some[] = {
-        { 4, 1, 128, 16, 0, DT_BF16, 0, false, false }, { 6, 1, 64, 16, 0, DT_F16, 0, false, false },
-        { 9, 1, 32, 16, 600, DT_BF16, 0, true, false }, { 4, 1, 64, 16, 600, DT_BF16, 0, true, true },
-        { 2, 1, 256, 16, 0, DT_BF16, 0, false, false }, { 3, 1, 20, 16, 0, DT_BF16, 0, false, false }
+        { 4, 1, 128, 16, 0, DT_BF16, 0, false, false, DT_F32 }, { 6, 1, 64, 16, 0, DT_F16, 0, false, false, DT_F32 },
+        { 9, 1, 32, 16, 600, DT_BF16, 0, true, false, DT_F32 }, { 4, 1, 64, 16, 600, DT_BF16, 0, true, true, DT_F32 },
+        { 2, 1, 256, 16, 0, DT_BF16, 0, false, false, DT_F32 }, { 3, 1, 20, 16, 0, DT_BF16, 0, false, false, DT_F32 }
     };
     static const uint32_t       len[] = { 700 }, bad = 650;
     static const struct aw_part whole[] = { { 0, 600, 700 } };

@@ -84,8 +84,8 @@ __global__ void __launch_bounds__(256) k_ptx_rcp(float *out, const float *x, int
 /* A chain of kernels by dependent launch: each reads what the one before wrote, behind its wait. */
 __global__ void __launch_bounds__(256) k_ptx_chain(uint32_t *x, int n)
 {
-    pdl_launch(); /* as early as can be */
     pdl_wait();
+    pdl_launch(); /* as early as can be */
     for (int i = (int)threadIdx.x; i < n; i += 256) x[i] = x[i] * 3u + 1u;
 }
 

@@ -23,6 +23,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path[:0] = [os.path.join(ROOT, "tests", "e2e"), os.path.join(ROOT, "tests", "fault")]
 
+from a_tls import TlsServer  # noqa: E402
 from harness import PATIENCE, Server, fake_nvml, free_port, run_tests  # noqa: E402
 from tiers import BASE, World  # noqa: E402
 
@@ -145,6 +146,9 @@ def the_board_is_what_its_script_writes(_):
 
 def every_metric_named_is_exported(w):
     text = w.server.get("/metrics").body.decode()
+    secure = TlsServer(folder=w.folder)  # the metrics of certificates are those of a server that has one
+    text += secure.get("/metrics").body.decode()
+    secure.stop()
     have = {m for m in re.findall(r"^([\w:]+)[{ ]", text, re.M)}
     with open(RULES) as f:
         wanted = names_in(f.read())

@@ -21,8 +21,11 @@ def base_model(want_index=False):
     """A committed tiny checkpoint (single file, or indexed shards), with pebble's tokenizer files."""
     for name in sorted(os.listdir(GOLDEN)):
         d = os.path.join(GOLDEN, name)
-        if os.path.isdir(d) and os.path.exists(os.path.join(d, "model.safetensors.index.json")) == want_index and os.path.exists(os.path.join(d, "config.json")):
-            return d
+        if not os.path.exists(os.path.join(d, "config.json")) or os.path.exists(os.path.join(d, "model.safetensors.index.json")) != want_index:
+            continue
+        with open(os.path.join(d, "config.json"), encoding="utf-8") as f:
+            if json.load(f)["architectures"][0].endswith("ForCausalLM"):  # it generates
+                return d
     raise AssertionError("no golden checkpoint (indexed: %s)" % want_index)
 
 

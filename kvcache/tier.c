@@ -43,7 +43,8 @@ static enum status take_memory(struct kv_tiers *t)
     uint32_t                   blocks = c->seq_tokens_max / c->block_tokens + 1;
     t->node_key = calloc((size_t)c->n_block + (c->in_place ? t->host.n_slot : 0), sizeof *t->node_key);
     t->path = calloc(blocks, sizeof *t->path);
-    if (!t->node_key || !t->path) return ST_NOMEM;
+    t->leaf_ids = calloc(c->seq_tokens_max, sizeof *t->leaf_ids);
+    if (!t->node_key || !t->path || !t->leaf_ids) return ST_NOMEM;
     for (int i = 0; i < KV_LOADS_MAX; i++) {
         struct load *l = &t->load[i];
         l->ids = calloc(c->seq_tokens_max, 4);
@@ -253,6 +254,7 @@ void kv_tiers_close(struct kv_tiers *t, uint64_t flush_us)
     place_close(t);
     free(t->node_key);
     free(t->path);
+    free(t->leaf_ids);
     free(t);
 }
 

@@ -54,7 +54,7 @@ static int most_used(const void *pa, const void *pb)
 static bool offer_path(struct kv_tiers *t, uint32_t leaf)
 {
     const struct kv *kv = t->cfg.kv;
-    uint32_t         bt = t->cfg.block_tokens, n = 0, *ids = t->load[0].ids; /* loads have ended */
+    uint32_t         bt = t->cfg.block_tokens, n = 0, *ids = t->leaf_ids;
     struct kv_seq    s;
     for (uint32_t b = leaf; b != KV_NONE; b = kv_block_parent(kv, b)) n++;
     uint32_t at = n;

@@ -154,6 +154,7 @@ struct kv_tiers {
     struct node_key      *node_key; /* [n_block] */
     struct key_memo       memo;
     uint32_t             *path;               /* [blocks of the longest sequence] scratch of tier_key */
+    uint32_t             *leaf_ids;           /* [tokens of the longest sequence] scratch of tier_drain.c */
     uint64_t              n_enqueued, n_done; /* steps */
     uint64_t              last_turn_us;
     bool                  copies_fixed; /* cfg.copies_max was given */

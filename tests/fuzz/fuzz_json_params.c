@@ -19,7 +19,7 @@ static struct model_head head = {
 static struct model_head odds = {
     .of = HEAD_LOG_ODDS, .n_label = 1, .n_row = 2, .n_in = 5, .weight = weight, .scale = 1, .pad_id = UINT32_MAX
 };
-static struct pair_form form;
+static struct pair_form pairs_form;
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
@@ -49,11 +49,11 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     char         err[200];
     struct tmpl *card;
     if (tmpl_parse(pair_qwen3_reranker, strlen(pair_qwen3_reranker), &card, err, sizeof err)) abort();
-    form.tmpl = card;
+    pairs_form.tmpl = card;
     judge = classifier;
     judge.task = TASK_SCORE;
     judge.head = &odds;
-    judge.pair = &form;
+    judge.pair = &pairs_form;
     return failed;
 }
 

@@ -68,23 +68,6 @@ static __device__ __forceinline__ void rows_mma32(float d[4], const uint4 &top, 
 static __device__ __forceinline__ void                    rows_put(float *p, float v) { *p = v; }
 template <class T> static __device__ __forceinline__ void rows_put(T *p, float v) { *p = act_store<T>(v); }
 
-/* 8 consecutive k of a row, zeros from `end` on. VECTOR: end is a multiple of 8 and the row is aligned. STREAM: read
- * once. */
-template <bool VECTOR, bool STREAM>
-static __device__ __forceinline__ uint4 rows_load8(const uint16_t *row, uint32_t k, uint32_t end)
-{
-    uint4 v = make_uint4(0, 0, 0, 0);
-    if (VECTOR) {
-        if (k < end) v = STREAM ? ld_stream16(row + k) : *(const uint4 *)(row + k);
-    } else {
-        uint32_t e[VEC];
-#pragma unroll
-        for (uint32_t j = 0; j < VEC; j++) e[j] = k + j < end ? row[k + j] : 0;
-        v = make_uint4(e[0] | e[1] << 16, e[2] | e[3] << 16, e[4] | e[5] << 16, e[6] | e[7] << 16);
-    }
-    return v;
-}
-
 /* ---------------------------------------------------------------- few rows */
 
 /* Blocks of an SM: what registers allow. */
@@ -115,7 +98,7 @@ __global__ void __launch_bounds__(ROWS_THREADS, rows_blocks(NB, VECTOR))
 #pragma unroll
                                   for (int i = 0; i < NB; i++)
                                       b[c % AHEAD][i] =
-                                          rows_load8<VECTOR, false>(row[i], k0 + c * ROWS_STEP + t * 8, end[i]);
+                                          vec_load8<VECTOR, false>(row[i], k0 + c * ROWS_STEP + t * 8, end[i]);
     };
 #pragma unroll
     for (int i = 0; i < NB; i++) {
@@ -127,7 +110,7 @@ __global__ void __launch_bounds__(ROWS_THREADS, rows_blocks(NB, VECTOR))
 #pragma unroll
     for (int u = 0; u < DEEP; u++) {
         uint32_t k = k0 + u * ROWS_STEP + t * 8;
-        a0[u] = rows_load8<VECTOR, true>(top, k, k1), a1[u] = rows_load8<VECTOR, true>(low, k, k1);
+        a0[u] = vec_load8<VECTOR, true>(top, k, k1), a1[u] = vec_load8<VECTOR, true>(low, k, k1);
     }
     pdl_wait(); /* no kernel writes weights */
 #pragma unroll
@@ -136,7 +119,7 @@ __global__ void __launch_bounds__(ROWS_THREADS, rows_blocks(NB, VECTOR))
         float acc[NB][4] = {};
         for (uint32_t c = 0; c < n_c; c += DEEP) {
             uint32_t next = k0 + (c + DEEP) * ROWS_STEP,
-                     until = k1; /* what is asked for now: DEEP steps from there on */
+                     until = k1; /* loads go on at next, for DEEP steps, and end at until */
             if (c + DEEP == n_c) {
                 next = k0;
                 if (group + gridDim.x < n_group) {
@@ -151,11 +134,11 @@ __global__ void __launch_bounds__(ROWS_THREADS, rows_blocks(NB, VECTOR))
 #pragma unroll
                 for (int i = 0; i < NB; i++) rows_mma32<T>(acc[i], a0[u], a1[u], b[u % AHEAD][i]);
                 uint32_t k = next + u * ROWS_STEP + t * 8, then = c + u + AHEAD;
-                a0[u] = rows_load8<VECTOR, true>(top, k, until), a1[u] = rows_load8<VECTOR, true>(low, k, until);
+                a0[u] = vec_load8<VECTOR, true>(top, k, until), a1[u] = vec_load8<VECTOR, true>(low, k, until);
                 if (then >= n_c) then -= n_c; /* every tile has the same x */
 #pragma unroll
                 for (int i = 0; i < NB; i++)
-                    b[u % AHEAD][i] = rows_load8<VECTOR, false>(row[i], k0 + then * ROWS_STEP + t * 8, end[i]);
+                    b[u % AHEAD][i] = vec_load8<VECTOR, false>(row[i], k0 + then * ROWS_STEP + t * 8, end[i]);
             }
         }
         if (side > 1) {

@@ -138,22 +138,6 @@ __device__ __forceinline__ struct moe_item moe_at(const uint32_t *first, const u
 
 /* ---------------------------------------------------------------- few tokens per expert */
 
-/* 8 consecutive k of a row, zeros past its end. */
-template <bool VECTOR, bool STREAM>
-__device__ __forceinline__ uint4 moe_load8(const uint16_t *row, uint32_t k, uint32_t n_k)
-{
-    uint4 v = make_uint4(0, 0, 0, 0);
-    if (VECTOR) {
-        if (k < n_k) v = STREAM ? ld_stream16(row + k) : *(const uint4 *)(row + k);
-    } else {
-        uint32_t e[VEC];
-#pragma unroll
-        for (uint32_t j = 0; j < VEC; j++) e[j] = k + j < n_k ? row[k + j] : 0;
-        v = make_uint4(e[0] | e[1] << 16, e[2] | e[3] << 16, e[4] | e[5] << 16, e[6] | e[7] << 16);
-    }
-    return v;
-}
-
 enum { MOE_STREAM_THREADS = 128 };
 
 /* NB: groups of 8 tokens in a tile. DEEP: steps of 32 k that are in flight. VECTOR: rows are whole, aligned 16-byte
@@ -193,9 +177,9 @@ __global__ void __launch_bounds__(MOE_STREAM_THREADS, 4) k_moe_stream(const __gr
 #pragma unroll
         for (int u = 0; u < DEEP; u++) {
             uint32_t k = u * 32 + t * 8;
-            a0[u] = moe_load8<VECTOR, true>(top, k, n_k), a1[u] = moe_load8<VECTOR, true>(low, k, n_k);
+            a0[u] = vec_load8<VECTOR, true>(top, k, n_k), a1[u] = vec_load8<VECTOR, true>(low, k, n_k);
 #pragma unroll
-            for (int b = 0; b < NB; b++) bt[u][b] = moe_load8<VECTOR, false>(token[b], k, token_k[b]);
+            for (int b = 0; b < NB; b++) bt[u][b] = vec_load8<VECTOR, false>(token[b], k, token_k[b]);
         }
         for (uint32_t c = 0; c < n_c; c += DEEP) {
 #pragma unroll
@@ -205,9 +189,9 @@ __global__ void __launch_bounds__(MOE_STREAM_THREADS, 4) k_moe_stream(const __gr
                 for (int b = 0; b < NB; b++)
                     if (b == 0 || b < (int)nb) moe_mma32<T>(acc[b], a0[u], a1[u], bt[u][b]);
                 uint32_t k = (c + u + DEEP) * 32 + t * 8;
-                a0[u] = moe_load8<VECTOR, true>(top, k, n_k), a1[u] = moe_load8<VECTOR, true>(low, k, n_k);
+                a0[u] = vec_load8<VECTOR, true>(top, k, n_k), a1[u] = vec_load8<VECTOR, true>(low, k, n_k);
 #pragma unroll
-                for (int b = 0; b < NB; b++) bt[u][b] = moe_load8<VECTOR, false>(token[b], k, token_k[b]);
+                for (int b = 0; b < NB; b++) bt[u][b] = vec_load8<VECTOR, false>(token[b], k, token_k[b]);
             }
         }
 #pragma unroll

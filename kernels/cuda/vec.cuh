@@ -1,4 +1,4 @@
-/* vec: activations as floats, one and eight at a time.   Device code of norm.cu, mlp.cu and moe.cu.
+/* vec: activations as floats, one and eight at a time.   Device code of the kernels.
  * T is __nv_bfloat16 or __half. Loads are exact; stores round once, to nearest even. */
 #pragma once
 #include "kernels/cuda/common.cuh"
@@ -36,6 +36,23 @@ template <class T> __device__ __forceinline__ uint4 act_store8(const float f[VEC
 {
     return make_uint4(act_store2<T>(f[0], f[1]), act_store2<T>(f[2], f[3]), act_store2<T>(f[4], f[5]),
                       act_store2<T>(f[6], f[7]));
+}
+
+/* 8 consecutive k of a row, zeros from `end` on. VECTOR: end is a multiple of 8 and the row is aligned. STREAM: read
+ * once. */
+template <bool VECTOR, bool STREAM>
+__device__ __forceinline__ uint4 vec_load8(const uint16_t *row, uint32_t k, uint32_t end)
+{
+    uint4 v = make_uint4(0, 0, 0, 0);
+    if (VECTOR) {
+        if (k < end) v = STREAM ? ld_stream16(row + k) : *(const uint4 *)(row + k);
+    } else {
+        uint32_t e[VEC];
+#pragma unroll
+        for (uint32_t j = 0; j < VEC; j++) e[j] = k + j < end ? row[k + j] : 0;
+        v = make_uint4(e[0] | e[1] << 16, e[2] | e[3] << 16, e[4] | e[5] << 16, e[6] | e[7] << 16);
+    }
+    return v;
 }
 
 /* x / (1 + exp(-x)): 0 for the far negative, where exp is infinite */

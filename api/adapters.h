@@ -11,9 +11,9 @@ struct adapters *adapters_create(uint32_t n_max);
 void             adapters_free(struct adapters *all);
 uint32_t         adapters_max(const struct adapters *all);
 
-/* Makes the adapter known by its name, in place of one with the same name if replace. all takes the caller's keep, unless
- * it fails. ST_INVALID: the name is taken; ST_AGAIN: no more fit, because n_max are known, or because requests still use
- * too many that were removed. */
+/* Makes the adapter known by its name, in place of one with the same name if replace. all takes the caller's keep,
+ * unless it fails. ST_INVALID: the name is taken; ST_AGAIN: no more fit, because n_max are known, or because requests
+ * still use too many that were removed. */
 enum status adapters_add(struct adapters *all, struct adapter *a, bool replace);
 /* ST_NOT_FOUND; ST_AGAIN: requests still use too many that were removed before. */
 enum status adapters_remove(struct adapters *all, const char *name);

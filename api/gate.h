@@ -30,8 +30,8 @@ enum gate_kind {
     GATE_NONE,   /* all is free: there is no grammar, and only the reasoning has a bound */
 };
 enum { GATE_UNBOUNDED = INT32_MAX }; /* a budget that no answer uses up */
-/* GATE_ARGS: the grammar begins with the tool's name and a bracket, and is that of api/callform.h. tools: as the reader of the answer gets them (struct calls_cfg). reasoning: the prompt leaves reasoning open. budget:
- * tokens of reasoning, of all its blocks together; when they are used up the marker that ends reasoning is forced.
- * NULL: no memory. */
+/* GATE_ARGS: the grammar begins with the tool's name and a bracket, and is that of api/callform.h. tools: as the reader
+ * of the answer gets them (struct calls_cfg). reasoning: the prompt leaves reasoning open. budget: tokens of reasoning,
+ * of all its blocks together; when they are used up the marker that ends reasoning is forced. NULL: no memory. */
 struct gate *gate_create(const struct gate_model *m, const struct calls_tools *tools, enum gate_kind kind,
                          bool reasoning, uint32_t budget);

@@ -127,8 +127,8 @@ static uint64_t blocks_promised(const struct sched *s)
     return n;
 }
 
-/* The same for the pool of layers with a window, of which a sequence never needs more than a window and what is reserved
- * ahead of it. */
+/* The same for the pool of layers with a window, of which a sequence never needs more than a window and what is
+ * reserved ahead of it. */
 static bool windows_allow(const struct sched *s, const struct seq *q, uint32_t n_hit)
 {
     uint64_t want = kv_window_need(s->kv, NULL, n_hit, protected(s, q) ? q->n_max - 1 : q->n_token);
@@ -157,8 +157,8 @@ static bool admit(struct sched *s, struct seq *q)
     if (!blocks_allow(s, q)) return false;
     if (kv_seq_open(s->kv, r->salt, &q->kv)) return false;
     seq_load(q, s->ids + (size_t)q->kv.slot * s->cfg.context_max);
-    /* Prompt logprobs and states of other rows than the last need each row computed once. After a preemption, rows whose
-     * results were already given may come from the cache. */
+    /* Prompt logprobs and states of other rows than the last need each row computed once. After a preemption, rows
+     * whose results were already given may come from the cache. */
     uint32_t n_match = q->n_token;
     if (eng_wants_rows(r) && q->lead) n_match = q->q->n_lp + 1 < n_match ? q->q->n_lp + 1 : n_match;
     uint32_t hit = kv_seq_match(s->kv, &q->kv, q->id, n_match);

@@ -121,8 +121,8 @@ static enum status create_parts(struct engine *e, const uint32_t *eos_id)
     return eos ? ST_OK : ST_NOMEM;
 }
 
-/* A text whose rows stand in one step: it generates nothing, a step has room for it, and blocks are never short, because a
- * sequence that waits for some would hold others. */
+/* A text whose rows stand in one step: it generates nothing, a step has room for it, and blocks are never short,
+ * because a sequence that waits for some would hold others. */
 static bool whole_works(const struct eng_cfg *c, uint64_t blocks)
 {
     return c->state_dim && c->context_max <= (uint64_t)c->batch_tokens_max + 1 && !c->prefix_cache && !c->tiers &&

@@ -26,13 +26,15 @@ struct eng_runner {
     void *ctx;
     void (*submit)(void *ctx, struct batch *b);
     enum status (*wait)(void *ctx, struct batch *b); /* ST_STEP: this batch alone was not computed. ST_DEVICE,
-                                                            * ST_BROKEN: the engine ends all requests and reports dead */
-    /* Or NULL. Where it is there, submit leaves out the draws of a batch with late masks (batch.h), and draw adds them: once,
-     * between submit and wait, and before the next submit. */
+                                                            * ST_BROKEN: the engine ends all requests and reports
+                                                            * dead */
+    /* Or NULL. Where it is there, submit leaves out the draws of a batch with late masks (batch.h), and draw adds them:
+     * once, between submit and wait, and before the next submit. */
     void (*draw)(void *ctx, struct batch *b);
     uint32_t depth;    /* most steps in flight; 2: step n + 1 is planned and submitted while n runs; 0: 1 */
     bool     computes; /* submit computes the step itself, so its time does not count as the host's own */
-    /* Or NULL: what the runner's device records. An engine with a thread has all of it recorded before its first request. */
+    /* Or NULL: what the runner's device records. An engine with a thread has all of it recorded before its first
+     * request. */
     void (*graphs)(void *ctx, struct dev_graphs *out);
     /* Called once, before the first step, if the tiers are read in place. NULL, or false (logged): it cannot. */
     bool (*guests)(void *ctx, const struct eng_guests *g);
@@ -118,7 +120,8 @@ struct batch_cfg eng_batch_cfg(const struct eng_cfg *cfg); /* the bounds of the 
 uint32_t eng_chunk(const struct eng_cfg *cfg);
 /* Tokens that such an engine reserves at most beyond those that a sequence has computed. */
 uint32_t eng_window_ahead(const struct eng_cfg *cfg);
-/* Blocks of the window's pool with which one prompt has chunks that are worth a step, with windows of so many tokens. */
+/* Blocks of the window's pool with which one prompt has chunks that are worth a step, with windows of so many
+ * tokens. */
 uint32_t eng_windows_min(const struct eng_cfg *cfg, uint32_t window);
 uint64_t eng_states_max(const struct eng_cfg *cfg); /* numbers of states that a step of it may have; 0: it generates */
 /* Makes the engine with all the memory that it will need. cfg and run are copied; what they point to is borrowed.

@@ -175,8 +175,8 @@ static void store_prompt_logprobs(const struct batch *b, const struct flight_seq
     x->s->q->n_lp = x->lp_pos + x->n_lp;
 }
 
-/* Adds up rows of the prompt in their order, so that the sum does not depend on where the prompt was cut. k: the first of
- * their states in the batch. */
+/* Adds up rows of the prompt in their order, so that the sum does not depend on where the prompt was cut. k: the first
+ * of their states in the batch. */
 static void add_states(const struct engine *e, const struct batch *b, const struct flight_seq *x, uint32_t k)
 {
     double  *sum = x->s->r->state;

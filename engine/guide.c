@@ -385,7 +385,7 @@ void guides_await(struct guides *g, uint32_t enough, uint64_t timeout_us, uint64
         now = clock();
     }
     atomic_store(&g->enough, UINT32_MAX);
-    /* Whoever was done before that store did not wake the reader of wake, and is seen by the look at n_busy: its mask is
-     * ready for the plan that comes now. All others wake it. */
+    /* Whoever was done before that store did not wake the reader of wake, and is seen by the look at n_busy: its mask
+     * is ready for the plan that comes now. All others wake it. */
     (void)atomic_load(&g->n_busy);
 }

@@ -104,8 +104,8 @@ struct eng_request {
     float          *prompt_logprob;
     uint32_t       *prompt_rank;
     struct eng_top *prompt_top; /* [n_prompt * n_prompt_top] */
-    /* of an engine that pools (eng_cfg.state_dim): [state_dim] zeros, which become the state of the prompt's last row, of
-     * its first row, or the sum of all its rows' states in their order (s.state_of); NULL: nobody wants it */
+    /* of an engine that pools (eng_cfg.state_dim): [state_dim] zeros, which become the state of the prompt's last row,
+     * of its first row, or the sum of all its rows' states in their order (s.state_of); NULL: nobody wants it */
     double *state;
     uint32_t
         second; /* where the second text of a pair begins in the prompt, of a model that tells them apart; 0: nowhere */

@@ -1,8 +1,8 @@
 /* slots: which adapters lie on the device, and who uses them.   Thread: engine.
  *
- * A sequence that runs with an adapter holds its slot. A slot that nobody holds keeps its adapter until another one needs
- * it: then the one whose last use lies furthest back gives way. The new adapter goes to the device with the next step
- * (batch_adapt), in order with the steps, so a step that was sent before reads what was there before.
+ * A sequence that runs with an adapter holds its slot. A slot that nobody holds keeps its adapter until another one
+ * needs it: then the one whose last use lies furthest back gives way. The new adapter goes to the device with the next
+ * step (batch_adapt), in order with the steps, so a step that was sent before reads what was there before.
  *
  * Where all slots are held, requests of further adapters wait, and others overtake them. One that was overtaken
  * SLOTS_PATIENCE times closes the slot with the fewest holders: nobody new may take it, so it becomes free when those

@@ -119,8 +119,8 @@ struct op_qkv {       /* qk-norm (optional), RoPE, KV append (not with kv NULL):
     const float *square;
     uint32_t     n_square; /* ranks */
     const float *v_norm;   /* [head_dim] the same of values, or NULL */
-    /* The norm of a head takes its mean off first (LayerNorm), and each head has weights of its own: q_norm and k_norm are
-     * [n_head * head_dim] and [n_kv_head * head_dim]. Not with square or norm_late. */
+    /* The norm of a head takes its mean off first (LayerNorm), and each head has weights of its own: q_norm and k_norm
+     * are [n_head * head_dim] and [n_kv_head * head_dim]. Not with square or norm_late. */
     bool norm_mean;
 };
 struct op_attn {     /* paged GQA attention, causal, ragged: prefill chunks and decode rows in one call    */
@@ -159,22 +159,23 @@ struct op_moe {                   /* router, SwiGLU experts, weighted sum */
     /* F32 [n_expert, 2 * inter] and [n_expert, hidden], added to the experts' products before gate and weight; or
      * NULL */
     const float *gate_up_bias, *down_bias;
-    /* The weights multiply what the experts read instead of what they make: in the products of gate and up, before biases. */
+    /* The weights multiply what the experts read instead of what they make: in the products of gate and up, before
+     * biases. */
     bool weigh_input;
     /* F32 [n_expert] or NULL: factors of the weights, at last */
     const float *expert_scale;
 };
 
-/* Low-rank adapters (LoRA) of a matrix [n, k], or of n neighbouring rows of it: B A of slot s adds scale[s] * B (A x). An
- * adapter of a lower rank fills up with zeros. */
+/* Low-rank adapters (LoRA) of a matrix [n, k], or of n neighbouring rows of it: B A of slot s adds scale[s] * B (A x).
+ * An adapter of a lower rank fills up with zeros. */
 struct dev_lora {
     struct dev_weight *a, *b; /* [n_slot], in the host's memory: [rank, k] and [n, rank], of type act */
     float             *scale; /* F32 [n_slot] in device memory; 0: the slot's adapter does not change this matrix */
     void              *at;    /* device memory: [2][n_slot] where the data of a and b lie */
     uint32_t           n_slot, rank, n, k;
 };
-/* One product of rows with their own adapters: out[i, first + j] += scale * (B (A x[i]))[j], summed in F32, for each row i
- * whose adapter is not 0. No other row is touched: its bits are those of a run without adapters. */
+/* One product of rows with their own adapters: out[i, first + j] += scale * (B (A x[i]))[j], summed in F32, for each
+ * row i whose adapter is not 0. No other row is touched: its bits are those of a run without adapters. */
 struct op_lora {
     void                  *out; /* act [n_row, out_dim] */
     const void            *x;   /* act [n_row, w->k] */
@@ -325,7 +326,8 @@ struct dev_ops {
     enum status (*step_wait)(
         struct device         *d,
         const struct dev_step *s); /* of the oldest begun. ST_STEP: it was not done, what it was to compute
-                                                                           * is not there, the device goes on. ST_DEVICE, ST_BROKEN: lost */
+                                                                           * is not there, the device goes on.
+                                                                           * ST_DEVICE, ST_BROKEN: lost */
 
     /* ops */
     void (*embed)(struct device *d, void *out, const uint32_t *id, const struct dev_weight *w,
@@ -353,16 +355,17 @@ struct dev_ops {
     void (*squares)(struct device *d, float *out, const struct op_qkv *o, uint32_t n);
     void (*qkv)(struct device *d, const struct op_qkv *o, const struct dev_batch *b, const struct dev_kv *kv);
     void (*attention)(struct device *d, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv);
-    /* Attention without KV: the rows of a sequence in this step see each other, before and behind them, within less than
-     * `window` of the row where that is not 0. Reads of b the rows of each sequence alone; keys and values are those of qkv.
-     * Without sinks. NULL: the device has none, and models whose attention looks both ways are refused. */
+    /* Attention without KV: the rows of a sequence in this step see each other, before and behind them, within less
+     * than `window` of the row where that is not 0. Reads of b the rows of each sequence alone; keys and values are
+     * those of qkv. Without sinks. NULL: the device has none, and models whose attention looks both ways are
+     * refused. */
     void (*mutual)(struct device *d, const struct op_attn *o, const struct dev_batch *b);
     /* [n, 2 * inter] -> [n, inter]: act(gate) * up; OP_CLAMPED: as enum op_act says */
     void (*glu)(struct device *d, void *out, const void *gate_up, uint32_t n, uint32_t inter, enum op_act act);
     /* act [n], in place: act(x); not OP_CLAMPED, which needs both factors */
     void (*ungated)(struct device *d, void *x, size_t n, enum op_act act);
-    /* act [n, dim], in place: x[i] = act(x[i]) * y[row[i]], where rows of y are y_stride numbers apart; row NULL: y[i]; of
-     * row UINT32_MAX: 0. NULL: the device has none, and models whose layers have inputs of their own are refused. */
+    /* act [n, dim], in place: x[i] = act(x[i]) * y[row[i]], where rows of y are y_stride numbers apart; row NULL: y[i];
+     * of row UINT32_MAX: 0. NULL: the device has none, and models whose layers have inputs of their own are refused. */
     void (*act_mul)(struct device *d, void *x, const void *y, size_t y_stride, const uint32_t *row, uint32_t n,
                     uint32_t dim, enum op_act act);
     void (*moe)(struct device *d, const struct op_moe *o);
@@ -491,8 +494,8 @@ uint64_t dev_quant_bytes(const struct device *d, const struct dev_quant *q, uint
  * dev_close. */
 enum status dev_paper(enum dev_kind kind, uint32_t rank, uint32_t n_rank, enum dtype act, struct device **d_out);
 uint64_t    dev_step_bytes(const struct device *d, const struct dev_limits *lim); /* what step_init takes */
-/* The decode steps that a device records, after step_init: numbers of rows, rising, of which each gets a recording of its
- * own when it is met the second time. */
+/* The decode steps that a device records, after step_init: numbers of rows, rising, of which each gets a recording of
+ * its own when it is met the second time. */
 struct dev_graphs {
     uint32_t rows[DEV_GRAPHS_MAX], n; /* n 0: the device records nothing */
     uint32_t n_recorded;              /* by now; up to twice n: steps with adapters (op lora) are recorded apart */

@@ -149,7 +149,8 @@ struct kv_below_row {
     /* Posts the read of a record and the check of its payload. The position is pinned until read_done. ST_NOT_FOUND:
      * the block is gone; ST_AGAIN: try later. */
     enum status (*read)(struct kv_below *b, const struct kv_read *r, struct kv_place *place_out, uint64_t *ticket_out);
-    /* A read of the block is over: asks for the memory that read_done will look at, a few blocks later. NULL: nothing. */
+    /* A read of the block is over: asks for the memory that read_done will look at, a few blocks later. NULL:
+     * nothing. */
     void (*fetch)(const struct kv_below *b, const struct kv_key *key, const struct kv_place *place);
     void (*read_done)(struct kv_below *b, struct kv_place place,
                       bool bad); /* bad: the record was doubted or has expired; the row drops it */

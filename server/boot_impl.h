@@ -18,8 +18,8 @@ int boot_plan(struct boot *b, struct boot_plan *p, boot_progress *progress, void
 void boot_plan_sizes(struct boot *b, enum dev_kind device, struct boot_plan *p);
 /* Source, hparams and context, from config.json alone; the first part of boot_text. 0, or an exit code with b->err. */
 int boot_spec(struct boot *b, const struct config *cfg);
-/* What the server does with prompts, from options and the folder; sets b->spec.pool and those members of b->model. Errors
- * with b->err. */
+/* What the server does with prompts, from options and the folder; sets b->spec.pool and those members of b->model.
+ * Errors with b->err. */
 enum status boot_task(struct boot *b);
 /* boot_pair.c: b->model.pair; tokenizer and template are there. Errors with b->err. */
 enum status boot_pair(struct boot *b);
@@ -30,8 +30,8 @@ uint32_t boot_engine_context(const struct boot *b);
 /* Checks that a pool of n_block blocks holds one sequence of model.context tokens. If it does not, shortens the
  * context, unless --max-model-len is given. Returns 0, or an exit code with b->err. */
 int boot_fit_context(struct boot *b, uint64_t n_block);
-/* boot_adapters.c: the adapters of --lora-modules, checked against b->spec and known by their names in b->model. 0, or an
- * exit code with b->err. */
+/* boot_adapters.c: the adapters of --lora-modules, checked against b->spec and known by their names in b->model. 0, or
+ * an exit code with b->err. */
 int boot_adapters(struct boot *b);
 /* Adapters on the device at one time; 0: --enable-lora is not given. */
 uint32_t boot_lora_slots(const struct config *cfg);

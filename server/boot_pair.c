@@ -20,7 +20,8 @@ static enum status read_saved(struct boot *b)
     return st;
 }
 
-/* Is it Qwen3-Reranker, whose folder has no template for pairs? config.json says so, or --task score of that family does. */
+/* Is it Qwen3-Reranker, whose folder has no template for pairs? config.json says so, or --task score of that family
+ * does. */
 static enum status is_qwen3_reranker(struct boot *b, bool *is_out)
 {
     json_t     *config;

@@ -48,8 +48,8 @@ static enum dtype kv_dtype(const struct boot *b, enum dtype *act_out)
     return model_kv_dtype(&b->spec, &types, *act_out);
 }
 
-/* Whether layers with a window get a pool of their own. The share that nobody asked for is what sequences of eight windows
- * would need: shorter ones are short of windows first, longer ones of the other blocks. */
+/* Whether layers with a window get a pool of their own. The share that nobody asked for is what sequences of eight
+ * windows would need: shorter ones are short of windows first, longer ones of the other blocks. */
 static void plan_windows(struct boot *b, enum dtype kv)
 {
     const struct config   *cfg = b->cfg;
@@ -81,8 +81,8 @@ static void plan_windows(struct boot *b, enum dtype kv)
     b->block_bytes = g.block_bytes;
 }
 
-/* The windows' part of kv_bytes. A pool stays whole, with blocks of `whole` bytes, where it holds a context only then, or
- * more of one. */
+/* The windows' part of kv_bytes. A pool stays whole, with blocks of `whole` bytes, where it holds a context only then,
+ * or more of one. */
 static uint64_t windows_bytes(struct boot *b, uint64_t whole)
 {
     struct boot_windows *w = &b->windows;
@@ -272,8 +272,8 @@ static void plan_packed(struct boot *b, struct boot_plan *p)
         p->rank.load.packed_dir = b->packed_dir;
 }
 
-/* Rows and sequences of a step. An encoder computes a text in one step: unless the rows are given there are as many as the
- * longest text has, and where they are fewer no text is longer. */
+/* Rows and sequences of a step. An encoder computes a text in one step: unless the rows are given there are as many as
+ * the longest text has, and where they are fewer no text is longer. */
 static void plan_sizes(struct boot *b)
 {
     const struct config *cfg = b->cfg;

@@ -551,8 +551,8 @@ static void submit_failed(struct gen *g, enum status st)
     gen_fail(g, &e, st == ST_AGAIN ? ENG_CANCELED : ENG_ERROR);
 }
 
-/* Of a call for vectors, which has up to EMBED_INPUTS_MAX prompts, few enough are with the engine at a time that its queue
- * has room for other clients. */
+/* Of a call for vectors, which has up to EMBED_INPUTS_MAX prompts, few enough are with the engine at a time that its
+ * queue has room for other clients. */
 static bool has_enough_live(const struct gen *g) { return g->call.model->state_dim && g->n_live >= POOLED_LIVE_MAX; }
 
 /* Gives the engine prompts that it does not have yet. False: g is gone. */

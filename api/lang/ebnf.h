@@ -1,6 +1,6 @@
-/* ebnf: rules of a grammar that is given as text (GBNF, Lark), as trees of expressions, until they are turned into rules
- * of engine/grammar. What no recursion needs becomes one expression over bytes (rx.h), because that is stepped through
- * fastest; every reading of a text counts, so this changes no language.
+/* ebnf: rules of a grammar that is given as text (GBNF, Lark), as trees of expressions, until they are turned into
+ * rules of engine/grammar. What no recursion needs becomes one expression over bytes (rx.h), because that is stepped
+ * through fastest; every reading of a text counts, so this changes no language.
  *   ebnf_init -> nodes, ebnf_define ... -> ebnf_rules -> ebnf_free
  * Thread: one at a time. Nodes are numbers; errors are sticky: after the first, nodes are 0 and nothing more is done.
  */

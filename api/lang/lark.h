@@ -9,6 +9,7 @@
 enum status lark_rules(struct gr_rules *r, const char *text, size_t n, const struct ebnf_tokens *tokens,
                        uint32_t *symbol_out, char err[EBNF_ERR]);
 /* The same for texts that stand inside something else, without special tokens. json: in the quotes of a JSON string,
- * spelled as there; %json is refused then. within: expression of what each terminal may be at most (RX_ALL: anything). */
+ * spelled as there; %json is refused then. within: expression of what each terminal may be at most (RX_ALL:
+ * anything). */
 enum status lark_rules_inside(struct gr_rules *r, const char *text, size_t n, bool json, uint32_t within,
                               uint32_t *symbol_out, char err[EBNF_ERR]);

@@ -156,7 +156,8 @@ static enum status cut(struct call *c, struct call_prompt *p, struct api_error *
     return ST_OK;
 }
 
-/* As in transformers, the last token that is no padding makes the scores. What is behind it changes nothing before it. */
+/* As in transformers, the last token that is no padding makes the scores. What is behind it changes nothing before
+ * it. */
 static void drop_padding(const struct call *c, struct call_prompt *p)
 {
     uint32_t pad = c->model->head ? c->model->head->pad_id : UINT32_MAX;
@@ -228,7 +229,8 @@ static void put_base64(const unsigned char *b, size_t n, struct buf *out)
     }
 }
 
-/* What a number of the vector is multiplied with: a sum becomes a mean, and then its first n numbers a vector of length 1. */
+/* What a number of the vector is multiplied with: a sum becomes a mean, and then its first n numbers a vector of length
+ * 1. */
 static double factor_of(const struct call *c, uint32_t i, uint32_t n)
 {
     const double *x = c->choice[i].state;

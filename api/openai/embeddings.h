@@ -7,8 +7,8 @@
 enum { EMBED_ON_INPUT = 1, EMBED_ON_MESSAGES = 2, EMBED_ON_CLASS = 4, EMBED_ON_CLASS_MESSAGES = 8 };
 extern const struct param_fields embedding_fields;
 
-/* dialect.parse and dialect.prepare of texts, and of messages: tokenizes c->prompt and cuts what is to be cut; together at
- * most EMBED_TOKENS_MAX. Texts may go away afterwards. ST_INVALID with *e, ST_NOMEM. */
+/* dialect.parse and dialect.prepare of texts, and of messages: tokenizes c->prompt and cuts what is to be cut; together
+ * at most EMBED_TOKENS_MAX. Texts may go away afterwards. ST_INVALID with *e, ST_NOMEM. */
 enum status embedding_parse(struct call *c, struct api_error *e);
 enum status embedding_prepare(struct call *c, struct api_error *e);
 enum status embedding_chat_parse(struct call *c, struct api_error *e);

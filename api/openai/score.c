@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* POST /rerank and /score: how near texts are to others, as the cosine of their vectors, or as a model's head judges both
- * together. The fields are those of Cohere's and Jina's rerank, and of vLLM's score. */
+/* POST /rerank and /score: how near texts are to others, as the cosine of their vectors, or as a model's head judges
+ * both together. The fields are those of Cohere's and Jina's rerank, and of vLLM's score. */
 
 enum { RERANK_DOCUMENTS_MAX = 1000 };
 

@@ -61,8 +61,8 @@ json_t *responses_full_name(const json_t *space, const json_t *name);
 enum status responses_open(struct call *c);
 /* Makes c->ask.messages of the body's "instructions" and "input". ST_INVALID with *e, ST_NOMEM. */
 enum status responses_input(struct call *c, struct api_error *e);
-/* *list_out: the items of input, with stored ones in the places of references to them; the caller drops it with json_decref.
- * ST_INVALID with *e, ST_NOMEM. */
+/* *list_out: the items of input, with stored ones in the places of references to them; the caller drops it with
+ * json_decref. ST_INVALID with *e, ST_NOMEM. */
 enum status responses_refer(struct call *c, json_t *input, json_t **list_out, struct api_error *e);
 /* Whether the item is a call that was cut off, and has no arguments that could be shown. */
 static inline bool responses_was_cut(const json_t *item)

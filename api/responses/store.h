@@ -49,8 +49,8 @@ enum status responses_store_past(struct responses_store *s, uint64_t key, const 
                                  uint64_t now_us, struct buf *out);
 /* Whether the line of the item with this id is asked for. *last_out, false before: no further one is. */
 typedef bool responses_want(void *ctx, const char *id, size_t n_id, bool *last_out);
-/* Appends the lines of items that are wanted, of this key's responses that can be found, from the one that was used last
- * on. They do not count as used. want is called with the share locked. ST_NOMEM. */
+/* Appends the lines of items that are wanted, of this key's responses that can be found, from the one that was used
+ * last on. They do not count as used. want is called with the share locked. ST_NOMEM. */
 enum status responses_store_items(struct responses_store *s, uint64_t key, responses_want *want, void *ctx,
                                   uint64_t now_us, struct buf *out);
 /* Bytes of those lines with the output, or 0. */

@@ -17,8 +17,8 @@ extern const size_t   n_tok_trait_run, n_tok_script_run, n_tok_cut_run, n_tok_jo
 extern const uint32_t tok_canonical[], tok_compatible[], tok_lower[];
 extern const size_t   n_tok_canonical, n_tok_compatible, n_tok_lower;
 
-/* The same form, for the regex engine without regard to case. tok_fold: the n single code points that equal this one, both
- * ways; tok_fold_many: a sequence of n code points that equals it. */
+/* The same form, for the regex engine without regard to case. tok_fold: the n single code points that equal this one,
+ * both ways; tok_fold_many: a sequence of n code points that equals it. */
 extern const uint32_t tok_fold[], tok_fold_many[];
 extern const size_t   n_tok_fold, n_tok_fold_many;
 

@@ -41,8 +41,8 @@ struct tok_two {
     size_t      n_first, n_second;
 };
 /* *second_out: how many ids are of the first text's type, as the post-processor has it; NULL: nobody asks.
- * The ids of two texts, with TOK_ADD_SPECIAL and the ids that the post-processor puts around and between two. The rest as
- * tok_encode. */
+ * The ids of two texts, with TOK_ADD_SPECIAL and the ids that the post-processor puts around and between two. The rest
+ * as tok_encode. */
 enum status tok_encode_pair(const struct tok *t, const struct tok_two *x, unsigned flags, size_t ids_max,
                             struct arena *a, struct tok_ids *out, uint32_t *second_out);
 bool        tok_pairs(const struct tok *t);      /* whether the post-processor has a form for two texts */

@@ -328,8 +328,8 @@ void adapter_drop(struct adapter *a)
     free(a);
 }
 
-/* The rank of the slots is part of it: sums of another length, although only of zeros more, are not promised to have the
- * same bits on every device. */
+/* The rank of the slots is part of it: sums of another length, although only of zeros more, are not promised to have
+ * the same bits on every device. */
 struct kv_salt adapter_salt(const struct adapter *a, struct kv_salt salt)
 {
     static const char what[] = "spillway adapter salt 1";

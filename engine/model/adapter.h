@@ -1,9 +1,9 @@
 /* adapter: a low-rank adapter (LoRA) as PEFT writes it, in host memory: which matrices of a model it changes, and by
  * what.   adapter_load -> adapter_keep, adapter_drop; the last drop frees it. Thread: any; its bytes never change.
  *
- * Its identity is a digest of both files, byte by byte. It goes into the salt of every prompt that the adapter computes,
- * and with it into each key of KV: two adapters, or an adapter and the model alone, never share a block, whatever their
- * names are. docs/design/lora.md has the reasons. */
+ * Its identity is a digest of both files, byte by byte. It goes into the salt of every prompt that the adapter
+ * computes, and with it into each key of KV: two adapters, or an adapter and the model alone, never share a block,
+ * whatever their names are. docs/design/lora.md has the reasons. */
 #pragma once
 #include "base/json.h"
 #include "engine/model/model.h"
@@ -38,9 +38,9 @@ struct adapter {
     _Atomic uint32_t n_live, n_begun; /* requests with the engine, and those of them that have run: for metrics */
 };
 
-/* Reads the folder's adapter_config.json and adapter_model.safetensors, and checks them against the model. err: one line
- * with file, key or tensor, what was found, what is allowed. ST_NOT_FOUND: no such folder or file; ST_CONFIG: an adapter
- * that is not served; ST_IO; ST_NOMEM. The caller has one keep of *out. */
+/* Reads the folder's adapter_config.json and adapter_model.safetensors, and checks them against the model. err: one
+ * line with file, key or tensor, what was found, what is allowed. ST_NOT_FOUND: no such folder or file; ST_CONFIG: an
+ * adapter that is not served; ST_IO; ST_NOMEM. The caller has one keep of *out. */
 enum status adapter_load(const struct model_spec *spec, const char *dir, const char *name, uint32_t rank_max,
                          struct adapter **out, char *err, size_t err_bytes);
 /* The same of files in memory. config [n_config] is borrowed; weights [n_weights], malloc'd, is the function's, in any
@@ -69,7 +69,7 @@ struct adapter_config {
 /* ST_CONFIG with a line in err; on ST_OK adapter_config_free ends it. */
 enum status adapter_config_read(const char *text, size_t n, struct adapter_config *out, char *err, size_t err_bytes);
 void        adapter_config_free(struct adapter_config *c);
-/* The scale of a module ("model.layers.0.self_attn.q_proj") whose matrices have this rank. ST_CONFIG: the file says another
- * rank, or that the module is none of the targets; a line in err. */
+/* The scale of a module ("model.layers.0.self_attn.q_proj") whose matrices have this rank. ST_CONFIG: the file says
+ * another rank, or that the module is none of the targets; a line in err. */
 enum status adapter_config_scale(const struct adapter_config *c, const char *module, uint32_t rank, float *scale_out,
                                  char *err, size_t err_bytes);

@@ -119,7 +119,8 @@ static void bind_stack(const struct model_spec *spec, enum slot slot, uint32_t l
     }
 }
 
-/* A row for each slot of the tensor, `more` of them after the first, of one expert. at: tensor, and where they begin. */
+/* A row for each slot of the tensor, `more` of them after the first, of one expert. at: tensor, and where they
+ * begin. */
 static void bind_add(const struct model_spec *spec, struct bind *b, struct bind_row at, enum slot slot, uint32_t layer,
                      uint32_t expert, enum part part, uint32_t more)
 {

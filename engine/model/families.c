@@ -1,5 +1,5 @@
-/* families: the table of architectures, and what keys of config.json mean that are not there. Over 500 lines: one table; a row for
- * each family. */
+/* families: the table of architectures, and what keys of config.json mean that are not there. Over 500 lines: one
+ * table; a row for each family. */
 #include "engine/model/model.h"
 #include "engine/model/names.h"
 #include <stdio.h>
@@ -484,8 +484,9 @@ static const struct model_family families[] = {
 };
 enum { N_FAMILY = sizeof families / sizeof *families };
 
-/* "Qwen3Model" is Qwen3ForCausalLM without its head: what an embedder's folder may say. "Qwen3ForSequenceClassification" has
- * classes instead. "BertForMaskedLM" is BertModel with a head that vectors do not need. */
+/* "Qwen3Model" is Qwen3ForCausalLM without its head: what an embedder's folder may say.
+ * "Qwen3ForSequenceClassification" has classes instead. "BertForMaskedLM" is BertModel with a head that vectors do not
+ * need. */
 static bool is_kin(const struct model_family *f, const char *other)
 {
     static const struct {

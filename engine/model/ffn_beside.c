@@ -1,6 +1,7 @@
 /* ffn_beside: a dense feed-forward and experts that read the same stream, each with norms of its own:
  * delta = norm(dense(h)) + norm(experts(norm(stream))); a router reads the stream too, by a norm without weights and a
- * scale. Tensor parallel: as ffn_dense.c and ffn_moe.c; the norms of what was made want whole sums, so there are two. */
+ * scale. Tensor parallel: as ffn_dense.c and ffn_moe.c; the norms of what was made want whole sums, so there are
+ * two. */
 #include "engine/model/parts.h"
 #include <math.h>
 

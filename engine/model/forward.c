@@ -1,8 +1,8 @@
 /* forward: one step of one rank. Residual stream x, its norm h, and what each part adds, delta:
  *   h = norm(x);  per layer: delta = mix(h), x += delta, h = norm(x), delta = ffn(h), x += delta, h = norm(x)
  * Every addition is one pass with the norm that follows it. From the last layer's attention on, only for rows whose
- * logits are wanted. Families may put more around a part (model_weigh). Where the stream becomes its norm (norm_stream) x
- * and h are one: x = norm(x + delta), and the last of them is the result. */
+ * logits are wanted. Families may put more around a part (model_weigh). Where the stream becomes its norm (norm_stream)
+ * x and h are one: x = norm(x + delta), and the last of them is the result. */
 #include "base/check.h"
 #include "engine/model/adapt.h"
 #include "engine/model/model_impl.h"
@@ -136,8 +136,8 @@ static bool model_keeps(const struct model *m, const struct dev_step *s)
     return s->n_logit < s->b.n_row && s->n_logit <= m->logit_rows_max;
 }
 
-/* x += delta; then the layer's own inputs go through a gate of x, a norm and into x; then x is scaled. row: which rows of
- * the step these are; NULL: all. */
+/* x += delta; then the layer's own inputs go through a gate of x, a norm and into x; then x is scaled. row: which rows
+ * of the step these are; NULL: all. */
 static void model_tail(struct model *m, uint32_t l, void *x, const uint32_t *row, uint32_t n)
 {
     const struct dev_ops *op = m->dev->ops;

@@ -251,8 +251,8 @@ static enum status read_rows(struct model_head *h, const struct model_spec *spec
     return st;
 }
 
-/* A tensor of the head, rows of n numbers, each at out + row * pitch. more than eight: a tensor by its slot, its shape, and where
- * its rows go. */
+/* A tensor of the head, rows of n numbers, each at out + row * pitch. more than eight: a tensor by its slot, its shape,
+ * and where its rows go. */
 static enum status read_part(const struct model_spec *spec, const struct st_set *set, enum slot slot, uint32_t rows,
                              uint32_t n, float *out, size_t pitch, char *err, size_t err_bytes)
 {

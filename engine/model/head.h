@@ -1,8 +1,8 @@
-/* head: what makes scores of a prompt's state: the classes of a ...ForSequenceClassification, or the logits of a few tokens.
- * model_head_read (the folder's files) -> ids of the words -> model_head_load (weights) -> model_head_apply* ->
+/* head: what makes scores of a prompt's state: the classes of a ...ForSequenceClassification, or the logits of a few
+ * tokens. model_head_read (the folder's files) -> ids of the words -> model_head_load (weights) -> model_head_apply* ->
  * model_head_free.   Thread: one while loading; then constant, any.
- * A state is on the host already, and a head is a few rows: the product is made there, in double and in one order, so it is
- * the same on every device and for every number of ranks, and a prompt's scores depend on its state alone. */
+ * A state is on the host already, and a head is a few rows: the product is made there, in double and in one order, so
+ * it is the same on every device and for every number of ranks, and a prompt's scores depend on its state alone. */
 #pragma once
 #include "engine/model/model.h"
 
@@ -29,12 +29,13 @@ struct model_head {
     uint32_t token[HEAD_TOKENS_MAX]; /* [n_row] of HEAD_TOKENS and HEAD_LOG_ODDS */
 };
 
-/* What config.json, modules.json (LogitScore) and config_sentence_transformers.json say of scores. *head_out NULL: the folder
- * has no head but that of a model that generates. wanted: pairs are to be scored all the same, by the tokens "yes" and "no"
- * (Qwen3-Reranker). ST_CONFIG: a value that is not served, with one line in err; ST_IO, ST_NOMEM. */
+/* What config.json, modules.json (LogitScore) and config_sentence_transformers.json say of scores. *head_out NULL: the
+ * folder has no head but that of a model that generates. wanted: pairs are to be scored all the same, by the tokens
+ * "yes" and "no" (Qwen3-Reranker). ST_CONFIG: a value that is not served, with one line in err; ST_IO, ST_NOMEM. */
 enum status model_head_read(const struct source *src, const struct model_spec *spec, bool wanted,
                             struct model_head **head_out, char *err, size_t err_bytes);
-/* Reads the weights; token[] is filled in. A source without weights gives zeros. ST_CONFIG, ST_IO, ST_NOMEM with err. */
+/* Reads the weights; token[] is filled in. A source without weights gives zeros. ST_CONFIG, ST_IO, ST_NOMEM with
+ * err. */
 enum status model_head_load(struct model_head *h, const struct model_spec *spec, const struct source *src, char *err,
                             size_t err_bytes);
 /* state [n_in] -> out [n_label]: logits, or with act what the model's activation makes of them. */

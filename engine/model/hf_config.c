@@ -60,7 +60,8 @@ static void hf_family(struct hf *c)
                 hf_show(json_object_get(c->top, "model_type")).text, remote, model_family_list(list, sizeof list));
 }
 
-/* Classes of a whole text instead of tokens. As in transformers, id2label counts, then num_labels, and 2 without either. */
+/* Classes of a whole text instead of tokens. As in transformers, id2label counts, then num_labels, and 2 without
+ * either. */
 static void hf_classes(struct hf *c)
 {
     static const char end[] = "ForSequenceClassification";

@@ -1,5 +1,5 @@
-/* mix_mutual: attention of encoders. The rows of a text see each other before and behind them, and nothing is kept of them.
- * Weights, and how ranks divide them, are those of mix_gqa. */
+/* mix_mutual: attention of encoders. The rows of a text see each other before and behind them, and nothing is kept of
+ * them. Weights, and how ranks divide them, are those of mix_gqa. */
 #include "engine/model/parts.h"
 
 struct kv_need mix_mutual_kv(const struct model_spec *spec, uint32_t l, uint32_t n_rank, enum dtype kv)

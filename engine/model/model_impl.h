@@ -137,7 +137,8 @@ static inline const struct dev_kv *model_windows(const struct model *m)
     return m->kv_window.n_block ? &m->kv_window : &m->kv;
 }
 
-/* KV heads of layer l on each of n_rank ranks. If there are fewer heads than ranks, several ranks hold the same head. */
+/* KV heads of layer l on each of n_rank ranks. If there are fewer heads than ranks, several ranks hold the same
+ * head. */
 static inline uint32_t model_kv_heads(const struct model_spec *s, uint32_t l, uint32_t n_rank)
 {
     uint32_t n = spec_n_kv_head(s, l);
@@ -153,7 +154,8 @@ static inline const void *model_in_order(struct model *m, const void *x, const u
     return m->sorted;
 }
 
-/* What the rows' adapters add to columns [first, ...) of out [n_row, out_dim], a product of x with the target's matrix. */
+/* What the rows' adapters add to columns [first, ...) of out [n_row, out_dim], a product of x with the target's
+ * matrix. */
 static inline void model_lora(struct model *m, const struct layer *y, enum lora_target t, void *out, uint32_t out_dim,
                               uint32_t first, const void *x, uint32_t n_row)
 {

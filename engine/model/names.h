@@ -78,16 +78,16 @@ enum slot {
 /* A bit of a set of slots. */
 #define SLOT_BIT(slot) (UINT64_C(1) << (slot))
 
-/* A tensor of a matrix, or of the rows of `more` slots after the first as well. Of experts: without {e} in the pattern it
- * has those of all experts of a layer, [experts, rows, columns]. */
+/* A tensor of a matrix, or of the rows of `more` slots after the first as well. Of experts: without {e} in the pattern
+ * it has those of all experts of a layer, [experts, rows, columns]. */
 struct name_row {
     enum slot   slot;
     const char *pattern;
     uint32_t    more;
 };
-/* A tensor that holds a matrix of every expert of a layer, and in it the outputs of n_slot slots. By turns: the first of
- * `slot`, the first of the next slot, the second of `slot` ...; else all of `slot`, then all of the next. If a row of
- * the scheme has the same pattern, the shape tells which of them a tensor is.
+/* A tensor that holds a matrix of every expert of a layer, and in it the outputs of n_slot slots. By turns: the first
+ * of `slot`, the first of the next slot, the second of `slot` ...; else all of `slot`, then all of the next. If a row
+ * of the scheme has the same pattern, the shape tells which of them a tensor is.
  * e experts, n outputs of all slots, k inputs: */
 enum stack_form {
     STACK_COLUMNS, /* [e, k, n] floats: an output is a column */
@@ -126,8 +126,8 @@ bool names_match(const struct model_names *names, const char *tensor, enum slot 
 bool name_row_all_experts(const struct name_row *row);
 /* The stack that a tensor is, and its layer; NULL: it is none. */
 const struct name_stack *names_stack(const struct model_names *names, const char *tensor, uint32_t *layer_out);
-/* The reverse mapping. Returns text; NULL: the scheme has no such slot. own: the name of a tensor that an expert has for
- * itself, where the scheme has names of both kinds. */
+/* The reverse mapping. Returns text; NULL: the scheme has no such slot. own: the name of a tensor that an expert has
+ * for itself, where the scheme has names of both kinds. */
 const char *names_of(const struct model_names *names, enum slot slot, uint32_t layer, uint32_t expert, bool own,
                      char *text, uint64_t text_bytes);
 /* True for tensors that are not needed. wrapper: also the other parts of a larger model. */

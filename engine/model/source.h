@@ -45,8 +45,8 @@ const char *source_where(const struct source *s);
 /* Tells the file system that the bytes will be read next, by whole MiB; nothing where that would be of no use. */
 void source_will_read(const struct source_file *f, uint64_t offset, uint64_t n);
 /* name: that of a file of the folder, or of one in a folder of it ("1_Pooling/config.json"). On an error errno has the
- * reason, and the line is logged at debug only: the caller that gives up the model logs the error. ST_NOT_FOUND; ST_CONFIG: a person must correct it (permissions, no
- * regular file, a bad name); ST_IO: the disk failed. */
+ * reason, and the line is logged at debug only: the caller that gives up the model logs the error. ST_NOT_FOUND;
+ * ST_CONFIG: a person must correct it (permissions, no regular file, a bad name); ST_IO: the disk failed. */
 enum status source_open(const struct source *s, const char *name, struct source_file *f_out);
 enum status source_read(const struct source_file *f, uint64_t offset, void *dst, size_t n); /* all n bytes or ST_IO */
 void        source_close(struct source_file *f);

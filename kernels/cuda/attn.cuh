@@ -3,10 +3,10 @@
  *   Device code of attn.cu.   truth: kernels/ref/attn.c
  *
  * A warp owns 16 query rows (MT times 16: the same rows of MT heads) and walks KV in tiles of 64 tokens at absolute
- * positions: S = Q K^T and O += P V with mma.m16n8k16 (T in, bf16 or f16 as the KV pool is; fp32 sums), between them a running softmax in fp32
- * (Milakov & Gimelshein 2018, arXiv:1805.02867; tiling as in Dao 2023, arXiv:2307.08691). In an mma a lane holds rows g
- * = lane / 4 and g + 8, columns 2 * (lane % 4), + 1. All that rounds is spelt out (__fmaf_rn, ...), so that no instance
- * of a template contracts it in another way.
+ * positions: S = Q K^T and O += P V with mma.m16n8k16 (T in, bf16 or f16 as the KV pool is; fp32 sums), between them a
+ * running softmax in fp32 (Milakov & Gimelshein 2018, arXiv:1805.02867; tiling as in Dao 2023, arXiv:2307.08691). In an
+ * mma a lane holds rows g = lane / 4 and g + 8, columns 2 * (lane % 4), + 1. All that rounds is spelt out (__fmaf_rn,
+ * ...), so that no instance of a template contracts it in another way.
  *
  * K and V come through a ring of three slots in shared memory, a tile of K or of V each: while one is worked on two are
  * under way. Tokens that no row of the block sees are zero there, so weight zero times what lies behind a sequence
@@ -255,9 +255,9 @@ template <> struct attn_type<__half> { /* act is f16 too */
         mma_m16n8k16_f16(d, x, y, d);
     }
 };
-/* 16 rows of Q go to `to`, where rows of this warp's fragments lie; each is `step` behind the one before, from `from` on.
- * There are n, at least one; those behind repeat the last, which nobody looks at. All that a lane reads is asked for at
- * once: no load waits for another. */
+/* 16 rows of Q go to `to`, where rows of this warp's fragments lie; each is `step` behind the one before, from `from`
+ * on. There are n, at least one; those behind repeat the last, which nobody looks at. All that a lane reads is asked
+ * for at once: no load waits for another. */
 template <class T, int HD>
 static __device__ __forceinline__ void attn_q_rows(const struct attn_args &a, char *to, const uint16_t *from,
                                                    size_t step, uint32_t n)

@@ -217,8 +217,8 @@ static bool pin_right(struct cuda_dev *d, const struct gemm_shape *s, const stru
 }
 
 /* Right at both ends of its bucket, as far as there is room for so many rows: which kernel an algorithm is, how it
- * splits K and what it does with a remainder hang on the rows too. And, where it must be, the same bits for a row alone.
- * w holds numbers, or is NULL: unchecked. */
+ * splits K and what it does with a remainder hang on the rows too. And, where it must be, the same bits for a row
+ * alone. w holds numbers, or is NULL: unchecked. */
 static bool pin_holds(struct cuda_dev *d, const struct gemm_shape *s, const struct gemm_pin *pin,
                       const struct gemm_want *want, const struct room *r, const struct dev_weight *w)
 {

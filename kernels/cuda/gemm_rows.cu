@@ -1,9 +1,9 @@
 /* gemm_rows: out[m, n] = x[m, k] * w[n, k]^T by our own hand, a row with the same bits for every m.
  *   x [m, k], w [n, k] act   out [m, n] act or F32   sums in fp32
- * Exact by construction. K is cut into slices by the shape of w alone (rows_cut). Within a slice a sum is a chain of mma
- * steps of 16 in one fixed order, from 0; slices are added up in their order, in fp32. Both kernels do that, for any
- * tile; numbers beyond k are zeros, which change no sum (none is -0). Weights are the 16 rows of mma.m16n8k16 and rows
- * of x its 8 columns, and a column of the product depends on that column alone.
+ * Exact by construction. K is cut into slices by the shape of w alone (rows_cut). Within a slice a sum is a chain of
+ * mma steps of 16 in one fixed order, from 0; slices are added up in their order, in fp32. Both kernels do that, for
+ * any tile; numbers beyond k are zeros, which change no sum (none is -0). Weights are the 16 rows of mma.m16n8k16 and
+ * rows of x its 8 columns, and a column of the product depends on that column alone.
  * The order of k: a thread takes 8 consecutive k with one 16-byte load, k = 32c + 8t .. + 7 (t: its number in the group
  * of four), and declares the first four of them its share of one mma, the other four of the next. Both operands are
  * read alike, so neither needs ldmatrix nor a packed form.
@@ -172,8 +172,8 @@ __global__ void __launch_bounds__(ROWS_THREADS, rows_blocks(NB, VECTOR))
 enum { MANY_THREADS = 128, MANY_ROWS = 128, MANY_X = 64, MANY_K = 64, MANY_STAGES = 3 };
 enum { MANY_ROW = MANY_K * 2, MANY_STAGE = (MANY_ROWS + MANY_X) * MANY_ROW }; /* bytes */
 
-/* k and n are multiples of 8, everything is aligned. 4 warps: two halves of the rows of w, even and odd groups of 8 rows
- * of x. blockIdx.x: rows of x, so that neighbours share weights. */
+/* k and n are multiples of 8, everything is aligned. 4 warps: two halves of the rows of w, even and odd groups of 8
+ * rows of x. blockIdx.x: rows of x, so that neighbours share weights. */
 template <class T, class O>
 __global__ void __launch_bounds__(MANY_THREADS, 2) k_gemm_many(const __grid_constant__ struct rows_args p)
 {

@@ -5,7 +5,8 @@
  * with one adapter, as a prompt has, reads that adapter once for LORA_ROWS rows, and a block of rows without adapters
  * ends at once. Products of rows that have another slot are made with the others and left out.
  * Exact: t[i, p] is the sum over LORA_WARPS warps, in their order, of chains of mma steps along k; which part of k is
- * whose follows from k alone. out[i, j] is one chain of fma along the rank. So a row has the same bits in every batch. */
+ * whose follows from k alone. out[i, j] is one chain of fma along the rank. So a row has the same bits in every
+ * batch. */
 #include "base/check.h"
 #include "kernels/cuda/vec.cuh"
 

@@ -40,8 +40,8 @@ struct moe_item {
 };
 
 /* Row r of h from the products of its gate and its up row; of y before the slot's weight. Rows past the last are
- * computed like the last. MORE: with biases, another gate, or weights of inputs; a template, because kernels without them need their
- * registers. */
+ * computed like the last. MORE: with biases, another gate, or weights of inputs; a template, because kernels without
+ * them need their registers. */
 template <bool MORE>
 __device__ __forceinline__ float moe_h(const struct moe_args &p, const struct moe_item &it, uint32_t place, uint32_t r,
                                        float gate, float up)

@@ -124,8 +124,8 @@ __device__ __forceinline__ void st_stream16(void *p, uint4 v)
     asm volatile("st.global.L1::no_allocate.v4.u32 [%0],{%1,%2,%3,%4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
                  : "memory");
 }
-/* 16 bytes into the memory of another device, aligned. A wrapper so that the emulator can lose them, as machines do whose
- * GPUs say that they reach each other and do not. */
+/* 16 bytes into the memory of another device, aligned. A wrapper so that the emulator can lose them, as machines do
+ * whose GPUs say that they reach each other and do not. */
 __device__ __forceinline__ void st_peer16(void *p, uint4 v) { *(uint4 *)p = v; }
 __device__ __forceinline__ void prefetch_l2(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 

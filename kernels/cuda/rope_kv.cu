@@ -4,8 +4,8 @@
  *
  * A block has one row and some of its heads. Cosines and sines of the row are computed once per block, before the wait
  * for the product that comes before: they need positions alone. Everything between is fp32; q and k are rounded once to
- * act, K and V once to what the pool holds. A head's numbers go in pairs (i, i + rot / 2); what partial rotary leaves alone goes in
- * pairs too, turned by nothing. */
+ * act, K and V once to what the pool holds. A head's numbers go in pairs (i, i + rot / 2); what partial rotary leaves
+ * alone goes in pairs too, turned by nothing. */
 #include "base/check.h"
 #include "kernels/cuda/vec.cuh"
 

@@ -1,7 +1,7 @@
 /* tune: every candidate of the library for every matrix and bucket of rows, its numbers checked, then timed on weights
  * that come from memory: copies that are larger together than the L2 cache are multiplied in turn. Random numbers:
- * zeros run faster than work does. Our own kernels are one more candidate. The fastest goes to the file. A second family of rows, `det`, has one algorithm for
- * every number of rows, for --deterministic. */
+ * zeros run faster than work does. Our own kernels are one more candidate. The fastest goes to the file. A second
+ * family of rows, `det`, has one algorithm for every number of rows, for --deterministic. */
 #include "base/log.h"
 #include "kernels/cuda/gemm.h"
 #include <math.h>

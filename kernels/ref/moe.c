@@ -1,8 +1,8 @@
 #include "kernels/ref/ref.h"
 #include <math.h>
 
-/* out += weight * down(act(gate(x)) * up(x)) of expert e, or down(act(weight * gate(x)) * weight * up(x)); nothing is stored between, so up to inter dot products are
- * taken again per output */
+/* out += weight * down(act(gate(x)) * up(x)) of expert e, or down(act(weight * gate(x)) * weight * up(x)); nothing is
+ * stored between, so up to inter dot products are taken again per output */
 static void expert(const struct op_moe *o, float *out, const float *x, uint32_t e, double weight)
 {
     const struct dev_weight *gate_up = &o->gate_up[e], *down = &o->down[e];

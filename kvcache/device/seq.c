@@ -204,8 +204,8 @@ uint32_t kv_cursor_idle(const struct kv *kv, const struct kv_cursor *c)
     return n;
 }
 
-/* Shortens a path that was found to where its windows allow to continue, and locks the blocks that the next row sees. What
- * the path's end lacks, and what is found, is kept longer from now on. Returns the last node of the path. */
+/* Shortens a path that was found to where its windows allow to continue, and locks the blocks that the next row sees.
+ * What the path's end lacks, and what is found, is kept longer from now on. Returns the last node of the path. */
 static uint32_t match_window(struct kv *kv, struct kv_seq *s, uint32_t end)
 {
     uint32_t bt = kv->cfg.block_tokens, n = kv_window_fit(kv, end, s->n_block * bt) / bt, first;

@@ -63,7 +63,8 @@ uint32_t kv_window_fit(const struct kv *kv, uint32_t block, uint32_t n)
 {
     uint32_t bt = kv->cfg.block_tokens, end = n / bt, at = end;
     if (!kv_has_windows(kv)) return n;
-    /* A node without a block is seen by every row up to a window behind it, so the next end to try is where it begins. */
+    /* A node without a block is seen by every row up to a window behind it, so the next end to try is where it
+     * begins. */
     while (at > kv_window_first(kv, end * bt)) {
         at--;
         if (kv->win.of[block] == KV_NONE) end = at;

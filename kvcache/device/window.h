@@ -7,7 +7,8 @@
  *
  * A full block here belongs to the node of the tree with the same tokens, at most one to each. Nodes may lose theirs:
  * so a prefix can be continued at n tokens only if the nodes of the tokens that row n sees still have them
- * (kv_window_fit). A block that no table names and that has a node can be evicted, in the order of class, then last use:
+ * (kv_window_fit). A block that no table names and that has a node can be evicted, in the order of class, then last
+ * use:
  *   those that a window has passed, inside of a path;
  *   those at the end of a sequence, and those before a place where another prompt has continued or would have;
  *   those at the end of a pin.
@@ -69,8 +70,8 @@ uint32_t kv_window_room(const struct kv *kv, const struct kv_seq *s);
 /* Blocks that the table lacks to reach n_block blocks: it never holds more than seq_max. */
 uint32_t kv_window_wants(const struct kv *kv, const struct kv_seq *s, uint32_t n_block);
 
-/* Entry i of the table has become node `node` of the tree: its block belongs to that, or that has one already, which the
- * table then names. */
+/* Entry i of the table has become node `node` of the tree: its block belongs to that, or that has one already, which
+ * the table then names. */
 void kv_window_give(struct kv *kv, struct kv_seq *s, uint32_t i, uint32_t node);
 void kv_window_gone(struct kv *kv, uint32_t node); /* it leaves the tree */
 /* Blocks [first, n) of the path of s will be asked for again: they are evicted later. */

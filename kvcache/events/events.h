@@ -50,8 +50,8 @@ struct kv_events_of {
 enum status     kv_events_start(struct kv_events *e, const struct kv_events_of *of);
 struct kv_watch kv_events_watch(struct kv_events *e); /* for kv_cfg.watch */
 
-/* Blocks of prompts with this salt are told with the name of the adapter that computes them, from now on. Names are kept
- * for good: EVENTS_NAMES of them, and those of EVENTS_SALTS salts; a name beyond that is told as none. name: below
+/* Blocks of prompts with this salt are told with the name of the adapter that computes them, from now on. Names are
+ * kept for good: EVENTS_NAMES of them, and those of EVENTS_SALTS salts; a name beyond that is told as none. name: below
  * EVENTS_NAME_BYTES. e NULL: no-op. */
 enum { EVENTS_NAMES = 256, EVENTS_SALTS = 1024, EVENTS_NAME_BYTES = 256 };
 void kv_events_adapter(struct kv_events *e, struct kv_salt salt, const char *name);

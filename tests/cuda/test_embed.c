@@ -1,5 +1,5 @@
-/* Vectors on the CUDA device, with --deterministic: tests/model/test_embed.c. Activations of 16 bits are rounded after every
- * op: with bfloat16 transformers itself has a cosine of 0.99981 to its float32 on these small checkpoints. */
+/* Vectors on the CUDA device, with --deterministic: tests/model/test_embed.c. Activations of 16 bits are rounded after
+ * every op: with bfloat16 transformers itself has a cosine of 0.99981 to its float32 on these small checkpoints. */
 #define EMBED_DEVICES \
     {                 \
         DEV_CUDA      \

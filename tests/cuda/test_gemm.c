@@ -220,8 +220,8 @@ static void an_algorithm_whose_bits_change_with_the_rows_is_not_pinned(void **st
     emu_lt.drift = 0;
 }
 
-/* Right for the few rows of one bucket and wrong for those of another, or at one end of a bucket alone: the pin of each is
- * tried at both of its ends. */
+/* Right for the few rows of one bucket and wrong for those of another, or at one end of a bucket alone: the pin of each
+ * is tried at both of its ends. */
 static void an_algorithm_that_is_wrong_for_many_rows_is_not_pinned_for_them(void **state)
 {
     (void)state;
@@ -242,7 +242,8 @@ static void an_algorithm_that_is_wrong_for_many_rows_is_not_pinned_for_them(void
     emu_lt.wrong_from = 0;
 }
 
-/* Bits are relied on for as many rows as they were compared for: here for 24, and the algorithm changes them from 30 on. */
+/* Bits are relied on for as many rows as they were compared for: here for 24, and the algorithm changes them from 30
+ * on. */
 static void more_rows_than_were_compared_go_in_slices(void **state)
 {
     (void)state;

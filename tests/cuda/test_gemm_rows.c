@@ -73,7 +73,8 @@ static void assert_right(const struct rig *r, const char *got, uint32_t m)
         }
 }
 
-/* n, k: one slice, two, four and eight, the last one shorter or of one step; odd sizes and those that forbid 16 bytes */
+/* n, k: one slice, two, four and eight, the last one shorter or of one step; odd sizes and those that forbid 16
+ * bytes */
 static const uint32_t shapes[][2] = { { 48, 128 },  { 37, 67 },  { 130, 520 }, { 72, 1032 }, { 24, 2048 },
                                       { 16, 2056 }, { 9, 4100 }, { 136, 576 }, { 1, 8 },     { 140, 264 } };
 static const uint32_t few[] = { 1, 2, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 63, 64, 65, 70 };

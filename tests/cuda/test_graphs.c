@@ -30,7 +30,8 @@ static void open_team(const struct gold *g, uint32_t n_rank, bool eager, struct 
     if (rank_team_create(&g->spec, &g->src, &cfg, &n_block, t_out, err, sizeof err)) fail_msg("%s", err);
 }
 
-/* The greedy answer of an engine that has just been started; *first_out: what was recorded then, *last_out: at the end. */
+/* The greedy answer of an engine that has just been started; *first_out: what was recorded then, *last_out: at the
+ * end. */
 static void answer(const struct gold *g, uint32_t n_rank, bool eager, uint32_t *id, struct dev_graphs *first_out,
                    struct dev_graphs *last_out)
 {

@@ -1,5 +1,5 @@
-/* fuzz_adapter: any bytes as an adapter's configuration beside good weights, and as weights beside a good configuration.
- * What is taken has both halves of every part, and a rank that fits. */
+/* fuzz_adapter: any bytes as an adapter's configuration beside good weights, and as weights beside a good
+ * configuration. What is taken has both halves of every part, and a rank that fits. */
 #include "base/check.h"
 #include "base/log.h"
 #include "engine/model/adapter.h"

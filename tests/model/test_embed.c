@@ -1,5 +1,6 @@
-/* Models that pool: vectors against those of transformers (tools/golden/make_pooled_golden.py), and the first promise: a
- * prompt gives the same vector alone, in any batch, in any chunks, on a cached prefix, after a preemption. By memcmp. */
+/* Models that pool: vectors against those of transformers (tools/golden/make_pooled_golden.py), and the first promise:
+ * a prompt gives the same vector alone, in any batch, in any chunks, on a cached prefix, after a preemption. By
+ * memcmp. */
 #include "base/rng.h"
 #include "states.h"
 

@@ -1,5 +1,5 @@
-/* Encoders: vectors against those of transformers (tools/golden/make_encoder_golden.py), and the first promise: a text gives
- * the same vector alone and beside any others in a step. By memcmp, on every instruction set. */
+/* Encoders: vectors against those of transformers (tools/golden/make_encoder_golden.py), and the first promise: a text
+ * gives the same vector alone and beside any others in a step. By memcmp, on every instruction set. */
 #include "base/rng.h"
 #include "finish.h"
 #include "golden.h"

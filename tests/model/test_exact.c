@@ -1,6 +1,7 @@
 /* The first promise, through the whole engine: a request gives the same bits alone, batched, chunked, on a prefix hit,
  * after eviction, after preemption, with any number of threads and of logit rows per round, with one step or two in
- * flight; and with a pool of their own for layers with a window, while it is alone with one pool for all layers. Compared with memcmp, no tolerance.
+ * flight; and with a pool of their own for layers with a window, while it is alone with one pool for all layers.
+ * Compared with memcmp, no tolerance.
  *   EXACT_MIXES=N   mixes of requests in all the long runs together (200; 40 where a sanitizer looks on)
  *   EXACT_ALL=N     every instruction set, type of weights, model and number of ranks with each other, N mixes each, instead of a part of it
  *   OP_SIMD=NAMES   of the instruction sets, these alone
@@ -440,7 +441,8 @@ static void freed_blocks_are_full_of_nan_and_no_answer_changes(void **state)
     assert_true(n_poisoned > n_mixes);
 }
 
-/* Adapters of ranks 4 to 64 beside rows of the model alone, on fewer slots than adapters: they come and go between steps.
+/* Adapters of ranks 4 to 64 beside rows of the model alone, on fewer slots than adapters: they come and go between
+ * steps.
  */
 static void with_adapters(uint32_t n_rank, uint64_t first, uint64_t n_mix)
 {

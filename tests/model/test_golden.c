@@ -143,9 +143,10 @@ static void   logits_and_64_greedy_tokens_are_those_of_transformers(void **state
     each(f32, "f32 weights, f32 kv");
 }
 
-/* Checkpoints as compressed-tensors, AutoAWQ and transformers (FP8) write them, and of GPTQ whose inputs have their groups in another order. The
- * best instruction set multiplies codes with activations of 16 bits; rounded to 8 bits (ct-w8a8), a difference of one
- * rounding may move a code by one, and transformers divides by 127.5 where we do by 127. */
+/* Checkpoints as compressed-tensors, AutoAWQ and transformers (FP8) write them, and of GPTQ whose inputs have their
+ * groups in another order. The best instruction set multiplies codes with activations of 16 bits; rounded to 8 bits
+ * (ct-w8a8), a difference of one rounding may move a code by one, and transformers divides by 127.5 where we do by
+ * 127. */
 static void checkpoints_of_codes_give_the_logits_of_transformers(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Models that classify: the logits of their labels against those of transformers (tools/golden/make_classes_golden.py), and
- * the same bits alone and among others. */
+/* Models that classify: the logits of their labels against those of transformers (tools/golden/make_classes_golden.py),
+ * and the same bits alone and among others. */
 #include "engine/model/head.h"
 #include "states.h"
 

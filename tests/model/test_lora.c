@@ -1,5 +1,5 @@
-/* Adapters against the logits of the models that PEFT merges them into (tests/data/golden/lora-*, tools/golden/make_lora.py),
- * and what the engine keeps apart by them. */
+/* Adapters against the logits of the models that PEFT merges them into (tests/data/golden/lora-*,
+ * tools/golden/make_lora.py), and what the engine keeps apart by them. */
 #include "golden.h"
 
 /* tests/cuda/test_lora_model.c includes this file with another device, whose activations are rounded. */

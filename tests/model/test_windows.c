@@ -1,5 +1,5 @@
-/* Models some of whose layers have a window, with a pool of blocks for those layers alone: what the window has passed is
- * in no table any more and full of NaN, and every logit has the bits that it has with one pool. */
+/* Models some of whose layers have a window, with a pool of blocks for those layers alone: what the window has passed
+ * is in no table any more and full of NaN, and every logit has the bits that it has with one pool. */
 #include "engine/model/model.h"
 #include "golden.h"
 #include "kvcache/device/pool.h"

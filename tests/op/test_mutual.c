@@ -1,5 +1,5 @@
-/* mutual: the rows of a text see each other, and no others: against the reference, and by memcmp a text alone against the
- * same text in a batch. */
+/* mutual: the rows of a text see each other, and no others: against the reference, and by memcmp a text alone against
+ * the same text in a batch. */
 #include "op_test.h"
 
 enum { TEXTS = 6, ROWS_MAX = 800 };

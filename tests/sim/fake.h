@@ -11,8 +11,8 @@
  * Two steps may be in flight. What a step may write is judged when it is submitted. It runs at once, or (lazy) only
  * when it is waited for: the first finds blocks that are written too early, the second batches and blocks that change
  * too early and results that are read too early. With a window, rows also write a slot of a second pool, by the second
- * table, and attend to the tokens of their window there. With late masks rows are written as above, and tokens are drawn when
- * the engine says so; before that an entry may change, but not the sizes of the lists.
+ * table, and attend to the tokens of their window there. With late masks rows are written as above, and tokens are
+ * drawn when the engine says so; before that an entry may change, but not the sizes of the lists.
  * Over 500 lines: one struct, and the steps of one submit. */
 #pragma once
 #include "base/hash.h"

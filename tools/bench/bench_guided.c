@@ -1,6 +1,7 @@
 /* bench_guided: what grammars cost a batch: tokens per second of requests with a JSON schema each, over those of the
  * same requests without, through the real engine and its threads for masks, over a vocabulary of 128,000 tokens.
- *   bench_guided [--batch N] [--tokens N] [--step-ms LIST] [--depth 1|2] [--threads N] [--runs N] [--schemas N] [--wait 1]
+ *   bench_guided [--batch N] [--tokens N] [--step-ms LIST] [--depth 1|2] [--threads N] [--runs N] [--schemas N]
+ *                [--wait 1]
  * The device is a clock: a step takes --step-ms, however many rows it has, as on a GPU whose time is that of reading
  * weights; steps run one after the other. It draws any token that the mask allows. So no core computes but for the
  * engine and its masks, and the figure holds on a machine that does other work. Where the engine tells it late what to

@@ -19,9 +19,9 @@ struct emu_schedule {
     bool           greedy; /* a warp runs as far as it can before the next; else threads take turns */
     bool     eager; /* cp.async copies at once (shows write after read); else at the wait (shows a missing wait) */
     uint32_t seed;  /* of EMU_RANDOM                                                        */
-    /* A kernel that may begin early (PDL) runs up to its pdl_wait before the kernel ahead of it on the stream has begun:
-     * one that reads what that one writes ahead of its own wait reads what was there before. Work runs when the next is
-     * given to the stream, or when somebody waits, on one OS thread. */
+    /* A kernel that may begin early (PDL) runs up to its pdl_wait before the kernel ahead of it on the stream has
+     * begun: one that reads what that one writes ahead of its own wait reads what was there before. Work runs when the
+     * next is given to the stream, or when somebody waits, on one OS thread. */
     bool early;
 };
 enum { EMU_SCHEDULES = 15 };
@@ -41,8 +41,8 @@ void emu_set_devices(int n);
 void emu_set_device(int ordinal, const struct emu_device *d);
 /* Devices that read the host's memory through the host's page tables, as GH200 does; EMU_COHERENT=1 at start. */
 void emu_set_coherent(bool on);
-/* What becomes of 16 bytes that a kernel writes into another device's memory; altered: one bit of one in a thousand. And
- * whether links between devices say that they have atomics of their own, as NVLink does and PCIe does not. */
+/* What becomes of 16 bytes that a kernel writes into another device's memory; altered: one bit of one in a thousand.
+ * And whether links between devices say that they have atomics of their own, as NVLink does and PCIe does not. */
 enum emu_peer { EMU_PEER_RIGHT, EMU_PEER_LOST, EMU_PEER_ALTERED };
 void emu_set_peer(enum emu_peer writes, bool native_atomics);
 /* How many blocks of any kernel an SM says that it runs at a time; 0: 32. */

@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the tokenizer puts behind a text, as a piece of its template: nothing, unless the including file says otherwise. */
+/* What the tokenizer puts behind a text, as a piece of its template: nothing, unless the including file says
+ * otherwise. */
 #ifndef TINY_AFTER
 #define TINY_AFTER ""
 #endif

@@ -357,8 +357,7 @@ struct dev_ops {
     void (*attention)(struct device *d, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv);
     /* Attention without KV: the rows of a sequence in this step see each other, before and behind them, within less
      * than `window` of the row where that is not 0. Reads of b the rows of each sequence alone; keys and values are
-     * those of qkv. Without sinks. NULL: the device has none, and models whose attention looks both ways are
-     * refused. */
+     * those of qkv. Without sinks. */
     void (*mutual)(struct device *d, const struct op_attn *o, const struct dev_batch *b);
     /* [n, 2 * inter] -> [n, inter]: act(gate) * up; OP_CLAMPED: as enum op_act says */
     void (*glu)(struct device *d, void *out, const void *gate_up, uint32_t n, uint32_t inter, enum op_act act);

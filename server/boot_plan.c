@@ -167,13 +167,6 @@ static int choose_device(struct boot *b)
         snprintf(b->err, sizeof b->err, "--device %s: %s", option_word("device", cfg->device), why);
         return EXIT_CONFIG;
     }
-    if (model_is_encoder(&b->spec) && b->device == DEV_CUDA) {
-        snprintf(
-            b->err, sizeof b->err,
-            "--device cuda: %s is an encoder, which is served on the devices cpu and ref, not on a GPU; give --device cpu",
-            b->spec.family->arch);
-        return EXIT_CONFIG;
-    }
     if (cfg->nccl_symmetric == DEV_SYMMETRIC_ON && b->device != DEV_CUDA) {
         snprintf(b->err, sizeof b->err, "--nccl-symmetric on: the device is %s, needed are GPUs",
                  b->device == DEV_CPU ? "cpu" : "ref");

@@ -132,11 +132,6 @@ enum status model_load(const struct model_spec *spec, const struct source *src, 
 {
     struct bind bind = { .n_row = 0 };
     enum status st = model_check(spec, src, dev->n_rank, err, err_bytes);
-    if (!st && model_is_encoder(spec) && !dev->ops->mutual) {
-        snprintf(err, err_bytes, "model: %s looks both ways, which the device %s does not compute", spec->family->arch,
-                 dev->ops->name);
-        st = ST_CONFIG;
-    }
     if (st || (st = bind_open(spec, src, &bind, err, err_bytes))) return st;
 
     struct model *m = calloc(1, sizeof *m);

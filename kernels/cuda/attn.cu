@@ -179,17 +179,6 @@ static __device__ __forceinline__ void attn_merge_parts(const struct attn_args &
     }
 }
 
-template <int HD, int MT>
-static __device__ __forceinline__ void attn_put_rows(const struct attn_args &a, const struct attn_rows<HD, MT> &r,
-                                                     int i, int h, uint32_t row, uint32_t head)
-{
-    float by = attn_share(a, head, r.m[i][h], r.l[i][h]);
-#pragma unroll
-    for (int j = 0; j < HD / 8; j++)
-        attn_put2(a, row, head, j * 8 + (threadIdx.x & 3) * 2, __fmul_rn(r.o[i][j][2 * h], by),
-                  __fmul_rn(r.o[i][j][2 * h + 1], by));
-}
-
 /* Is this the last of the chunks of (sequence, group) to arrive? What the others wrote before is seen then: lane 0
  * publishes what its warp wrote before the meeting, and the warp sees behind the other what lane 0 has acquired. */
 static __device__ __forceinline__ bool attn_last(const struct attn_args &a, const struct attn_item &w)
@@ -275,15 +264,6 @@ static __device__ __forceinline__ void attn_sees(const struct attn_args &a, stru
     r.all_first = attn_first(a, p1);
     r.seen_last = p1, r.all_last = p0;
 }
-
-/* Shared memory: the ring, then (unless in registers) Q, then (fixed split) the fold. */
-template <int HD, int MT, int WARPS> struct attn_smem {
-    enum {
-        RING = CUDA_ATTN_RING * attn_dim<HD>::SLOT,
-        Q = attn_query<HD, MT, WARPS>::IN_REGISTERS ? 0 : MT * WARPS * 16 * attn_dim<HD>::STRIDE,
-        FOLD = MT * attn_fold<HD, MT>::EACH * WARPS * 32 * 4
-    };
-};
 
 /* A block has MT heads and 16 * WARPS rows; where that is less than a tile of the plan, several blocks share it. */
 template <class T, int HD, int MT, int WARPS>
@@ -429,9 +409,7 @@ extern "C" void cuda_attention(struct device *dev, const struct op_attn *o, cons
     CHECK(o->head_dim > 0 && o->head_dim <= ATTN_DIM_MAX && o->n_head % o->n_kv_head == 0 && o->scale > 0.0f);
     CHECK(!o->q_only);
     uint32_t         dim = cuda_attn_dim(o->head_dim);
-    struct attn_args a;
-    memset(&a, 0, sizeof a);
-    a.qkv = o->qkv, a.out = o->out;
+    struct attn_args a = attn_args_of(d, o, b);
     a.block_stride = kv->block_bytes / sizeof *a.pool;
     a.v_offset = kv->layer[o->layer].bytes / 2 / sizeof *a.pool;
     const char *pool = (const char *)kv->base + kv->layer[o->layer].offset, *low = pool;
@@ -445,21 +423,10 @@ extern "C" void cuda_attention(struct device *dev, const struct op_attn *o, cons
     a.pool = (const __nv_bfloat16 *)low;
     a.first = (long long)(((uintptr_t)pool - (uintptr_t)low) / sizeof *a.pool);
     a.n_block = kv->n_guest ? kv->n_block : UINT32_MAX;
-    a.block_tokens = kv->block_tokens, a.head_dim = o->head_dim, a.n_head = o->n_head, a.n_kv_head = o->n_kv_head;
-    a.group = o->n_head / o->n_kv_head, a.window = o->window, a.chunked = o->chunked;
-    a.scale = o->scale * ATTN_LOG2E;
-    a.sinks = o->sinks;
-    if (o->cap != 0.0f) { /* the capped scores have their scale already */
-        a.cap_in = 2.0f * a.scale / o->cap, a.cap_out = -2.0f * o->cap;
-        a.scale = ATTN_LOG2E;
-        a.sink_less = o->cap * ATTN_LOG2E;
-    }
-    a.f16 = dev->act == DT_F16;
+    a.block_tokens = kv->block_tokens;
     a.wide_q = o->head_dim == dim && (uintptr_t)o->qkv % 16 == 0;
     a.fast = o->head_dim == dim && kv->block_tokens % ATTN_GROUP == 0;
     a.fixed = d->deterministic;
-    a.pos = b->pos, a.row_start = b->row_start, a.page_start = b->page_start, a.page = b->page;
-    a.plan = d->attn;
     struct cuda_attn_split split = cuda_attn_split(d, o->n_head, o->n_kv_head, o->head_dim);
     a.n_unit = split.n_unit;
     a.n_slot = split.n_slot;

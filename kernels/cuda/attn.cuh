@@ -1,6 +1,6 @@
 /* attn: the arithmetic of attention, one for decode and for tiles of rows, so that a row's bits do not depend on which
  * kernel had it. Over 500 lines: one walk over the tokens, whose steps are inlined into each other.
- *   Device code of attn.cu.   truth: kernels/ref/attn.c
+ *   Device code of attn.cu and mutual.cu.   truth: kernels/ref/attn.c, kernels/ref/mutual.c
  *
  * A warp owns 16 query rows (MT times 16: the same rows of MT heads) and walks KV in tiles of 64 tokens at absolute
  * positions: S = Q K^T and O += P V with mma.m16n8k16 (T in, bf16 or f16 as the KV pool is; fp32 sums), between them a
@@ -9,8 +9,8 @@
  * ...), so that no instance of a template contracts it in another way.
  *
  * K and V come through a ring of three slots in shared memory, a tile of K or of V each: while one is worked on two are
- * under way. Tokens that no row of the block sees are zero there, so weight zero times what lies behind a sequence
- * stays zero. */
+ * under way. Where they come from is a feed's to know (struct attn_feed: from the pool). Tokens that no row of the block
+ * sees are zero there, so weight zero times what lies behind a sequence stays zero. */
 #pragma once
 #include "kernels/cuda/common.cuh"
 
@@ -58,7 +58,8 @@ template <int HD> struct attn_dim {
 
 /* ---------------------------------------------------------------- K and V to shared memory */
 
-/* Tokens [lo, hi) of one sequence and KV head, tile by tile. */
+/* Tokens [lo, hi) of one sequence and KV head, tile by tile. What has these members, attn_load and attn_seek is a feed
+ * too. */
 struct attn_feed {
     char                *ring;
     const __nv_bfloat16 *head; /* pool, of this head */
@@ -126,6 +127,7 @@ static __device__ void attn_load16_any(const struct attn_args &a, const struct a
     }
 }
 
+/* The tile at f.t of K or V, which begin at `head`, to the slot. */
 template <int HD, int WARPS>
 static __device__ __forceinline__ void attn_load(const struct attn_args &a, const struct attn_feed &f,
                                                  const __nv_bfloat16 *head)
@@ -143,29 +145,34 @@ static __device__ __forceinline__ void attn_load(const struct attn_args &a, cons
         }
     }
 }
+/* f.t has moved. */
+static __device__ __forceinline__ void attn_seek(const struct attn_args &a, struct attn_feed &f)
+{
+    f.at = attn_where(a, f); /* is there by the time it is needed */
+}
 /* Asks for K, then V of the next tile; each is a group of its own, which may be empty. */
-template <int HD, int WARPS>
-static __device__ __forceinline__ void attn_feed_k(const struct attn_args &a, struct attn_feed &f)
+template <int HD, int WARPS, class FEED>
+static __device__ __forceinline__ void attn_feed_k(const struct attn_args &a, FEED &f)
 {
     if (f.t < f.hi) attn_load<HD, WARPS>(a, f, f.head);
     cp_async_commit();
     f.slot = f.slot == 2 ? 0 : f.slot + 1;
 }
-template <int HD, int WARPS>
-static __device__ __forceinline__ void attn_feed_v(const struct attn_args &a, struct attn_feed &f)
+template <int HD, int WARPS, class FEED>
+static __device__ __forceinline__ void attn_feed_v(const struct attn_args &a, FEED &f)
 {
     if (f.t < f.hi) attn_load<HD, WARPS>(a, f, f.head + a.v_offset);
     cp_async_commit();
     f.slot = f.slot == 2 ? 0 : f.slot + 1;
     f.t += ATTN_KV;
-    f.at = attn_where(a, f); /* is there by the time it is needed */
+    attn_seek(a, f);
 }
-template <int HD, int WARPS>
-static __device__ __forceinline__ void attn_feed_begin(const struct attn_args &a, struct attn_feed &f)
+template <int HD, int WARPS, class FEED>
+static __device__ __forceinline__ void attn_feed_begin(const struct attn_args &a, FEED &f)
 {
     f.slot = 0;
     f.t = f.lo / ATTN_KV * ATTN_KV;
-    f.at = attn_where(a, f);
+    attn_seek(a, f);
     attn_feed_k<HD, WARPS>(a, f);
     attn_feed_v<HD, WARPS>(a, f);
 }
@@ -564,8 +571,8 @@ static __device__ __forceinline__ void attn_put_aside(struct attn_rows<HD, MT> &
 
 /* All tiles of the feed, which has been begun. Behind it r.l is whole. All threads of the block call it. fold: NULL, or
  * room. */
-template <class T, int HD, int MT, int WARPS>
-static __device__ __forceinline__ void attn_walk(const struct attn_args &a, struct attn_feed &f,
+template <class T, int HD, int MT, int WARPS, class FEED>
+static __device__ __forceinline__ void attn_walk(const struct attn_args &a, FEED &f,
                                                  const struct attn_query<HD, MT, WARPS> &q, struct attn_rows<HD, MT> &r,
                                                  float *fold)
 {
@@ -606,4 +613,50 @@ static __device__ __forceinline__ void attn_walk(const struct attn_args &a, stru
     for (int i = 0; i < MT; i++)
 #pragma unroll
         for (int h = 0; h < 2; h++) r.l[i][h] = attn_quad_sum(r.l[i][h]);
+}
+
+/* ---------------------------------------------------------------- the result */
+
+template <int HD, int MT>
+static __device__ __forceinline__ void attn_put_rows(const struct attn_args &a, const struct attn_rows<HD, MT> &r,
+                                                     int i, int h, uint32_t row, uint32_t head)
+{
+    float by = attn_share(a, head, r.m[i][h], r.l[i][h]);
+#pragma unroll
+    for (int j = 0; j < HD / 8; j++)
+        attn_put2(a, row, head, j * 8 + (threadIdx.x & 3) * 2, __fmul_rn(r.o[i][j][2 * h], by),
+                  __fmul_rn(r.o[i][j][2 * h + 1], by));
+}
+
+/* ---------------------------------------------------------------- launches */
+
+/* Shared memory: the ring, then (unless in registers) Q, then (fixed split) the fold. */
+template <int HD, int MT, int WARPS> struct attn_smem {
+    enum {
+        RING = CUDA_ATTN_RING * attn_dim<HD>::SLOT,
+        Q = attn_query<HD, MT, WARPS>::IN_REGISTERS ? 0 : MT * WARPS * 16 * attn_dim<HD>::STRIDE,
+        FOLD = MT * attn_fold<HD, MT>::EACH * WARPS * 32 * 4
+    };
+};
+
+/* What the op alone says: heads, scale, cap, where q and the result are, the plan of the step. */
+static inline struct attn_args attn_args_of(const struct cuda_dev *d, const struct op_attn *o,
+                                            const struct dev_batch *b)
+{
+    struct attn_args a;
+    memset(&a, 0, sizeof a);
+    a.qkv = o->qkv, a.out = o->out;
+    a.head_dim = o->head_dim, a.n_head = o->n_head, a.n_kv_head = o->n_kv_head;
+    a.group = o->n_head / o->n_kv_head, a.window = o->window, a.chunked = o->chunked;
+    a.scale = o->scale * ATTN_LOG2E;
+    a.sinks = o->sinks;
+    if (o->cap != 0.0f) { /* the capped scores have their scale already */
+        a.cap_in = 2.0f * a.scale / o->cap, a.cap_out = -2.0f * o->cap;
+        a.scale = ATTN_LOG2E;
+        a.sink_less = o->cap * ATTN_LOG2E;
+    }
+    a.f16 = d->impl.dev.act == DT_F16;
+    a.pos = b->pos, a.row_start = b->row_start, a.page_start = b->page_start, a.page = b->page;
+    a.plan = d->attn;
+    return a;
 }

@@ -182,12 +182,13 @@ void cuda_gather(struct device *d, void *out, const void *x, const uint32_t *row
 void cuda_add_bias(struct cuda_dev *d, void *x, const float *bias, uint32_t m, uint32_t n); /* act [m, n] += bias[n] */
 /* x[p.at] = from[p.from], 0 where that is UINT32_MAX; n: launch bound, patches whose at is UINT32_MAX are skipped */
 void cuda_patch(struct cuda_dev *d, uint32_t *x, const struct dev_patch *p, const uint32_t *from, uint32_t n);
-/* rope_kv.cu, attn.cu */
+/* norm.cu, rope_kv.cu, attn.cu, mutual.cu */
 void cuda_layernorm(struct device *d, void *out, const void *x, const float *w, const float *bias, uint32_t n,
                     uint32_t dim, float eps);
 void cuda_squares(struct device *d, float *out, const struct op_qkv *o, uint32_t n);
 void cuda_qkv(struct device *d, const struct op_qkv *o, const struct dev_batch *b, const struct dev_kv *kv);
 void cuda_attention(struct device *d, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv);
+void cuda_mutual(struct device *d, const struct op_attn *o, const struct dev_batch *b);
 /* attn_plan.c: pure functions of their arguments, any thread. How decode attention is split, for one shape of
  * attention. */
 struct cuda_attn_split {

@@ -364,6 +364,7 @@ static const struct dev_ops cuda_ops = {
     .squares = cuda_squares,
     .qkv = cuda_qkv,
     .attention = cuda_attention,
+    .mutual = cuda_mutual,
     .glu = cuda_glu,
     .ungated = cuda_ungated,
     .moe = cuda_moe,

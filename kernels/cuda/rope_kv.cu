@@ -1,6 +1,7 @@
 /* qkv: RMSNorm of q and k heads (optional), RoPE, K and V to the pool: one pass over the fused projection.   truth:
  * kernels/ref/rope.c
- *   qkv act [n_row, (n_head + 2 * n_kv_head) * head_dim], in place   pool bf16, or f16 as act is, of a layer [k,v][kv_head][token][head_dim]
+ *   qkv act [n_row, (n_head + 2 * n_kv_head) * head_dim], in place
+ *   pool bf16, or f16 as act is, of a layer [k,v][kv_head][token][head_dim]; none (encoders): V stays where it is
  *
  * A block has one row and some of its heads. Cosines and sines of the row are computed once per block, before the wait
  * for the product that comes before: they need positions alone. Everything between is fp32; q and k are rounded once to
@@ -20,9 +21,9 @@ struct qkv_args {
     const float    *q_norm, *k_norm, *inv_freq;
     float           eps, rope_scale, q_beta;
     uint32_t        n_head, n_kv_head, head_dim, half; /* half: pairs that are turned */
-    __nv_bfloat16  *pool;                              /* K of head 0, token 0 of block 0 in this layer */
-    bool            half_pool;                         /* the pool is f16; act is too */
-    size_t          block_stride, v_offset;            /* elements */
+    __nv_bfloat16  *pool;                   /* K of head 0, token 0 of block 0 in this layer; NULL: nothing is kept */
+    bool            half_pool;              /* the pool is f16; act is too */
+    size_t          block_stride, v_offset; /* elements */
     uint32_t        block_tokens, q_period, q_shift;
     const uint32_t *pos, *row_seq, *page_start, *page;
     const float    *square; /* as in op_qkv */
@@ -74,6 +75,7 @@ static __device__ __forceinline__ void qkv_scale(const struct qkv_args &a, uint3
 /* Where K of this position lies for KV head 0 (V is v_offset behind); NULL: nowhere. */
 static __device__ __forceinline__ __nv_bfloat16 *qkv_slot(const struct qkv_args &a, uint32_t seq, uint32_t pos)
 {
+    if (!a.pool) return NULL;
     uint32_t block = a.page[a.page_start[seq] + pos / a.block_tokens];
     if (block == UINT32_MAX) return NULL;
     return a.pool + (size_t)block * a.block_stride + (size_t)(pos % a.block_tokens) * a.head_dim;
@@ -279,7 +281,8 @@ template <class T> __global__ void __launch_bounds__(QKV_THREADS) k_qkv_odd(cons
 
 template <class T> static void qkv_launch(struct cuda_dev *d, const struct qkv_args &a, uint32_t n_row)
 {
-    uint32_t n_head = a.n_head + 2 * a.n_kv_head, plain = a.head_dim - 2 * a.half, groups = a.head_dim / (2 * QKV_EACH);
+    uint32_t n_head = a.n_head + (a.pool ? 2 : 1) * a.n_kv_head; /* that change or are kept */
+    uint32_t plain = a.head_dim - 2 * a.half, groups = a.head_dim / (2 * QKV_EACH);
     bool     fast = a.half % QKV_EACH == 0 && plain % (2 * QKV_EACH) == 0 && groups <= WARP &&
                 ((uintptr_t)a.qkv & 15) == 0 && ((uintptr_t)a.pool & 15) == 0;
     if (a.norm_mean && groups > 8) fast = false; /* it has one instance, for heads of up to 128 */
@@ -331,7 +334,8 @@ extern "C" void cuda_squares(struct device *dev, float *out, const struct op_qkv
 extern "C" void cuda_qkv(struct device *dev, const struct op_qkv *o, const struct dev_batch *b, const struct dev_kv *kv)
 {
     struct cuda_dev *d = cuda_of(dev);
-    CHECK(kv_holds_heads(kv, o->layer, o->n_kv_head, o->head_dim) && (kv->dtype == DT_BF16 || kv->dtype == dev->act));
+    CHECK(!kv ||
+          (kv_holds_heads(kv, o->layer, o->n_kv_head, o->head_dim) && (kv->dtype == DT_BF16 || kv->dtype == dev->act)));
     CHECK(o->rot <= o->head_dim && o->rot / 2 <= QKV_HALF_MAX);
     CHECK(o->norm_late + o->norm_mean + (o->square != NULL) <= 1);
     if (!b->n_row) return;
@@ -342,10 +346,12 @@ extern "C" void cuda_qkv(struct device *dev, const struct op_qkv *o, const struc
     a.q_shift = o->q_shift;
     CHECK((o->q_beta == 0.0f || o->q_period > 0) && !o->v_norm);
     a.n_head = o->n_head, a.n_kv_head = o->n_kv_head, a.head_dim = o->head_dim, a.half = o->inv_freq ? o->rot / 2 : 0;
-    a.v_offset = kv->layer[o->layer].bytes / 2 / sizeof *a.pool;
-    a.block_stride = kv->block_bytes / sizeof *a.pool;
-    a.pool = (__nv_bfloat16 *)((char *)kv->base + kv->layer[o->layer].offset);
-    a.block_tokens = kv->block_tokens, a.half_pool = kv->dtype == DT_F16;
+    if (kv) {
+        a.v_offset = kv->layer[o->layer].bytes / 2 / sizeof *a.pool;
+        a.block_stride = kv->block_bytes / sizeof *a.pool;
+        a.pool = (__nv_bfloat16 *)((char *)kv->base + kv->layer[o->layer].offset);
+        a.block_tokens = kv->block_tokens, a.half_pool = kv->dtype == DT_F16;
+    }
     a.square = o->square, a.n_square = o->n_square, a.norm_late = o->norm_late;
     a.norm_mean = o->norm_mean;
     a.pos = b->pos, a.row_seq = b->row_seq, a.page_start = b->page_start, a.page = b->page;

@@ -3,7 +3,8 @@
 const char *dtype_name(enum dtype t)
 {
     static const char *const name[DT_COUNT] = {
-        [DT_F32] = "f32", [DT_BF16] = "bf16", [DT_F16] = "f16", [DT_F8E4M3] = "f8e4m3", [DT_I4] = "i4", [DT_I8] = "i8"
+        [DT_F32] = "f32", [DT_BF16] = "bf16", [DT_F16] = "f16",      [DT_F8E4M3] = "f8e4m3",
+        [DT_I4] = "i4",   [DT_I8] = "i8",     [DT_F4E2M1] = "f4e2m1"
     };
     return (unsigned)t < DT_COUNT ? name[t] : "unknown";
 }

@@ -1,10 +1,11 @@
 /* dtype: element types and their conversions, scalar.   Thread: any. */
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-enum dtype { DT_F32 = 0, DT_BF16, DT_F16, DT_F8E4M3, DT_I4, DT_I8, DT_COUNT };
+enum dtype { DT_F32 = 0, DT_BF16, DT_F16, DT_F8E4M3, DT_I4, DT_I8, DT_F4E2M1, DT_COUNT };
 
 typedef uint16_t bf16; /* the upper half of an IEEE float32 */
 typedef uint16_t f16;  /* IEEE binary16 */
@@ -12,7 +13,10 @@ typedef uint16_t f16;  /* IEEE binary16 */
 /* "bf16" of DT_BF16, for logs and messages; a static string. */
 const char *dtype_name(enum dtype t);
 
-/* Bytes of one number; 1 of I4, of which two share a byte. */
+/* True for codes of which two share a byte. */
+static inline bool dtype_is_half_byte(enum dtype t) { return t == DT_I4 || t == DT_F4E2M1; }
+
+/* Bytes of one number; 1 of those of which two share a byte. */
 static inline size_t dtype_bytes(enum dtype t)
 {
     if (t == DT_F32) return 4;
@@ -52,4 +56,25 @@ static inline float f8e4m3_to_f32(uint8_t x)
     }
     memcpy(&f, &u, 4);
     return f;
+}
+/* A number of a sign, 2 bits of exponent and 1 of mantissa; a code below 16 (OCP Microscaling Formats 1.0, E2M1). */
+static inline float f4e2m1_to_f32(uint32_t code)
+{
+    static const float size[8] = { 0, 0.5f, 1, 1.5f, 2, 3, 4, 6 };
+    return code & 8 ? -size[code & 7] : size[code & 7];
+}
+/* A scale of a byte: 2^(x - 127), exact; 255, which is no number there, is infinite here (OCP, E8M0). */
+static inline float f8e8m0_to_f32(uint8_t x)
+{
+    uint32_t u = x ? (uint32_t)x << 23 : 1u << 22;
+    float    f;
+    memcpy(&f, &u, 4);
+    return f;
+}
+/* Of a power of two, 2^-127 to 2^127. */
+static inline uint8_t f32_to_f8e8m0(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    return (uint8_t)(u >> 23);
 }

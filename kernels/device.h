@@ -27,9 +27,9 @@ struct device;
 
 /* Weights as small codes with scales: w = (code - zero) * scale. I8: codes -127 .. 127, with `full` also -128. I4:
  * codes 0 .. 15 and scales rounded to f16; the zero is 8, with `zero` there is one per group (0 .. 16). F8E4M3: the
- * numbers of that type. */
+ * numbers of that type. F4E2M1: the same (MXFP4), codes 0 .. 15 and scales that are powers of two, of 32 inputs each. */
 struct dev_quant {
-    enum dtype code;  /* DT_I8, DT_I4, DT_F8E4M3 */
+    enum dtype code;  /* DT_I8, DT_I4, DT_F8E4M3, DT_F4E2M1 */
     uint32_t   group; /* inputs of one output that share a scale: 32, 64, 128, 256, 512 or 1024; 0: all of them */
     bool       zero;  /* I4 alone */
     bool

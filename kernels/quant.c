@@ -7,6 +7,7 @@ enum { GROUP_MAX = 1024 };
 
 bool quant_ok(const struct dev_quant *q, uint32_t k)
 {
+    if (q->code == DT_F4E2M1) return q->group == 32 && !q->zero && !q->act8 && k > 0;
     if (q->code != DT_I8 && q->code != DT_I4 && q->code != DT_F8E4M3) return false;
     if (q->group & (q->group - 1) || (q->group && (q->group < 32 || q->group > GROUP_MAX))) return false;
     if (q->zero && q->code != DT_I4) return false;
@@ -68,8 +69,37 @@ static int32_t within(int32_t v, int32_t low, int32_t high)
     return v > high ? high : v;
 }
 
+/* The nearest E2M1 of |x| < 8, ties to even: steps of a half below 2, of 1 below 4, then of 2; at most 6. */
+static uint8_t to_f4(float x)
+{
+    uint32_t sign = x < 0 ? 8 : 0;
+    float    size = fabsf(x);
+    int32_t  code = 0;
+    if (size < 2)
+        code = round_even(size * 2);
+    else if (size < 4)
+        code = round_even(size) + 2;
+    else
+        code = round_even(size / 2) + 4;
+    return (uint8_t)(sign | (uint32_t)within(code, 0, 7));
+}
+
+static void quant_floats4(uint32_t n, const float *x, uint8_t *out, float *scale)
+{
+    uint32_t u;
+    float    max = fabsf(largest(x, n));
+    memcpy(&u, &max, 4);
+    u = u >> 23 > 2 ? (u >> 23) - 2 : 0; /* the power of two of the largest, less that of 4 */
+    *scale = f8e8m0_to_f32((uint8_t)u);
+    for (uint32_t i = 0; i < n; i++) out[i] = to_f4(x[i] / *scale);
+}
+
 static void quant_group(enum dtype code, uint32_t n, const float *x, uint8_t *out, float *scale)
 {
+    if (code == DT_F4E2M1) {
+        quant_floats4(n, x, out, scale);
+        return;
+    }
     float top = largest(x, n), max = fabsf(top);
     float s = max / (code == DT_I8 ? 127.0f : 448.0f);
     if (code == DT_I4) s = f16_to_f32(f32_to_f16(top / -8.0f));

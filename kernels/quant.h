@@ -22,6 +22,7 @@ static inline uint32_t quant_n_group(const struct dev_quant *q, uint32_t k)
 /* Rounds one row of k numbers of type t at any address: code [k], scale [n_group]. Rounding is symmetric, without
  * zeros, whatever q->zero says.
  *   I8, F8E4M3: scale = max |w| / 127 or 448.   I4: the number of largest size w becomes code 0: scale = w / -8, as f16.
+ *   F4E2M1: scale = the power of two that makes max |w| 4 at least and less than 8; what is above 6 becomes 6.
  * Codes are rounded to nearest even. Numbers that are not finite count as 0. */
 void quant_row(const struct dev_quant *q, uint32_t k, const void *src, enum dtype t, uint8_t *code, float *scale);
 /* For act8: rounds x [k] to code [k] and returns the scale max |x| / 127. If x contains a NaN, the scale is NaN, and so
@@ -32,5 +33,6 @@ float quant_act(const float *x, uint32_t k, int8_t *code);
 static inline float quant_code(enum dtype t, uint8_t c)
 {
     if (t == DT_I8) return (float)(int8_t)c;
+    if (t == DT_F4E2M1) return f4e2m1_to_f32(c);
     return t == DT_I4 ? (float)c : f8e4m3_to_f32(c);
 }

@@ -212,11 +212,11 @@ static void gptq(struct hf *c, const json_t *v)
     gptq_dynamic(c, hf_value(v, "dynamic"));
 }
 
-/* 4-bit floats with shared exponents: matrices of experts, which the tensors tell, and which become floats as they are
- * read. Nothing then is codes. */
+/* 4-bit floats with shared exponents: of experts alone. Where there are tensors, they decide (peek.c). */
 static void mxfp4(struct hf *c, const json_t *v)
 {
     (void)v;
+    c->spec->mxfp4 = true;
     if (!c->spec->family->mxfp4)
         hf_fail(c, "quantization_config.quant_method is \"mxfp4\", which is not supported for %s",
                 c->spec->family->arch);

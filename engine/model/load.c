@@ -59,6 +59,18 @@ static enum status model_take(struct place *p, struct model *m, const struct mod
     return p->st;
 }
 
+static void tell_experts(const struct place *p)
+{
+    const double gib = 1 << 30, kept = (double)p->expert_bytes[0] / gib, other = (double)p->expert_bytes[1] / gib;
+    if (p->rank || !p->spec->mxfp4) return;
+    if (p->expert_bytes[1])
+        LOG_INFO(
+            "model: experts are MXFP4 in the checkpoint: %.2f GiB stay so, the rest becomes %.2f GiB of wider numbers",
+            kept, other);
+    else
+        LOG_INFO("model: experts stay MXFP4, as in the checkpoint: %.2f GiB", kept);
+}
+
 /* Which part of a checkpoint this rank reads. */
 static uint64_t share_of(const struct place *p)
 {
@@ -98,12 +110,14 @@ static void touch(const struct dev_kv *kv, const struct model_load_cfg *cfg, str
 
 static void set_ident(const struct place *p, const float *inv_freq, const unsigned char root[IDENT_BYTES])
 {
-    char arith[2 * DEV_ARITH];
+    char arith[3 * DEV_ARITH];
     dev_arith(p->dev, p->weight_dtype, &p->quant, p->m->kv.dtype, arith);
     bool floats = false; /* codes that became F32 are multiplied as such */
     for (uint32_t i = 0; p->spec->layer_codes && i < p->spec->n_layer; i++)
         floats = floats || p->spec->layer_codes[i].floats;
     if (floats) dev_arith(p->dev, DT_F32, NULL, p->m->kv.dtype, arith + strlen(arith));
+    if (p->experts.code != DT_F32)
+        dev_arith(p->dev, p->weight_dtype, &p->experts, p->m->kv.dtype, arith + strlen(arith));
     struct ident_loaded l = { .spec = p->spec,
                               .root = root,
                               .inv_freq = inv_freq,
@@ -164,6 +178,7 @@ enum status model_load(const struct model_spec *spec, const struct source *src, 
     }
     if (pack) packed_begin(&packed, &p, cfg, src);
     if ((st = model_take(&p, m, cfg, &span, err, err_bytes))) goto out;
+    tell_experts(&p);
     m->rope_scale = model_rope(spec, inv_freq);
     if (spec->rope_local_theta != 0) model_rope_local(spec, inv_freq + spec->rot / 2);
     share = watch ? share_of(&p) : 0; /* reading sorts the jobs */

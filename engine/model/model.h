@@ -112,7 +112,7 @@ struct model_family {
     bool expert_bias; /* router and experts have biases */
     bool
         clamped; /* experts have the gate OP_CLAMPED, whatever hidden_act says; swiglu_limit and swiglu_alpha are its */
-    bool        mxfp4;       /* experts may be MXFP4 (quant_method mxfp4), which become floats as they are read */
+    bool        mxfp4;       /* experts may be MXFP4 (quant_method mxfp4) */
     bool        longrope;    /* honours rope_type longrope, which su and yarn mean too */
     bool        parallel;    /* attention and feed-forward take the same norm of the stream, and both are added to it */
     bool        nope_rest;   /* layers without a window do not rotate, whatever the others have */
@@ -210,6 +210,7 @@ struct model_spec {
     enum model_pool           pool;                /* other than NONE: no head, no logits (model_pooling) */
     struct model_quant        quant;
     struct model_layer_codes *layer_codes; /* [n_layer]; NULL: quant holds for all linear matrices */
+    bool                      mxfp4;       /* the checkpoint's experts are MXFP4 (plan_experts) */
     enum dtype                dtype;       /* of the checkpoint (torch_dtype or dtype; else the type of the tensors) */
     unsigned char             config[32];  /* digest of config.json (ident_config) */
     uint32_t eos_id[16], n_eos, bos_id;    /* config.json + generation_config.json; bos UINT32_MAX: none */

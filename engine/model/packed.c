@@ -57,9 +57,11 @@ static enum status ident_make(struct packed *k, const float *inv_freq, const uns
     bool                codes = p->quant.code != DT_F32;
     buf_printf(b, "spillway packed weights %d\ndevice %s rank %u of %u\n", PACKED_VERSION, d->ops->name, d->rank,
                d->n_rank);
-    buf_printf(b, "weights %s codes %s group %u zero %d act8 %d forms %016" PRIx64 " %016" PRIx64 " %016" PRIx64 "\n",
+    buf_printf(b,
+               "weights %s codes %s group %u zero %d act8 %d forms %016" PRIx64 " %016" PRIx64 " %016" PRIx64
+               " %016" PRIx64 "\n",
                dtype_name(p->weight_dtype), codes ? dtype_name(p->quant.code) : "none", p->quant.group, p->quant.zero,
-               p->quant.act8, k->form[0], k->form[1], k->form[2]);
+               p->quant.act8, k->form[0], k->form[1], k->form[2], k->form[3]);
     buf_printf(b,
                "family %s quant %d block_rows %u plus %d layout %016" PRIx64 " rope %016" PRIx64 " span %" PRIu64 "\n",
                p->spec->family->arch, (int)p->spec->quant.method, p->spec->quant.block_rows, p->spec->quant.zero_plus_1,
@@ -84,7 +86,8 @@ void packed_begin(struct packed *k, struct place *p, const struct model_load_cfg
     k->form[1] = codes ? dev_weight_form(p->dev, p->quant.code, &p->quant) : 1;
     k->form[2] =
         codes ? dev_weight_form(p->dev, DT_I8, &int8) : 1; /* with codes of its own: form[1], and layout() knows */
-    k->on = k->form[0] && k->form[1] && k->form[2];
+    k->form[3] = p->experts.code != DT_F32 ? dev_weight_form(p->dev, p->experts.code, &p->experts) : 1;
+    k->on = k->form[0] && k->form[1] && k->form[2] && k->form[3];
     if (!k->on)
         LOG_WARN("packed: nothing is kept in %s: this device's weights do not lie in the memory of the process",
                  cfg->packed_dir);

@@ -20,12 +20,13 @@ struct packed {
     const struct model_load_cfg *cfg;
     struct place                *p;
     const struct source         *src;
-    uint64_t     form[3]; /* dev_weight_form of plain weights, of the codes asked for, and of 8-bit codes beside them */
-    char        *base;    /* the span; base and bytes are multiples of DEV_MAP_ALIGN */
-    uint64_t     bytes;
-    const float *inv_freq;           /* of packed_take */
-    const struct ident_file *files;  /* of packed_take */
-    uint64_t                 layout; /* digest of all jobs: sources and destinations */
+    /* dev_weight_form of plain weights, of the codes asked for, of 8-bit codes beside them, and of experts that stay MXFP4 */
+    uint64_t                 form[4];
+    char                    *base; /* the span; base and bytes are multiples of DEV_MAP_ALIGN */
+    uint64_t                 bytes;
+    const float             *inv_freq; /* of packed_take */
+    const struct ident_file *files;    /* of packed_take */
+    uint64_t                 layout;   /* digest of all jobs: sources and destinations */
     unsigned char            root[IDENT_BYTES];
     bool                     known; /* root was found through `files` */
     struct buf               ident;

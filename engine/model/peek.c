@@ -75,22 +75,17 @@ static void peek_dtype(struct model_spec *spec, const struct st_set *set)
     if (spec->dtype == DT_COUNT && embed) spec->dtype = bind_dtype(embed->dtype);
 }
 
-/* What MXFP4 of the file takes once it is floats; the plan of memory counts it as well. */
-static void tell_mxfp4(const struct model_spec *spec, const struct st_set *set)
+/* Experts are MXFP4 where all tensors of theirs are: floats beside them would have to be rounded. */
+static void peek_experts(struct model_spec *spec, const struct st_set *set)
 {
-    uint64_t bytes = 0, n = 0;
+    uint32_t n_block = 0, n_other = 0, layer;
     for (uint32_t i = 0; i < set->n_tensor; i++) {
-        uint32_t                 layer;
         const struct name_stack *stack = names_stack(spec->family->names, set->tensor[i].name, &layer);
-        if (!stack || stack->form == STACK_COLUMNS) continue;
-        bytes += set->tensor[i].bytes;
-        if (stack->form == STACK_BLOCKS) n += 2 * set->tensor[i].bytes;
+        if (!stack) continue;
+        n_block += stack->form == STACK_BLOCKS;
+        n_other += stack->form == STACK_COLUMNS;
     }
-    if (n)
-        LOG_INFO(
-            "model: experts are MXFP4 in the checkpoint (%.1f GiB) and become 16-bit floats (%.1f GiB), exactly, unless "
-            "--dtype or --quantization says otherwise",
-            (double)bytes / (1 << 30), 2.0 * (double)n / (1 << 30));
+    spec->mxfp4 = n_block && !n_other;
 }
 
 enum status peek_spec(struct model_spec *spec, const struct source *src, char *err, size_t err_bytes)
@@ -101,7 +96,7 @@ enum status peek_spec(struct model_spec *spec, const struct source *src, char *e
     peek_dtype(spec, set);
     enum status st = peek_tied(spec, set, err, err_bytes);
     if (!st) st = peek_codes(spec, set, err, err_bytes);
-    if (!st) tell_mxfp4(spec, set);
+    if (!st) peek_experts(spec, set);
     st_close(set);
     return st;
 }

@@ -28,14 +28,20 @@ void place_reduced(struct place *p, void **out, uint64_t bytes)
     if (p->bind && !p->st) p->st = p->dev->ops->alloc_reduced(p->dev, (size_t)bytes, out);
 }
 
-/* Rounding at load takes embedding and head to 8 bits, unless they are to have the same codes; codes of a checkpoint
+static bool is_expert(enum slot slot) { return slot == SLOT_X_GATE || slot == SLOT_X_UP || slot == SLOT_X_DOWN; }
+
+/* MXFP4 stays what it is, but for a slice of inputs that cuts a group. Rounding at load takes embedding and head to 8 bits, unless they are to have the same codes; codes of a checkpoint
  * are of the linear ones alone. An embedding that is only looked up stays as it is: nothing is multiplied with it. */
-static bool matrix_quant(const struct place *p, enum slot slot, uint32_t layer, struct dev_quant *q_out)
+static bool matrix_quant(const struct place *p, uint32_t k, enum slot slot, uint32_t layer, struct dev_quant *q_out)
 {
     static const struct dev_quant int8 = { .code = DT_I8 };
     *q_out = p->quant;
     bool plain = slot == SLOT_ROUTER || slot == SLOT_S_WEIGHT || (slot >= SLOT_PLE_EMBED && slot <= SLOT_PLE_PROJ) ||
                  slot == SLOT_PLE_GATE || slot == SLOT_PLE_BACK;
+    if (p->experts.code != DT_F32 && is_expert(slot) && k % p->experts.group == 0) {
+        *q_out = p->experts;
+        return true;
+    }
     if (p->quant.code == DT_F32 || plain) return false;
     if (p->spec->quant.method) return bind_is_codes(p->spec, slot, layer) && !spec_floats(p->spec, slot, layer);
     if (bind_linear_slots() >> slot & 1) return true;
@@ -50,9 +56,12 @@ void place_matrix(struct place *p, struct dev_weight *w_out, uint32_t n, uint32_
         p->matrix(p->matrix_ctx, n, k);
         return;
     }
-    bool       codes = matrix_quant(p, slot, layer, &q);
+    bool       codes = matrix_quant(p, k, slot, layer, &q);
     enum dtype type = spec_floats(p->spec, slot, layer) ? DT_F32 : p->weight_dtype;
-    p->bytes += place_arena_bytes(codes ? dev_quant_bytes(p->dev, &q, n, k) : dev_weight_bytes(p->dev, type, n, k));
+    uint64_t   bytes =
+        place_arena_bytes(codes ? dev_quant_bytes(p->dev, &q, n, k) : dev_weight_bytes(p->dev, type, n, k));
+    p->bytes += bytes;
+    if (p->spec->mxfp4 && is_expert(slot)) p->expert_bytes[!codes || q.code != DT_F4E2M1] += bytes;
     if (!p->bind || p->st) return;
     p->st = codes ? p->dev->ops->quant_alloc(p->dev, &q, n, k, w_out)
                   : p->dev->ops->weight_alloc(p->dev, type, n, k, w_out);

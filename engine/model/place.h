@@ -35,13 +35,15 @@ struct place {
     struct device           *dev;
     uint32_t                 rank, n_rank;
     enum dtype               weight_dtype;
-    struct dev_quant         quant;          /* of linear matrices; code F32: none are codes */
-    bool                     quant_head;     /* embedding and head get quant too */
-    struct model            *m;              /* the sizes of this rank; without weights while planning */
-    const struct bind       *bind;           /* NULL: planning */
-    uint64_t                 bytes, reduced; /* bytes: sum of all; reduced: part of it, from place_reduced */
-    void                    *at;             /* address of the last place_align */
-    struct ident            *ident;          /* digests what is read; NULL: none */
+    struct dev_quant         quant;           /* of linear matrices; code F32: none are codes */
+    bool                     quant_head;      /* embedding and head get quant too */
+    struct dev_quant         experts;         /* of the checkpoint's MXFP4; code F32: they become floats, or quant */
+    uint64_t                 expert_bytes[2]; /* of experts that are MXFP4 in the file: here as well; not here */
+    struct model            *m;               /* the sizes of this rank; without weights while planning */
+    const struct bind       *bind;            /* NULL: planning */
+    uint64_t                 bytes, reduced;  /* bytes: sum of all; reduced: part of it, from place_reduced */
+    void                    *at;              /* address of the last place_align */
+    struct ident            *ident;           /* digests what is read; NULL: none */
     struct place_job        *job;
     uint32_t                 n_job, cap_job;
     enum status              st; /* the first failure sticks */

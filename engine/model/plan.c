@@ -1,6 +1,7 @@
 /* plan: sizes, the walk over weights and workspaces, and the public functions that only sum it up. */
 #include "engine/model/plan.h"
 #include "engine/model/adapt.h"
+#include "engine/model/mxfp4.h"
 #include "engine/model/parts.h"
 
 /* How experts are chosen and weighed. */
@@ -92,6 +93,14 @@ static void set_kv(struct model *m, const struct model_spec *s, const struct mod
         parts_kv(s, m->dev->n_rank, t, cfg->block_tokens, NULL, cfg->n_window ? &m->kv_window.block_bytes : NULL);
 }
 
+/* The checkpoint's MXFP4 stays as it is on a device that multiplies with it. Nobody, who is asked for sizes of other
+ * things, is none. */
+static struct dev_quant plan_experts(const struct model_spec *s, const struct device *dev)
+{
+    static const struct dev_quant mxfp4 = { .code = DT_F4E2M1, .group = MXFP4_BLOCK }, none = { .code = DT_F32 };
+    return s->mxfp4 && dev->ops && dev_quant_bytes(dev, &mxfp4, 1, MXFP4_BLOCK) ? mxfp4 : none;
+}
+
 void plan_begin(struct place *p_out, struct model *m, const struct model_spec *spec, const struct model_load_cfg *cfg,
                 struct device *dev)
 {
@@ -102,6 +111,7 @@ void plan_begin(struct place *p_out, struct model *m, const struct model_spec *s
                              .weight_dtype = weight_dtype(spec, cfg, dev->act),
                              .quant = weight_quant(spec, cfg),
                              .quant_head = cfg->quant_head,
+                             .experts = plan_experts(spec, dev),
                              .m = m };
     model_sizes(m, spec, cfg, dev);
     set_kv(m, spec, cfg);

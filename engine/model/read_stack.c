@@ -13,9 +13,10 @@ struct stack_read {
     struct place           *p;
     const struct place_job *job;
     unsigned char          *data, *scale; /* of one expert */
-    unsigned char          *row;          /* [TOGETHER][inputs of this rank] in the type of the tensor or in F32 */
-    char                   *err;
-    size_t                  err_bytes;
+    /* [TOGETHER][inputs of this rank] in the type of the tensor or in F32; or codes, and behind all of them their scales */
+    unsigned char *row;
+    char          *err;
+    size_t         err_bytes;
 };
 
 /* Rows [first, first + n) of the expert's part of a tensor, a row being what follows its second dimension. */
@@ -45,28 +46,46 @@ static void columns_set(struct stack_read *r, uint32_t i, uint32_t from, uint32_
     r->p->dev->ops->weight_set(r->p->dev, j->w, j->dst_row + i * j->n_row + from, n, r->row, k * bytes, t);
 }
 
-/* The same from blocks, whose outputs are by turns; data and scale begin with the first output of the job. */
+/* ST_CONFIG: a scale of this output is no number. */
+static enum status scales_check(struct stack_read *r, const unsigned char *scale, size_t blocks, size_t row)
+{
+    const struct place_job *j = r->job;
+    if (!memchr(scale, MXFP4_NAN, blocks)) return ST_OK;
+    snprintf(r->err, r->err_bytes, "%s: tensor %.120s: a scale of expert %u, output %zu is 255, which is no number",
+             r->p->bind->set->file[j->tensor->file].name,
+             bind_get_part(r->p->bind, j->slot, j->layer, j->expert, PART_SCALE)->name, j->expert, row);
+    return ST_CONFIG;
+}
+
+/* The same from blocks, whose outputs are by turns; data and scale begin with the first output of the job. As floats, or
+ * as the codes and scales that they are: then a rank's inputs are whole blocks (place.c). */
 static enum status blocks_set(struct stack_read *r, uint32_t i, uint32_t from, uint32_t n)
 {
     const struct place_job *j = r->job;
-    size_t                  blocks = (size_t)j->tensor->shape[2], k = j->w->k;
-    float                  *to = (float *)(void *)r->row;
+    size_t                  blocks = (size_t)j->tensor->shape[2], k = j->w->k, first = j->src_col;
+    bool                    kept = j->w->dtype == DT_F4E2M1;
+    float                  *to = (float *)(void *)r->row, *scales = (float *)(void *)(r->row + TOGETHER * k);
     for (uint32_t o = 0; o < n; o++) {
         size_t               row = (size_t)(from + o) * j->stack->n_slot + i;
         const unsigned char *code = r->data + row * blocks * (MXFP4_BLOCK / 2), *scale = r->scale + row * blocks;
+        enum status          st = scales_check(r, scale, blocks, row);
+        if (st) return st;
         for (size_t c = 0; c < k; c++) {
-            size_t at = j->src_col + c;
-            if (scale[at / MXFP4_BLOCK] == MXFP4_NAN) {
-                snprintf(r->err, r->err_bytes,
-                         "%s: tensor %.120s: a scale of expert %u, output %zu is 255, which is no number",
-                         r->p->bind->set->file[j->tensor->file].name,
-                         bind_get_part(r->p->bind, j->slot, j->layer, j->expert, PART_SCALE)->name, j->expert, row);
-                return ST_CONFIG;
-            }
-            to[o * k + c] = mxfp4_to_f32(code[at / 2] >> at % 2 * 4 & 15, scale[at / MXFP4_BLOCK]);
+            uint32_t one = code[(first + c) / 2] >> (first + c) % 2 * 4 & 15;
+            if (kept)
+                r->row[o * k + c] = (unsigned char)one;
+            else
+                to[o * k + c] = mxfp4_to_f32(one, scale[(first + c) / MXFP4_BLOCK]);
         }
+        for (size_t g = 0; kept && g < k / MXFP4_BLOCK; g++)
+            scales[o * (k / MXFP4_BLOCK) + g] = f8e8m0_to_f32(scale[first / MXFP4_BLOCK + g]);
     }
-    r->p->dev->ops->weight_set(r->p->dev, j->w, j->dst_row + i * j->n_row + from, n, to, k * sizeof *to, DT_F32);
+    uint32_t         dst = j->dst_row + i * j->n_row + from;
+    struct dev_codes codes = { .code = r->row, .code_stride = k, .scale = scales, .scale_stride = k / MXFP4_BLOCK };
+    if (kept)
+        r->p->dev->ops->quant_set(r->p->dev, j->w, dst, n, &codes);
+    else
+        r->p->dev->ops->weight_set(r->p->dev, j->w, dst, n, to, k * sizeof *to, DT_F32);
     return ST_OK;
 }
 

@@ -19,6 +19,7 @@ enum arith_part {
     PART_I8,
     PART_I4,
     PART_F8,
+    PART_F4,
     PART_I8_ACT8, /* by activations of 8 bits */
     PART_I4_ACT8,
     PART_KEYS_F32, /* attention, by type of KV */
@@ -61,6 +62,10 @@ static const struct arith {
     { PART_F8, "amx", "amx", 1 },
     { PART_F8, "neon neon-bf16", "neon", 1 },
     { PART_F8, "scalar", "scalar", 1 },
+    { PART_F4, VECTORS " avx512-bf16", "words", 1 },
+    { PART_F4, "amx", "amx", 1 },
+    { PART_F4, "neon neon-bf16", "neon", 1 },
+    { PART_F4, "scalar", "scalar", 1 },
     { PART_I8_ACT8, VECTORS " avx512-bf16", "whole", 1 },
     { PART_I8_ACT8, "amx", "amx", 1 },
     { PART_I8_ACT8, "neon", "neon", 1 },
@@ -106,6 +111,7 @@ static enum arith_part product_of(enum dtype t, bool act8)
     case DT_I8: return act8 ? PART_I8_ACT8 : PART_I8;
     case DT_I4: return act8 ? PART_I4_ACT8 : PART_I4;
     case DT_F8E4M3: return PART_F8;
+    case DT_F4E2M1: return PART_F4;
     default: return PART_BF16;
     }
 }
@@ -130,7 +136,7 @@ void cpu_arith(const struct device *dev, enum dtype weights, const struct dev_qu
     if (codes)
         n = put(text, bytes, n, dtype_name(q->code),
                 arith_of(full ? "avx512-vnni" : isa, product_of(q->code, q->act8)));
-    if (codes && q->code != DT_I8)
+    if (codes && q->code != DT_I8 && q->code != DT_F4E2M1)
         n = put(text, bytes, n, "i8", arith_of(isa, PART_I8)); /* embedding and head beside them */
     n = put(text, bytes, n, "keys", arith_of(isa, keys));
     CHECK(n < bytes);

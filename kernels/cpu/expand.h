@@ -46,8 +46,8 @@ static inline void expand_8(char *to, const char *from, uint32_t n_k, const stru
     }
 }
 
-/* Code - zero in [-16, 15] as bf16: a table that looks at 5 bits. Where zero is 8 everywhere it looks at 4, so nothing
- * is masked. */
+/* Half bytes as bf16, by tables that look at 5 bits: code - zero in [-16, 15]. Where zero is 8 everywhere, and of F4E2M1,
+ * they look at 4, so nothing is masked. */
 static const int16_t i4_minus_8[32] = { (short)0xc100, (short)0xc0e0, (short)0xc0c0, (short)0xc0a0, (short)0xc080,
                                         (short)0xc040, (short)0xc000, (short)0xbf80, 0x0000,        0x3f80,
                                         0x4000,        0x4040,        0x4080,        0x40a0,        0x40c0,
@@ -55,6 +55,13 @@ static const int16_t i4_minus_8[32] = { (short)0xc100, (short)0xc0e0, (short)0xc
                                         (short)0xc080, (short)0xc040, (short)0xc000, (short)0xbf80, 0x0000,
                                         0x3f80,        0x4000,        0x4040,        0x4080,        0x40a0,
                                         0x40c0,        0x40e0 };
+static const int16_t f4_numbers[32] = { 0x0000,        0x3f00,        0x3f80,        0x3fc0,        0x4000,
+                                        0x4040,        0x4080,        0x40c0,        (short)0x8000, (short)0xbf00,
+                                        (short)0xbf80, (short)0xbfc0, (short)0xc000, (short)0xc040, (short)0xc080,
+                                        (short)0xc0c0, 0x0000,        0x3f00,        0x3f80,        0x3fc0,
+                                        0x4000,        0x4040,        0x4080,        0x40c0,        (short)0x8000,
+                                        (short)0xbf00, (short)0xbf80, (short)0xbfc0, (short)0xc000, (short)0xc040,
+                                        (short)0xc080, (short)0xc0c0 };
 static const int16_t i5_signed[32] = { 0x0000,        0x3f80,        0x4000,        0x4040,        0x4080,
                                        0x40a0,        0x40c0,        0x40e0,        0x4100,        0x4110,
                                        0x4120,        0x4130,        0x4140,        0x4150,        0x4160,
@@ -63,10 +70,10 @@ static const int16_t i5_signed[32] = { 0x0000,        0x3f80,        0x4000,    
                                        (short)0xc0e0, (short)0xc0c0, (short)0xc0a0, (short)0xc080, (short)0xc040,
                                        (short)0xc000, (short)0xbf80 };
 
-/* n_k inputs of a panel of int4 codes -> bf16. expand_i4_zero first subtracts zero, [GEMM_PANEL], from the codes. */
-static inline void expand_i4(char *to, const char *from, uint32_t n_k)
+/* n_k inputs of a panel of half bytes -> bf16, by one of these tables. expand_i4_zero first subtracts zero, [GEMM_PANEL], from the codes. */
+static inline void expand_4(char *to, const char *from, uint32_t n_k, const int16_t numbers[32])
 {
-    const __m512i table = _mm512_loadu_si512(i4_minus_8);
+    const __m512i table = _mm512_loadu_si512(numbers);
     for (uint32_t i = 0; i < n_k; i += 8, from += 64, to += 256) {
         __m512i a = _mm512_loadu_si512(from);
         _mm512_storeu_si512(to, _mm512_permutexvar_epi16(a, table));
@@ -83,7 +90,7 @@ static inline __m512i zero_words(const void *zero)
     return _mm512_or_si512(z, _mm512_slli_epi32(z, 16));
 }
 
-/* See expand_i4. */
+/* See expand_4. */
 static inline void expand_i4_zero(char *to, const char *from, uint32_t n_k, const f16 *zero)
 {
     const __m512i table = _mm512_loadu_si512(i5_signed), low = _mm512_set1_epi16(15);
@@ -101,11 +108,13 @@ static inline void expand_i4_zero(char *to, const char *from, uint32_t n_k, cons
 static inline void expand_codes(char *to, const struct dev_weight *w, uint32_t panel, uint32_t k, uint32_t n_k,
                                 const struct byte_tables *t)
 {
-    const char *from = gemm_panel(w, panel) + (size_t)k * GEMM_PANEL / (w->dtype == DT_I4 ? 2 : 1);
+    const char *from = gemm_panel(w, panel) + (size_t)k * GEMM_PANEL / (dtype_is_half_byte(w->dtype) ? 2 : 1);
     if (w->zero)
         expand_i4_zero(to, from, n_k, (const f16 *)w->zero + gemm_scale_at(w, panel, k));
+    else if (w->dtype == DT_F4E2M1)
+        expand_4(to, from, n_k, f4_numbers);
     else if (w->dtype == DT_I4)
-        expand_i4(to, from, n_k);
+        expand_4(to, from, n_k, i4_minus_8);
     else
         expand_8(to, from, n_k, t);
 }

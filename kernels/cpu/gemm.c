@@ -14,7 +14,7 @@ uint64_t cpu_weight_bytes(enum dtype t, uint32_t n, uint32_t k)
 
 static uint64_t scale_bytes(const struct dev_quant *q, uint32_t n, uint32_t k)
 {
-    return lines((uint64_t)gemm_n_panel(n) * GEMM_PANEL * quant_n_group(q, k) * (q->code == DT_I4 ? 2 : 4));
+    return lines((uint64_t)gemm_n_panel(n) * GEMM_PANEL * quant_n_group(q, k) * gemm_scale_bytes(q->code));
 }
 
 uint64_t cpu_quant_bytes(const struct dev_quant *q, uint32_t n, uint32_t k)
@@ -145,7 +145,7 @@ static void set_codes(struct dev_weight *w, uint32_t row, const uint8_t *code, c
     for (uint32_t j = 0; j < PERIOD; j++) at8[j] = gemm_at(order, w->dtype, j, lane, &shift[j]);
     for (uint32_t i = 0, n; i < w->k; i += n, to += step) {
         n = w->k - i < PERIOD ? w->k - i : PERIOD;
-        if (w->dtype == DT_I4)
+        if (dtype_is_half_byte(w->dtype))
             for (uint32_t j = 0; j < n; j++) {
                 uint8_t *b = to + at8[j];
                 *b = (uint8_t)((*b & (0xf0 >> shift[j])) | (code[i + j] & 15) << shift[j]);
@@ -158,10 +158,12 @@ static void set_codes(struct dev_weight *w, uint32_t row, const uint8_t *code, c
             for (uint32_t j = 0; j < n; j++) to[at8[j]] = code[i + j];
     }
     for (uint32_t g = 0; g < n_group; g++, at += (size_t)GEMM_PANEL * side) {
-        if (w->dtype != DT_I4)
-            ((float *)w->scale)[at] = scale[g];
-        else
+        if (w->dtype == DT_I4)
             ((f16 *)w->scale)[at] = f32_to_f16(scale[g]);
+        else if (w->dtype == DT_F4E2M1)
+            ((uint8_t *)w->scale)[at] = f32_to_f8e8m0(scale[g]);
+        else
+            ((float *)w->scale)[at] = scale[g];
         if (w->zero) ((f16 *)w->zero)[at] = f32_to_f16(zero ? (float)zero[g] : 8.0f);
     }
 }
@@ -234,6 +236,8 @@ static void embed_codes(const struct dev_weight *w, uint32_t id, float *out)
         if (w->dtype == DT_I4)
             out[k] = ((float)(c >> shift & 15) - (w->zero ? f16_to_f32(((const f16 *)w->zero)[at]) : 8.0f)) *
                      f16_to_f32(((const f16 *)w->scale)[at]);
+        else if (w->dtype == DT_F4E2M1)
+            out[k] = f4e2m1_to_f32(c >> shift & 15) * f8e8m0_to_f32(((const uint8_t *)w->scale)[at]);
         else
             out[k] = quant_code(w->dtype, plain_code(order, w->dtype, c)) * ((const float *)w->scale)[at];
     }

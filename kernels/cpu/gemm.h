@@ -10,7 +10,7 @@
  * one shift of a vector makes a vector of codes: LANES: k and k + 1 in a byte; QUADS: k and k + 4; PAIRS: 8 inputs in
  * [16][2] words of four. Bytes in PAIRS are sign and size, and four inputs of them lie so that interleaving two vectors
  * of bytes makes two pairs of bf16 (expand.h). Scales and zeros of codes lie behind all panels, [panel][group][16]: f32
- * for I8 and F8E4M3, f16 for I4. Panels of half bytes in QUADS are so short that every beginning of one costs a pause:
+ * for I8 and F8E4M3, f16 for I4, the exponent's byte for F4E2M1. Panels of half bytes in QUADS are so short that every beginning of one costs a pause:
  * GEMM_COLS of them lie side by side, [k / 8][panel][64 bytes], and so do their scales, [group][panel][16]: one long
  * run each (gemm_side).
  *
@@ -57,7 +57,7 @@ struct cpu_isa {
 };
 extern const struct gemm_kind gemm_lanes_plain, gemm_lanes_quant, gemm_lanes_act8;
 #if defined(__x86_64__)
-/* int8 and int4 */
+/* int8, int4 and 4-bit floats */
 extern const struct gemm_kind gemm_words_avx2, gemm_words_vnni, gemm_words_avx512;
 extern const struct gemm_kind gemm_words_act8_avx2, gemm_words_act8_vnni, gemm_words_act8_avx512; /* int8 by int8 */
 extern const struct gemm_kind gemm_nibbles_act8_avx2, gemm_nibbles_act8_vnni,
@@ -91,7 +91,13 @@ static inline uint32_t gemm_k(enum dtype t, uint32_t k)
 static inline size_t gemm_panel_bytes(enum dtype t, uint32_t k)
 {
     size_t n = (size_t)gemm_k(t, k) * GEMM_PANEL;
-    return t == DT_I4 ? n / 2 : n * dtype_bytes(t);
+    return dtype_is_half_byte(t) ? n / 2 : n * dtype_bytes(t);
+}
+/* Bytes of a scale. */
+static inline size_t gemm_scale_bytes(enum dtype t)
+{
+    if (t == DT_F4E2M1) return 1;
+    return t == DT_I4 ? sizeof(f16) : sizeof(float);
 }
 /* Rows for products of bf16: a line more than the numbers, for rows a power of two apart would fall into the same few
  * lines of the first cache. */
@@ -104,7 +110,7 @@ static inline const struct gemm_kind *gemm_of(const struct dev_weight *w) { retu
 static inline uint32_t gemm_side(const struct dev_weight *w, uint32_t panel)
 {
     uint32_t left = gemm_n_panel(w->n) - panel / GEMM_COLS * GEMM_COLS;
-    if (w->dtype != DT_I4 || gemm_of(w)->order != GEMM_QUADS) return 1;
+    if (!dtype_is_half_byte(w->dtype) || gemm_of(w)->order != GEMM_QUADS) return 1;
     return left < GEMM_COLS ? left : GEMM_COLS;
 }
 /* Where a panel begins. */
@@ -134,12 +140,13 @@ static inline uint8_t gemm_sign_size(uint8_t c) /* signs come at random: no bran
     uint32_t minus = 0u - (c >> 7);
     return (uint8_t)((((c ^ minus) - minus) & 0xff) | (minus & 0x80));
 }
-/* Where number (k, lane) of a panel lies; I4: the byte, and in shift_out which half. Panels side by side: of the first
+/* Where number (k, lane) of a panel lies; half bytes: the byte, and in shift_out which half. Panels side by side: of the first
  * 8 numbers. */
 static inline size_t gemm_at(enum gemm_order order, enum dtype t, uint32_t k, uint32_t lane, uint32_t *shift_out)
 {
+    bool half = dtype_is_half_byte(t);
     *shift_out = 0;
-    if (order == GEMM_QUADS && t == DT_I4) {
+    if (order == GEMM_QUADS && half) {
         *shift_out = k % 8 / 4 * 4;
         return (size_t)(k / 8) * 64 + lane * 4 + k % 4;
     }
@@ -148,9 +155,9 @@ static inline size_t gemm_at(enum gemm_order order, enum dtype t, uint32_t k, ui
         uint32_t n = t == DT_BF16 ? 4 : 8;
         return (size_t)(k / n) * GEMM_PANEL * n + lane * n + k % n;
     }
-    if (order == GEMM_LANES && t != DT_I4) return (size_t)k * 16 + lane;
+    if (order == GEMM_LANES && !half) return (size_t)k * 16 + lane;
     if (t == DT_BF16) return (size_t)(k / 2) * 32 + lane * 2 + k % 2;
-    if (t != DT_I4) {
+    if (!half) {
         uint32_t word = lane * 2 + k % 2;
         return (size_t)(k / 4) * 64 + word / 8 * 16 + k % 4 / 2 * 8 + word % 8;
     }

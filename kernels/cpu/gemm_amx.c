@@ -6,6 +6,7 @@
 #if defined(__x86_64__)
 #include "base/check.h"
 #include "kernels/cpu/act8.h"
+#include "kernels/cpu/e8m0.h"
 #include "kernels/cpu/expand.h"
 #ifndef AMX_MODEL
 #include "kernels/cpu/amx.h"
@@ -174,8 +175,14 @@ static void scale_pairs(char *pairs, const struct dev_weight *w, uint32_t panel,
 {
     const __m512i high = _mm512_set1_epi32((int)0xffff0000u);
     size_t        at = gemm_scale_at(w, panel, k);
-    __m512 s = w->dtype == DT_I4 ? _mm512_cvtph_ps(_mm256_loadu_si256((const void *)((const f16 *)w->scale + at)))
-                                 : _mm512_loadu_ps((const float *)w->scale + at);
+    const char   *from = (const char *)w->scale + at * gemm_scale_bytes(w->dtype);
+    __m512        s;
+    if (w->dtype == DT_I4)
+        s = _mm512_cvtph_ps(_mm256_loadu_si256((const void *)from));
+    else if (w->dtype == DT_F4E2M1)
+        s = e8m0_16(from);
+    else
+        s = _mm512_loadu_ps(from);
     for (uint32_t i = 0; i < n_k; i += 2, pairs += 64) {
         __m512i a = _mm512_loadu_si512(pairs);
         __m512i even = rounded(_mm512_mul_ps(_mm512_castsi512_ps(_mm512_slli_epi32(a, 16)), s));
@@ -196,7 +203,7 @@ static void code_mul(const struct simd *v, float *out, size_t ldo, const void *x
     uint32_t k_all = gemm_round(w->k, 32), group = gemm_chunk(w), n_k, n_g;
     CHECK(s->bytes >= GEMM_COLS * col);
     struct byte_tables tables;
-    if (w->dtype != DT_I4) tables = byte_tables(w->dtype);
+    if (!dtype_is_half_byte(w->dtype)) tables = byte_tables(w->dtype);
     for (uint32_t k = 0; k < k_all; k += n_k, add = true) {
         n_k = k_all - k < CHUNK ? k_all - k : CHUNK;
         for (uint32_t c = 0; c < n_panel; c++)

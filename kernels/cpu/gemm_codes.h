@@ -1,11 +1,11 @@
-/* gemm codes: int8 and int4 weights in GEMM_QUADS order by rows of act16.h: the walk that the instruction sets have in
+/* gemm codes: weights of 8 bits and 4 in GEMM_QUADS order by rows of act16.h: the walk that the instruction sets have in
  * common. Private to kernels/cpu/, for files built with AVX2. A tile multiplies some rows with one or GEMM_COLS panels
  * over inputs [k, end). */
 #pragma once
 #include "base/check.h"
 #include "kernels/cpu/act16.h"
 
-enum codes { BYTES, NIBBLES, NIBBLES_ZERO, CODES };
+enum codes { BYTES, NIBBLES, NIBBLES_ZERO, FLOATS4, CODES };
 enum { CODES_SPAN = 256 /* inputs that all rows pass by before the next: their codes stay in the first cache */ };
 /* bytes: how far ahead codes are asked for that are read once, for the processor's own prefetching is too late */
 enum { CODES_AHEAD = 8192 };
@@ -27,10 +27,15 @@ struct codes_part {
  * just stored in, and such a load waits until all stores before it, a whole tile of out, are in the cache. */
 typedef void codes_tile_fn(const struct codes_part *p, uint32_t cols);
 
+/* Twice the numbers of F4E2M1 are whole: FLOATS4_ZERO + 2 * number, by code, and so their scales are halved. */
+enum { FLOATS4_ZERO = 12 };
+static const uint8_t floats4_bytes[16] = { 12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0 };
+
 /* How the codes of this matrix are read. */
 static inline enum codes codes_of(const struct dev_weight *w)
 {
     if (w->zero) return NIBBLES_ZERO;
+    if (w->dtype == DT_F4E2M1) return FLOATS4;
     return w->dtype == DT_I4 ? NIBBLES : BYTES;
 }
 
@@ -49,7 +54,7 @@ static inline void codes_walk(codes_tile_fn *const *tile, uint32_t n_tile, struc
                               const struct dev_weight *w, uint32_t panel, uint32_t n_panel, uint32_t n_row,
                               uint32_t span, uint32_t input_bytes)
 {
-    const uint32_t code_inputs = w->dtype == DT_I4 ? 8 : 4; /* of a vector of codes */
+    const uint32_t code_inputs = dtype_is_half_byte(w->dtype) ? 8 : 4; /* of a vector of codes */
     const char    *x = p.x;
     float         *out = p.out;
     for (p.k = 0; p.k < w->k; p.k = p.end, p.add = true) {
@@ -75,19 +80,19 @@ static inline void codes_mul(codes_tile_fn *const *tile, uint32_t n_tile, enum a
                              const void *x, size_t x_stride, const struct dev_weight *w, uint32_t panel,
                              uint32_t n_panel, uint32_t n_row, bool add, const struct gemm_scratch *s)
 {
-    bool              is_i4 = w->dtype == DT_I4;
-    size_t            scale_size = is_i4 ? sizeof(f16) : sizeof(float), at = gemm_scale_at(w, panel, 0) * scale_size;
+    bool              half = dtype_is_half_byte(w->dtype);
+    size_t            scale_size = gemm_scale_bytes(w->dtype), at = gemm_scale_at(w, panel, 0) * scale_size;
     uint32_t          input = form == ACT16_WORDS ? 2 : 1;
     uint32_t          side = gemm_side(w, panel);
     struct codes_part p = { .x_stride = x_stride, .x_low = gemm_round(w->k, 64), .w_step = (size_t)64 * side };
     CHECK(panel % GEMM_COLS + n_panel <= GEMM_COLS);
-    p.w_col = is_i4 ? 64 : gemm_panel_bytes(w->dtype, w->k);
+    p.w_col = half ? 64 : gemm_panel_bytes(w->dtype, w->k);
     p.chunk = gemm_chunk(w);
     p.group = w->q.group;
     p.k_all = w->k;
     p.scale = (const char *)w->scale + at;
     p.scale_step = GEMM_PANEL * scale_size * side;
-    p.scale_col = is_i4 ? GEMM_PANEL * scale_size : quant_n_group(&w->q, w->k) * GEMM_PANEL * scale_size;
+    p.scale_col = half ? GEMM_PANEL * scale_size : quant_n_group(&w->q, w->k) * GEMM_PANEL * scale_size;
     p.zero = w->zero ? (const char *)w->zero + at : p.scale;
     if (n_row <= n_tile) {
         p.out = out;

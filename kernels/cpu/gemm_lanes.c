@@ -19,7 +19,7 @@ static void lanes_quant(const struct simd *v, float *out, size_t ldo, const void
 {
     float   *t = s->p;
     uint32_t chunk = gemm_chunk(w), n_k;
-    size_t   bytes = gemm_panel_bytes(w->dtype, w->k), scale_bytes = w->dtype == DT_I4 ? 2 : 4;
+    size_t   bytes = gemm_panel_bytes(w->dtype, w->k), scale_bytes = gemm_scale_bytes(w->dtype);
     if (n_row <= 4 && chunk > 64) chunk = 64; /* in the first cache: a chain of multiply-adds may be cut anywhere */
     CHECK(s->bytes >= (size_t)GEMM_COLS * chunk * GEMM_PANEL * sizeof *t);
     for (uint32_t k = 0; k < w->k; k += n_k, add = true) {

@@ -4,6 +4,7 @@
 #include "kernels/cpu/gemm.h"
 #if defined(__x86_64__)
 #include "kernels/cpu/act8.h"
+#include "kernels/cpu/e8m0.h"
 #include "kernels/cpu/gemm_codes.h"
 
 #define INLINE static inline __attribute__((always_inline))
@@ -41,15 +42,25 @@ enum { ROWS = 3 };
         }                                                                      \
     } while (0)
 
+/* The scales of a panel. */
+INLINE __m512 scales_of(const char *from, const enum codes t)
+{
+    if (t == BYTES) return _mm512_loadu_ps(from);
+    if (t == FLOATS4) return _mm512_mul_ps(e8m0_16(from), _mm512_set1_ps(0.5f));
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)from));
+}
+
 INLINE void tile16(const struct codes_part *p, const enum codes t, const int R, const int C)
 {
     const __m512i half = _mm512_set1_epi8(15);
+    const __m512i table = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)floats4_bytes));
     const size_t  w_col = t == BYTES ? p->w_col : 64,
                  w_step = t == BYTES ? 64 : p->w_step; /* a panel follows a panel, or side by side */
-    const size_t scale_col = t == BYTES ? p->scale_col : GEMM_PANEL * sizeof(f16);
-    const bool   kept = R <= 2; /* sums of floats stay in registers; there are none left with more rows */
-    const char  *x = p->x, *w = p->w, *tail = p->tail;
-    __m512       out[ROWS][COLS];
+    const size_t scale_size = t == FLOATS4 ? 1 : sizeof(f16),
+                 scale_col = t == BYTES ? p->scale_col : GEMM_PANEL * scale_size;
+    const bool  kept = R <= 2; /* sums of floats stay in registers; there are none left with more rows */
+    const char *x = p->x, *w = p->w, *tail = p->tail;
+    __m512      out[ROWS][COLS];
     UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++)
     {
         float *to = p->out + (size_t)r * p->ldo + c * GEMM_PANEL;
@@ -62,7 +73,7 @@ INLINE void tile16(const struct codes_part *p, const enum codes t, const int R, 
         size_t      group = p->group ? k / p->group * p->scale_step : 0;
         const char *scale = p->scale + group, *zeros = p->zero + group;
         UNROLL for (int c = 0; c < C;
-                    c++) /* codes are above what they mean by 128, 8 or zero: so much less, once for all inputs */
+                    c++) /* codes are above what they mean by 128, 8, 12 or zero: so much less, once for all inputs */
         {
             __m512i zero = half;
             if (t == NIBBLES_ZERO)
@@ -73,6 +84,8 @@ INLINE void tile16(const struct codes_part *p, const enum codes t, const int R, 
                 __m512i sum = lane_of(tail + (size_t)r * p->x_stride);
                 if (t == BYTES)
                     sum = _mm512_slli_epi32(sum, 7);
+                else if (t == FLOATS4)
+                    sum = _mm512_mullo_epi32(sum, _mm512_set1_epi32(FLOATS4_ZERO));
                 else
                     sum = t == NIBBLES ? _mm512_slli_epi32(sum, 3) : _mm512_mullo_epi32(sum, zero);
                 low[r][c] = _mm512_sub_epi32(_mm512_setzero_si512(), sum);
@@ -99,9 +112,11 @@ INLINE void tile16(const struct codes_part *p, const enum codes t, const int R, 
                 UNROLL for (int c = 0; c < C; c++) _mm_prefetch(w + (size_t)c * w_col + AHEAD, _MM_HINT_T0);
                 UNROLL for (int c = 0; c < C; c++) b[c] =
                     _mm512_and_si512(_mm512_loadu_si512(w + (size_t)c * w_col), half);
+                if (t == FLOATS4) UNROLL for (int c = 0; c < C; c++) b[c] = _mm512_shuffle_epi8(table, b[c]);
                 QUAD(x);
                 UNROLL for (int c = 0; c < C; c++) b[c] =
                     _mm512_and_si512(_mm512_srli_epi16(_mm512_loadu_si512(w + (size_t)c * w_col), 4), half);
+                if (t == FLOATS4) UNROLL for (int c = 0; c < C; c++) b[c] = _mm512_shuffle_epi8(table, b[c]);
                 QUAD(x + 4);
                 x += 8;
             }
@@ -109,7 +124,7 @@ INLINE void tile16(const struct codes_part *p, const enum codes t, const int R, 
         UNROLL for (int c = 0; c < C; c++)
         {
             const char *s_at = scale + (size_t)c * scale_col;
-            __m512 s = t == BYTES ? _mm512_loadu_ps(s_at) : _mm512_cvtph_ps(_mm256_loadu_si256((const void *)s_at));
+            __m512      s = scales_of(s_at, t);
             UNROLL for (int r = 0; r < R; r++)
             {
                 float *to = p->out + (size_t)r * p->ldo + c * GEMM_PANEL;
@@ -141,6 +156,7 @@ INLINE void tile16(const struct codes_part *p, const enum codes t, const int R, 
 TILES16(bytes, BYTES)
 TILES16(nibbles, NIBBLES)
 TILES16(nibbles_zero, NIBBLES_ZERO)
+TILES16(floats4, FLOATS4)
 
 static void code_prepare(void *row, const float *x, const struct dev_weight *w)
 {
@@ -153,7 +169,8 @@ static void code_mul(const struct simd *v, float *out, size_t ldo, const void *x
 {
     static codes_tile_fn *const by_rows[CODES][ROWS] = { { bytes_1, bytes_2, bytes_3 },
                                                          { nibbles_1, nibbles_2, nibbles_3 },
-                                                         { nibbles_zero_1, nibbles_zero_2, nibbles_zero_3 } };
+                                                         { nibbles_zero_1, nibbles_zero_2, nibbles_zero_3 },
+                                                         { floats4_1, floats4_2, floats4_3 } };
     (void)v;
     codes_mul(by_rows[codes_of(w)], ROWS, ACT16_PIECES, out, ldo, x, x_stride, w, panel, n_panel, n_row, add, s);
 }
@@ -407,7 +424,7 @@ const struct gemm_kind *gemm_vnni_kind(enum dtype t, bool act8)
     static const struct gemm_kind codes = { GEMM_QUADS, act16_row_bytes, code_prepare, code_mul },
                                   int8 = { GEMM_QUADS, int8_row_bytes, int8_row_prepare, int8_mul },
                                   int4 = { GEMM_QUADS, int8_row_bytes, int8_row_prepare, int4_mul };
-    if (t != DT_I8 && t != DT_I4) return NULL;
+    if (t != DT_I8 && !dtype_is_half_byte(t)) return NULL;
     if (!act8) return &codes;
     return t == DT_I4 ? &int4 : &int8;
 }

@@ -1,4 +1,4 @@
-/* gemm words, vectors of 512 bits: int8 and int4 weights by activations of 16 bits and of 8 */
+/* gemm words, vectors of 512 bits: weights of 8 bits and 4 by activations of 16 bits and of 8 */
 #if defined(__x86_64__)
 #include "kernels/cpu/wide_avx512.h"
 enum { ROWS = 6, WIDE = 6 };

@@ -1,5 +1,5 @@
-/* gemm words: int8 and int4 weights by activations of 16 bits with vpmaddwd, for processors without AVX512-VNNI: a
- * vector of codes becomes two of 16-bit words by a mask and a shift, and each is multiplied with pairs of inputs
+/* gemm words: weights of 8 bits and 4 by activations of 16 bits with vpmaddwd, for processors without AVX512-VNNI: a
+ * vector of codes becomes two of 16-bit words by a mask and a shift (4-bit floats: by a table first), and each is multiplied with pairs of inputs
  * (act16.h, words). Sums over a chunk are exact. Where there is AVX-VNNI, vpdpwssd and vpdpbusd multiply and add at
  * once (DOT_WORDS, DOT_BYTES): the same whole numbers by fewer instructions. The body of gemm_words_avx2.c,
  * gemm_words_vnni.c and gemm_words_avx512.c, which define V, VF and what to do with them (wide_avx2.h), ROWS (rows of a
@@ -34,6 +34,10 @@ INLINE V words_of(V q, const enum codes t, const int pair)
 {
     const V byte = SET1(0x00ff00ff), half = SET1(0x000f000f);
     if (t == BYTES) return pair ? SHIFT(q, 8) : AND(q, byte);
+    if (t == FLOATS4) { /* bytes of inputs 0-3, then 4-7 */
+        V b = LOOKUP(TABLE(floats4_bytes), AND(pair < 2 ? q : SHIFT(q, 4), SET1(0x0f0f0f0f)));
+        return pair % 2 ? SHIFT(b, 8) : AND(b, byte);
+    }
     /* half bytes lie as inputs 0-3 low and 4-7 high: pairs 0 2 of bits 0-3 and 8-11, 4 6 of bits 4-7 and 12-15 */
     switch (pair) {
     case 0: return AND(q, half);
@@ -55,6 +59,14 @@ INLINE V words_of(V q, const enum codes t, const int pair)
     } while (0)
 #endif
 
+/* Vector h of the scales of a panel. */
+INLINE VF scales_of(const char *panel, const enum codes t, const int h)
+{
+    if (t == BYTES) return LOAD_F32(panel + (size_t)h * LANES * sizeof(float));
+    if (t == FLOATS4) return TIMES(LOAD_E8(panel + (size_t)h * LANES), SET1_F32(0.5f));
+    return LOAD_F16(panel + (size_t)h * LANES * sizeof(f16));
+}
+
 INLINE void tile(const struct codes_part *p, const enum codes t, const int R, const int C)
 {
     enum { PAIRS_MAX = 4 };
@@ -70,6 +82,7 @@ INLINE void tile(const struct codes_part *p, const enum codes t, const int R, co
             UNROLL for (int h = 0; h < PARTS; h++) /* codes are above what they mean: so much less */
         {
             V zero = SET1(t == BYTES ? 128 : 8);
+            if (t == FLOATS4) zero = SET1(FLOATS4_ZERO);
             if (t == NIBBLES_ZERO)
                 zero = TO_INT(LOAD_F16(p->zero + (size_t)c * p->scale_col + group * p->scale_step +
                                        (size_t)h * LANES * sizeof(f16)));
@@ -109,9 +122,7 @@ INLINE void tile(const struct codes_part *p, const enum codes t, const int R, co
         }
         UNROLL for (int c = 0; c < C; c++) UNROLL for (int h = 0; h < PARTS; h++)
         {
-            const char *s_from = p->scale + (size_t)c * p->scale_col + group * p->scale_step +
-                                 (size_t)h * LANES * (t == BYTES ? sizeof(float) : sizeof(f16));
-            VF s = t == BYTES ? LOAD_F32(s_from) : LOAD_F16(s_from);
+            VF s = scales_of(p->scale + (size_t)c * p->scale_col + group * p->scale_step, t, h);
             UNROLL for (int r = 0; r < R; r++)
             {
                 float *to = p->out + (size_t)r * p->ldo + c * GEMM_PANEL + h * LANES;
@@ -137,6 +148,7 @@ INLINE void tile(const struct codes_part *p, const enum codes t, const int R, co
 TILES(bytes, BYTES)
 TILES(nibbles, NIBBLES)
 TILES(nibbles_zero, NIBBLES_ZERO)
+TILES(floats4, FLOATS4)
 
 static void word_prepare(void *row, const float *x, const struct dev_weight *w)
 {
@@ -150,7 +162,8 @@ static void word_mul(const struct simd *v, float *out, size_t ldo, const void *x
     static codes_tile_fn *const by_rows[CODES][ROWS] = {
         { bytes_1, bytes_2, bytes_3, bytes_4, bytes_5, bytes_6 },
         { nibbles_1, nibbles_2, nibbles_3, nibbles_4, nibbles_5, nibbles_6 },
-        { nibbles_zero_1, nibbles_zero_2, nibbles_zero_3, nibbles_zero_4, nibbles_zero_5, nibbles_zero_6 }
+        { nibbles_zero_1, nibbles_zero_2, nibbles_zero_3, nibbles_zero_4, nibbles_zero_5, nibbles_zero_6 },
+        { floats4_1, floats4_2, floats4_3, floats4_4, floats4_5, floats4_6 }
     };
     (void)v;
     codes_mul(by_rows[codes_of(w)], ROWS, ACT16_WORDS, out, ldo, x, x_stride, w, panel, n_panel, n_row, add, s);

@@ -64,18 +64,21 @@ static const struct gemm_kind *avx2_kind(enum dtype t, bool act8)
 {
     if (t == DT_I8) return act8 ? &gemm_words_act8_avx2 : &gemm_words_avx2;
     if (t == DT_I4) return act8 ? &gemm_nibbles_act8_avx2 : &gemm_words_avx2;
+    if (t == DT_F4E2M1) return &gemm_words_avx2;
     return lanes_kind(t, act8);
 }
 static const struct gemm_kind *avx512_kind(enum dtype t, bool act8)
 {
     if (t == DT_I8) return act8 ? &gemm_words_act8_avx512 : &gemm_words_avx512;
     if (t == DT_I4) return act8 ? &gemm_nibbles_act8_avx512 : &gemm_words_avx512;
+    if (t == DT_F4E2M1) return &gemm_words_avx512;
     return lanes_kind(t, act8);
 }
 static const struct gemm_kind *avx_vnni_kind(enum dtype t, bool act8)
 {
     if (t == DT_I8) return act8 ? &gemm_words_act8_vnni : &gemm_words_vnni;
     if (t == DT_I4) return act8 ? &gemm_nibbles_act8_vnni : &gemm_words_vnni;
+    if (t == DT_F4E2M1) return &gemm_words_vnni;
     return lanes_kind(t, act8);
 }
 static const struct gemm_kind *vnni_kind(enum dtype t, bool act8)

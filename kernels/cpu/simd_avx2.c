@@ -78,6 +78,18 @@ V_INLINE v16 v_load_i4(const uint8_t *p, v16 *high)
     *high = (v16){ _mm256_cvtepi32_ps(_mm256_srli_epi32(a, 4)), _mm256_cvtepi32_ps(_mm256_srli_epi32(b, 4)) };
     return (v16){ _mm256_cvtepi32_ps(_mm256_and_si256(a, low)), _mm256_cvtepi32_ps(_mm256_and_si256(b, low)) };
 }
+V_INLINE v16 v_from_i8(__m128i a)
+{
+    return (v16){ _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(a)),
+                  _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(a, 8))) };
+}
+V_INLINE v16 v_load_f4(const uint8_t *p, v16 *high)
+{
+    const __m128i twice = _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
+    __m128i       a = _mm_loadu_si128((const void *)p), low = _mm_set1_epi8(15);
+    *high = v_from_i8(_mm_shuffle_epi8(twice, _mm_and_si128(_mm_srli_epi16(a, 4), low)));
+    return v_from_i8(_mm_shuffle_epi8(twice, _mm_and_si128(a, low)));
+}
 V_INLINE v16 v_load_f16(const f16 *p) { return (v16){ _mm256_cvtph_ps(v_load8(p)), _mm256_cvtph_ps(v_load8(p + 8)) }; }
 V_INLINE v16 v_load_bf16_n(const bf16 *p, uint32_t n)
 {

@@ -52,6 +52,14 @@ V_INLINE v16 v_load_i4(const uint8_t *p, v16 *high)
     *high = _mm512_cvtepi32_ps(_mm512_srli_epi32(b, 4));
     return _mm512_cvtepi32_ps(_mm512_and_si512(b, _mm512_set1_epi32(15)));
 }
+V_INLINE v16 v_load_f4(const uint8_t *p, v16 *high)
+{
+    const __m128i twice = _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
+    __m128i       a = _mm_loadu_si128((const void *)p), low = _mm_set1_epi8(15);
+    __m128i       b = _mm_shuffle_epi8(twice, _mm_and_si128(_mm_srli_epi16(a, 4), low));
+    *high = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(b));
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_shuffle_epi8(twice, _mm_and_si128(a, low))));
+}
 V_INLINE v16 v_low16(v16 a) { return v_shift16(_mm512_castps_si512(a)); }
 V_INLINE v16 v_high16(v16 a)
 {

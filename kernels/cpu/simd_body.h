@@ -3,7 +3,8 @@
  *   v_fma (a * b + c)
  *   v_max (b where either is NaN) v_load_bf16 v_load_f16 (and _n) v_store_bf16_n v_store_f16_n v_pow2 (see v_exp)
  *   v_above (16-bit mask) v_equal v_nan v_pick (mask ? a : b) v_transpose (16 of them) v_low16 v_high16 (bf16 pairs)
- *   v_load_i8 (int8) v_load_f8 (E4M3, NaN may be anything) v_load_i4 (low and high halves of 16 bytes) v_add_bits
+ *   v_load_i8 (int8) v_load_f8 (E4M3, NaN may be anything) v_load_i4 (low and high halves of 16 bytes)
+ *   v_load_f4 (the same halves as numbers of E2M1, doubled) v_add_bits
  *   v_sum_bits (as unsigned integers) v_sum v_hmax (trees: lane i with i + 8, + 4, + 2, + 1)
  *   v_fused and V_FUSED where v_fma may round twice; MUL_ROWS, MUL_COLS(rows), SIMD_TABLE, SIMD_NAME
  * Over 500 lines: one table of functions, which an including file compiles as a whole. */
@@ -138,6 +139,17 @@ static void panel_expand(float *dst, const void *code, enum dtype t, const void 
             v16 high, low = v_load_i4(c, &high);
             v_store(dst + i * 16, v_mul(v_sub(low, z), s));
             v_store(dst + i * 16 + 16, v_mul(v_sub(high, z), s));
+        }
+        return;
+    }
+    if (t == DT_F4E2M1) {
+        float half[16]; /* of the scales: the numbers are doubled */
+        for (uint32_t i = 0; i < 16; i++) half[i] = f8e8m0_to_f32(((const uint8_t *)scale)[i]) * 0.5f;
+        v16 s = v_load(half);
+        for (uint32_t i = 0; i < n_k; i += 2, c += 16) {
+            v16 high, low = v_load_f4(c, &high);
+            v_store(dst + i * 16, v_mul(low, s));
+            v_store(dst + i * 16 + 16, v_mul(high, s));
         }
         return;
     }

@@ -114,6 +114,14 @@ V_INLINE v16 v_load_i4(const uint8_t *p, v16 *high)
     *high = v_from_i8(vreinterpretq_s8_u8(vshrq_n_u8(a, 4)));
     return v_from_i8(vreinterpretq_s8_u8(vandq_u8(a, vdupq_n_u8(15))));
 }
+V_INLINE v16 v_load_f4(const uint8_t *p, v16 *high)
+{
+    static const int8_t twice[16] = { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 };
+    uint8x16_t          a = vld1q_u8(p);
+    int8x16_t           table = vld1q_s8(twice);
+    *high = v_from_i8(vqtbl1q_s8(table, vshrq_n_u8(a, 4)));
+    return v_from_i8(vqtbl1q_s8(table, vandq_u8(a, vdupq_n_u8(15))));
+}
 V_INLINE v16 v_low16(v16 x)
 {
     for (int i = 0; i < 4; i++) x.val[i] = vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(x.val[i]), 16));

@@ -58,6 +58,11 @@ V_INLINE v16 v_load_i4(const uint8_t *p, v16 *high)
     for (uint32_t i = 0; i < 16; i++) high->f[i] = (float)(p[i] >> 4);
     V_EACH((float)(p[i] & 15));
 }
+V_INLINE v16 v_load_f4(const uint8_t *p, v16 *high)
+{
+    for (uint32_t i = 0; i < 16; i++) high->f[i] = 2 * f4e2m1_to_f32(p[i] >> 4);
+    V_EACH(2 * f4e2m1_to_f32(p[i] & 15));
+}
 V_INLINE void v_store_bf16_n(bf16 *p, v16 a, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) p[i] = f32_to_bf16(a.f[i]);

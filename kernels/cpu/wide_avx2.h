@@ -1,7 +1,7 @@
 /* wide: vectors of 256 bits, 16 registers of them: what gemm_words_body.h and gemm_nibbles_body.h are written in.
  * Private to kernels/cpu/, for files built with AVX2. */
 #pragma once
-#include <immintrin.h>
+#include "kernels/cpu/e8m0.h"
 #define V            __m256i
 #define VF           __m256
 #define SET1         _mm256_set1_epi32
@@ -18,6 +18,9 @@
 #define TO_INT       _mm256_cvtps_epi32
 #define TO_FLOAT     _mm256_cvtepi32_ps
 #define LOAD_F16(p)  _mm256_cvtph_ps(_mm_loadu_si128((const void *)(p)))
+#define LOAD_E8(p)   e8m0_8(p)
+#define TABLE(p)     _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)(p)))
+#define LOOKUP       _mm256_shuffle_epi8
 #define LOAD_F32(p)  _mm256_loadu_ps((const void *)(p))
 #define STORE_F32    _mm256_storeu_ps
 #define SET1_F32(x)  _mm256_set1_ps(x)

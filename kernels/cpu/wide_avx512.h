@@ -1,7 +1,7 @@
 /* wide: vectors of 512 bits, 32 registers of them: what gemm_words_body.h and gemm_nibbles_body.h are written in.
  * Private to kernels/cpu/, for files built with AVX-512. */
 #pragma once
-#include <immintrin.h>
+#include "kernels/cpu/e8m0.h"
 #define V            __m512i
 #define VF           __m512
 #define SET1         _mm512_set1_epi32
@@ -18,6 +18,9 @@
 #define TO_INT       _mm512_cvtps_epi32
 #define TO_FLOAT     _mm512_cvtepi32_ps
 #define LOAD_F16(p)  _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(p)))
+#define LOAD_E8(p)   e8m0_16(p)
+#define TABLE(p)     _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)(p)))
+#define LOOKUP       _mm512_shuffle_epi8
 #define LOAD_F32(p)  _mm512_loadu_ps((const void *)(p))
 #define STORE_F32    _mm512_storeu_ps
 #define SET1_F32(x)  _mm512_set1_ps(x)

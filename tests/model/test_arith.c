@@ -32,6 +32,12 @@ static const char *const configs[] = {
     "\"architectures\":[\"MistralForCausalLM\"],\"model_type\":\"mistral\",\"hidden_size\":192,\"num_attention_heads\":3,"
     "\"num_key_value_heads\":1,\"intermediate_size\":256,\"vocab_size\":300,\"sliding_window\":40,\"tie_word_embeddings\":false}"
 };
+/* experts of 4-bit floats, which no format makes of others: down has a part of a chunk */
+static const char config_mxfp4[] =
+    "{" COMMON
+    "\"architectures\":[\"GptOssForCausalLM\"],\"model_type\":\"gpt_oss\",\"hidden_size\":192,\"num_attention_heads\":2,"
+    "\"num_key_value_heads\":1,\"intermediate_size\":160,\"num_local_experts\":4,\"num_experts_per_tok\":2,\"sliding_window\":40,"
+    "\"swiglu_limit\":7.0,\"quantization_config\":{\"quant_method\":\"mxfp4\"},\"vocab_size\":300,\"tie_word_embeddings\":false}";
 static const struct format {
     const char *name, *quant;
     enum dtype  weights;
@@ -45,7 +51,8 @@ static const struct format {
                 { "int4-all", "int4-all", DT_BF16 },
                 { "int4-g128", "int4-g128", DT_BF16 },
                 { "w4a8", "w4a8", DT_BF16 },
-                { "fp8", "fp8", DT_BF16 } };
+                { "fp8", "fp8", DT_BF16 },
+                { "mxfp4", "auto", DT_BF16 } };
 static const enum dtype kvs[] = { DT_F32, DT_BF16, DT_F16 };
 
 /* KV and logits of one prompt, in pieces of 1 to 95 rows; the text of dev_arith. */
@@ -64,6 +71,7 @@ static uint64_t compute(const char *config, enum dev_kind kind, const char *isa,
     assert_true(model_quant_named(f->quant, &q, &gold_quant_head));
     gold_isa = isa;
     gold_quant = q;
+    if (spec.mxfp4) q = (struct dev_quant){ .code = DT_F4E2M1, .group = 32 };
     gold_run_open(&r, &spec, &m.src, kind, 1, f->weights, kv);
     for (uint32_t i = 0; i < PROMPT; i++) ids[i] = i * 37 % 299;
     for (size_t i = 0; i + 1 < ARRAY_N(cuts); i++) gold_step(&r, ids, cuts[i], cuts[i + 1] - cuts[i], NULL, 0, true);
@@ -81,6 +89,7 @@ static uint64_t compute(const char *config, enum dev_kind kind, const char *isa,
 static uint64_t compute_all(enum dev_kind kind, const char *isa, const struct format *f, enum dtype kv,
                             char arith[DEV_ARITH])
 {
+    if (!strcmp(f->name, "mxfp4")) return compute(config_mxfp4, kind, isa, f, kv, arith);
     uint64_t h = compute(configs[0], kind, isa, f, kv, arith);
     for (size_t i = 1; kv == DT_BF16 && i < ARRAY_N(configs); i++)
         h = hash_combine(h, compute(configs[i], kind, isa, f, kv, arith));

@@ -101,10 +101,10 @@ static void a_stack_of_another_shape_type_or_name_is_refused(void **state)
     patch("layers.1.mlp.experts.down_proj_scales", "layers.2.mlp.experts.down_proj_scales"); /* there are two layers */
     refused("model.layers.2.mlp.experts.down_proj_scales");
     begin();
-    patch("\"model.layers.0.mlp.experts.down_proj_blocks\":{\"dtype\":\"U8\",\"shape\":[4,64,1,16]",
-          "\"model.layers.0.mlp.experts.down_proj_blocks\":{\"dtype\":\"U8\",\"shape\":[4,1,64,16]");
+    patch("\"model.layers.0.mlp.experts.down_proj_blocks\":{\"dtype\":\"U8\",\"shape\":[4,64,2,16]",
+          "\"model.layers.0.mlp.experts.down_proj_blocks\":{\"dtype\":\"U8\",\"shape\":[4,2,64,16]");
     refused(
-        "model.layers.0.mlp.experts.down_proj_blocks has shape [4, 1, 64, 16], config.json makes it [4, 64, 1, 16]");
+        "model.layers.0.mlp.experts.down_proj_blocks has shape [4, 2, 64, 16], config.json makes it [4, 64, 2, 16]");
     begin();
     patch("\"model.layers.0.mlp.experts.gate_up_proj_scales\":{\"dtype\":\"U8\"",
           "\"model.layers.0.mlp.experts.gate_up_proj_scales\":{\"dtype\":\"I8\"");
@@ -158,6 +158,64 @@ static void a_tensor_of_all_experts_that_is_missing_is_named_once(void **state)
     assert_string_equal(missing, "missing tensors: model.layers.2.mlp.experts.down_proj");
 }
 
+/* Bytes of one rank's weights. */
+static uint64_t weights_of(const struct model_spec *spec, enum dev_kind kind, uint32_t n_rank, enum dtype t)
+{
+    struct model_load_cfg lc = {
+        .weight_dtype = t, .kv_dtype = t, .batch_rows_max = 1, .logit_rows_max = 1, .block_tokens = 16
+    };
+    struct model_plan plan;
+    struct device    *d;
+    assert_int_equal(dev_paper(kind, 0, n_rank, DT_BF16, &d), ST_OK);
+    assert_int_equal(model_plan(spec, &lc, d, &plan), ST_OK);
+    dev_close(d);
+    return plan.weight_bytes;
+}
+
+/* 2 layers of 4 experts, each [2 x 64, 64] and [64, 64]: half a byte a number and a byte for each 32, in pieces of 256
+ * bytes. Of 4 ranks each has 16 inputs of the second, half a block. */
+static void experts_of_mxfp4_take_the_bytes_that_they_have_in_the_file(void **state)
+{
+    (void)state;
+    struct gold g;
+    gold_open(&g, "gpt-oss-mxfp4");
+    struct model_spec wide = g.spec;
+    assert_true(g.spec.mxfp4);
+    wide.mxfp4 = false;
+    assert_int_equal(weights_of(&wide, DEV_CPU, 1, DT_BF16) - weights_of(&g.spec, DEV_CPU, 1, DT_BF16),
+                     8 * (2 * 128 * 64 - (64 + 4) * 64) + 8 * (2 * 64 * 64 - (32 + 4) * 64));
+    assert_int_equal(weights_of(&wide, DEV_CPU, 4, DT_BF16) - weights_of(&g.spec, DEV_CPU, 4, DT_BF16),
+                     8 * (2 * 32 * 64 - (16 + 4) * 64));
+    gold_close(&g);
+    gold_open(&g, "gpt-oss");
+    assert_false(g.spec.mxfp4);
+    gold_close(&g);
+}
+
+/* Whole blocks on each rank, or not: the same numbers, and so on ref the same bits. */
+static void experts_that_stay_mxfp4_compute_what_those_that_became_floats_do(void **state)
+{
+    (void)state;
+    struct gold g;
+    float      *first = NULL;
+    gold_open(&g, "gpt-oss-mxfp4");
+    for (int kept = 0; kept < 2; kept++) {
+        struct model_spec spec = g.spec;
+        struct gold_run   r;
+        spec.mxfp4 = kept;
+        gold_run_open(&r, &spec, &g.src, DEV_REF, 1, DT_F32, DT_F32);
+        gold_step(&r, g.prompt[1], 0, g.n[1], NULL, 0, true);
+        size_t bytes = spec.vocab * sizeof(float);
+        if (!first)
+            first = memcpy(malloc(bytes), rank_team_logits(r.team), bytes);
+        else
+            assert_memory_equal(first, rank_team_logits(r.team), bytes);
+        gold_run_close(&r);
+    }
+    free(first);
+    gold_close(&g);
+}
+
 static void numbers_of_mxfp4_are_signs_powers_and_halves(void **state)
 {
     (void)state;
@@ -165,7 +223,7 @@ static void numbers_of_mxfp4_are_signs_powers_and_halves(void **state)
     for (uint32_t scale = 0; scale < MXFP4_NAN; scale++)
         for (uint32_t code = 0; code < 16; code++) {
             double x = ldexp(want[code & 7], (int)scale - 127) * (code & 8 ? -1 : 1);
-            float  got = mxfp4_to_f32(code, scale);
+            float  got = mxfp4_to_f32(code, (uint8_t)scale);
             assert_true((double)got == x || (scale > 252 && isinf(got)));
             if (scale >= 3 && scale <= 252) assert_true(bf16_to_f32(f32_to_bf16(got)) == got);
             assert_int_equal(signbit(got) != 0, code >> 3);
@@ -180,6 +238,8 @@ int main(void)
         cmocka_unit_test(scales_that_are_missing_or_no_number_are_named),
         cmocka_unit_test(experts_in_one_tensor_are_refused_as_codes_or_in_another_shape),
         cmocka_unit_test(a_tensor_of_all_experts_that_is_missing_is_named_once),
+        cmocka_unit_test(experts_of_mxfp4_take_the_bytes_that_they_have_in_the_file),
+        cmocka_unit_test(experts_that_stay_mxfp4_compute_what_those_that_became_floats_do),
         cmocka_unit_test(numbers_of_mxfp4_are_signs_powers_and_halves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -17,6 +17,7 @@ static const struct format {
     { "int4, groups of 128", DT_F32, { DT_I4, 128, false, false, false } },
     { "int4 by int8, groups of 32", DT_F32, { DT_I4, 32, false, true, false } },
     { "fp8, groups of 128", DT_F32, { DT_F8E4M3, 128, false, false, false } },
+    { "mxfp4", DT_F32, { DT_F4E2M1, 32, false, false, false } },
 };
 enum { FORMATS = sizeof formats / sizeof *formats };
 
@@ -75,7 +76,8 @@ static void run(struct device *d, struct setup *s, float *out, const float *x, c
 /* Two products, each as far off as test_quant.c says. */
 static double bound(const struct device *d, const struct format *f)
 {
-    bool plain = f->q.code == DT_F32, words = strstr(d->ops->name, "avx") && (f->q.code == DT_I8 || f->q.code == DT_I4);
+    bool plain = f->q.code == DT_F32,
+         words = strstr(d->ops->name, "avx") && (f->q.code == DT_I8 || dtype_is_half_byte(f->q.code));
     if (f->q.act8 || (plain && f->plain != DT_BF16)) return 4e-6;
     if (words) return 3e-4;
     if (!op_rounds(d)) return 4e-6;

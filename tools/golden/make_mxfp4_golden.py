@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """gpt-oss with experts as published, MXFP4, and what transformers computes with it:  tools/golden/make_mxfp4_golden.py [FOLDER]
 
-The model of make_golden.py's row gpt-oss, whose experts are rounded to blocks of 4-bit floats. The logits are of the floats that transformers
+The model of make_golden.py's row gpt-oss, with experts of two blocks, so that two ranks have a block each, which are rounded to blocks of
+4-bit floats. The logits are of the floats that transformers
 makes of the blocks. Needs what make_golden.py needs."""
 import os
 import sys
@@ -29,7 +30,7 @@ def make_mxfp4(root, name):
     """gpt-oss with experts as published, the logits of what transformers makes of them in float32."""
     path = os.path.join(root, name)
     config_cls, model_cls, over, dtype, _, _ = MODELS["gpt-oss"]
-    kw = dict(BASE, **over)
+    kw = dict(BASE, **dict(over, intermediate_size=64))
     for seed in range(1, 400):
         model = model_cls._from_config(config_cls(**kw), attn_implementation="eager").to(torch.float32).eval()
         fill(model, seed, dtype)

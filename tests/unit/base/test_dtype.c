@@ -92,6 +92,26 @@ static void bf16_rounds_to_nearest_and_ties_to_even(void **state)
     assert_int_equal(f32_to_bf16(from_bits(0xffffffff)), 0xffff);
 }
 
+static void scales_of_a_byte_are_powers_of_two(void **state)
+{
+    (void)state;
+    for (uint32_t x = 0; x < 255; x++) {
+        assert_true(f8e8m0_to_f32((uint8_t)x) == ldexpf(1, (int)x - 127));
+        assert_int_equal(f32_to_f8e8m0(ldexpf(1, (int)x - 127)), x);
+    }
+    assert_false(isfinite(f8e8m0_to_f32(255)));
+}
+
+static void numbers_of_4_bits_are_halves_below_2_and_coarser_above(void **state)
+{
+    (void)state;
+    static const float size[8] = { 0, 0.5f, 1, 1.5f, 2, 3, 4, 6 };
+    for (uint32_t x = 0; x < 8; x++) {
+        assert_true(f4e2m1_to_f32(x) == size[x] && f4e2m1_to_f32(x | 8) == -size[x]);
+        assert_int_equal(bits(f4e2m1_to_f32(x | 8)), bits(f4e2m1_to_f32(x)) | 0x80000000u);
+    }
+}
+
 static void names_and_sizes_are_known(void **state)
 {
     (void)state;
@@ -103,14 +123,21 @@ static void names_and_sizes_are_known(void **state)
     assert_int_equal(dtype_bytes(DT_F32), 4);
     assert_int_equal(dtype_bytes(DT_BF16), 2);
     assert_int_equal(dtype_bytes(DT_F8E4M3), 1);
+    assert_int_equal(dtype_bytes(DT_F4E2M1), 1);
+    for (int t = 0; t < DT_COUNT; t++) assert_true(dtype_is_half_byte((enum dtype)t) == (t == DT_I4 || t == DT_F4E2M1));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_f16_goes_to_f32_and_back),          cmocka_unit_test(f16_values_follow_the_format),
-        cmocka_unit_test(f16_rounds_to_nearest_and_ties_to_even),  cmocka_unit_test(every_bf16_goes_to_f32_and_back),
-        cmocka_unit_test(bf16_rounds_to_nearest_and_ties_to_even), cmocka_unit_test(names_and_sizes_are_known),
+        cmocka_unit_test(every_f16_goes_to_f32_and_back),
+        cmocka_unit_test(f16_values_follow_the_format),
+        cmocka_unit_test(f16_rounds_to_nearest_and_ties_to_even),
+        cmocka_unit_test(every_bf16_goes_to_f32_and_back),
+        cmocka_unit_test(bf16_rounds_to_nearest_and_ties_to_even),
+        cmocka_unit_test(names_and_sizes_are_known),
+        cmocka_unit_test(scales_of_a_byte_are_powers_of_two),
+        cmocka_unit_test(numbers_of_4_bits_are_halves_below_2_and_coarser_above),
     };
     return cmocka_run_group_tests_name("base/dtype", tests, NULL, NULL);
 }

@@ -3,13 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUCKETS_MIN = 16 };
+enum { BUCKETS_MIN = 16, BUCKETS_PER_ROW = 4 }; /* each other row of a bucket is a miss of the cache */
 
 enum status chain_init(struct chain *c, uint64_t n_row, int32_t *link, size_t row_bytes)
 {
     CHECK(n_row <= INT32_MAX);
     *c = (struct chain){ .n_bucket = BUCKETS_MIN, .link = (char *)link, .row_bytes = row_bytes };
-    while (c->n_bucket < n_row) c->n_bucket *= 2;
+    while (c->n_bucket < BUCKETS_PER_ROW * n_row && c->n_bucket < 1u << 31) c->n_bucket *= 2;
     c->bucket = malloc(c->n_bucket * sizeof *c->bucket);
     if (!c->bucket) return ST_NOMEM;
     memset(c->bucket, 0xff, c->n_bucket * sizeof *c->bucket); /* CHAIN_NONE */

@@ -1,4 +1,4 @@
-/* chain: finds rows of the caller's table by a hash of theirs: a bucket for every row or more, and a link in each row
+/* chain: finds rows of the caller's table by a hash of theirs: four buckets for every row or more, and a link in each row
  * to the next one of its bucket. Numbers of rows and links are int32_t; CHAIN_NONE ends a chain.   Thread: one owner.
  * To look for a key:  int32_t i = chain_first(c, hash); while (i != CHAIN_NONE && !equal(i)) i = chain_next(c, i); */
 #pragma once

@@ -15,7 +15,9 @@
  *
  * Sleep and wake is Dekker's pattern: the producer stores seq, then loads asleep; the consumer stores asleep, then
  * loads seq. All four are sequentially consistent, so at least one of them sees the other. (Not fences: ThreadSanitizer
- * knows none.) */
+ * knows none.) After ring_push_alone, whose store of seq is a release alone, ring_tell exchanges asleep. The consumer
+ * writes asleep by exchanges too, so of the two exchanges the later one has read from the earlier one: the producer
+ * finds a sleeper, or the consumer finds seq. */
 
 enum status ring_init(struct ring *r, uint32_t n_min)
 {
@@ -64,6 +66,24 @@ bool ring_push_quiet(struct ring *r, void *ptr)
     return true;
 }
 
+bool ring_push_alone(struct ring *r, void *ptr)
+{
+    CHECK(ptr);
+    uint64_t          tail = atomic_load_explicit(&r->tail, memory_order_relaxed);
+    struct ring_cell *c = &r->cell[tail & r->mask];
+    if (atomic_load_explicit(&c->seq, memory_order_acquire) != tail) return false; /* full */
+    __builtin_prefetch(&r->cell[(tail + AHEAD) & r->mask], 1);                     /* as above */
+    atomic_store_explicit(&r->tail, tail + 1, memory_order_relaxed);
+    c->ptr = ptr;
+    atomic_store_explicit(&c->seq, tail + 1, memory_order_release);
+    return true;
+}
+
+void ring_tell(struct ring *r)
+{
+    if (atomic_exchange(&r->asleep, 0)) ring_wake(r);
+}
+
 bool ring_push(struct ring *r, void *ptr)
 {
     if (!ring_push_quiet(r, ptr)) return false;
@@ -97,9 +117,9 @@ void ring_ack(struct ring *r)
 
 bool ring_arm(struct ring *r)
 {
-    atomic_store(&r->asleep, 1);
+    atomic_exchange(&r->asleep, 1);
     if (atomic_load(&r->cell[r->head & r->mask].seq) != r->head + 1) return true;
-    atomic_store(&r->asleep, 0);
+    atomic_exchange(&r->asleep, 0);
     return false;
 }
 
@@ -116,7 +136,7 @@ void ring_wait_with(struct ring *r, int fd, int64_t timeout_us)
     struct pollfd   p[2] = { { .fd = r->fd, .events = POLLIN }, { .fd = fd, .events = POLLIN } };
     struct timespec t = { .tv_sec = timeout_us / 1000000, .tv_nsec = timeout_us % 1000000 * 1000 };
     int             n = ppoll(p, fd < 0 ? 1 : 2, timeout_us < 0 ? NULL : &t, NULL);
-    atomic_store(&r->asleep, 0);
+    atomic_exchange(&r->asleep, 0);
     if (n > 0 && p[0].revents) ring_ack(r);
 }
 

@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { SKETCH_MAX = 15, SLOTS_MIN = 2 };
+enum { SKETCH_MAX = 15, SKETCH_MIN = 64, SKETCH_PER_SLOT = 4, SLOTS_MIN = 2 };
 
 /* ---- life */
 
@@ -32,7 +32,8 @@ enum status kv_host_init(struct kv_host *h, const struct kv *kv, uint32_t n_slot
     };
     h->slot = calloc(n_slot, sizeof *h->slot);
     if (!h->slot || chain_init(&h->by_key, n_slot, &h->slot[0].next, sizeof *h->slot)) return ST_NOMEM;
-    h->sketch_n = 4 * h->by_key.n_bucket;
+    h->sketch_n = SKETCH_MIN;
+    while (h->sketch_n < SKETCH_PER_SLOT * (uint64_t)n_slot) h->sketch_n *= 2;
     h->sketch = calloc(SKETCH_ROWS, h->sketch_n);
     h->flight = calloc(n_flight, sizeof *h->flight);
     h->free_flight = calloc(n_flight, sizeof *h->free_flight);

@@ -33,7 +33,7 @@ struct host_slot {
     int32_t       newer, older; /* READY: order of use */
     uint32_t      readers;
     uint8_t       state, doomed; /* doomed: in doubt; dropped after the last reader */
-    uint8_t       store;         /* 1 + index of a place below that also holds the block; 0: none */
+    uint8_t       store;         /* 1 + index of a place below that also holds the block; 0: none. By slot_below */
     uint8_t class, pin;          /* class: of eviction, if READY; pin: 1 + number of its pin, 0: none */
     bool           found;        /* the block was in a slab that was handed over */
     uint8_t        lease;        /* enum slot_lease */
@@ -81,11 +81,11 @@ struct kv_host {
     struct chain        by_key;     /* all slots but FREE and AWAY ones */
     int32_t             free, away; /* heads of lists through next */
     int32_t             newest[KV_CLASSES], oldest[KV_CLASSES];
-    uint32_t            n_class[KV_CLASSES];
-    struct kv_due       due;        /* slots by expiry */
-    uint64_t            pins_ended; /* kv_pins_ended at the last look */
-    uint32_t            n_sweep;    /* pinned slots not yet examined since then */
-    struct host_flight *flight;     /* [n_flight_max] */
+    uint32_t            n_class[KV_CLASSES], n_stored[KV_CLASSES]; /* READY slots; those of them with a store */
+    struct kv_due       due;                                       /* slots by expiry */
+    uint64_t            pins_ended;                                /* kv_pins_ended at the last look */
+    uint32_t            n_sweep;                                   /* pinned slots not yet examined since then */
+    struct host_flight *flight;                                    /* [n_flight_max] */
     uint32_t           *free_flight, n_flight_max, n_free_flight;
     uint8_t            *sketch; /* [SKETCH_ROWS][sketch_n] saturating counts of offers by key, halved now and then */
     uint32_t            sketch_n, sketch_adds;
@@ -112,6 +112,12 @@ static inline uint64_t slot_off(const struct kv_host *h, int32_t i) { return (ui
 
 int32_t slot_find(const struct kv_host *h,
                   const struct kv_key  *key); /* in any state but FREE and AWAY; SLOT_NONE: none */
+/* Asks for the slot that slot_find will look at first, when the key's bucket has been asked for (chain_fetch). */
+static inline void slot_fetch(const struct kv_host *h, const struct kv_key *key)
+{
+    int32_t i = chain_first(&h->by_key, kv_key_hash(key));
+    if (i != SLOT_NONE) __builtin_prefetch(&h->slot[i].key);
+}
 /* Takes a slot for the block, in state FILLING. SLOT_NONE: no slot can be evicted for it. */
 int32_t slot_take(struct kv_host *h, const struct kv_key *key);
 void    slot_ready(struct kv_host *h, int32_t i, struct digest payload); /* FILLING -> READY: its record is complete */
@@ -153,6 +159,8 @@ void        order_add(struct kv_host *h, int32_t i); /* as the newest of its cla
 void        order_remove(struct kv_host *h, int32_t i);
 void        order_turn(struct kv_host *h);        /* expires slots and lapsed pins */
 bool        order_check(const struct kv_host *h); /* every link, class and count: O(slots) */
+/* The place below with number `store` holds the slot's block as well. */
+void slot_below(struct kv_host *h, int32_t i, uint32_t store);
 /* Makes it the most recently used of its class. Only READY slots stand in the order. */
 void slot_touch(struct kv_host *h, int32_t i);
 void slot_hold(struct kv_host *h, int32_t i, struct kv_hold hold); /* joins its users' new wishes to the old ones */

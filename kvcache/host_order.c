@@ -23,6 +23,7 @@ static void list_remove(struct kv_host *h, int32_t i)
     *(s->newer == SLOT_NONE ? &h->newest[s->class] : &h->slot[s->newer].older) = s->older;
     *(s->older == SLOT_NONE ? &h->oldest[s->class] : &h->slot[s->older].newer) = s->newer;
     h->n_class[s->class]--;
+    h->n_stored[s->class] -= s->store > 0;
 }
 
 static void list_add(struct kv_host *h, int32_t i)
@@ -34,6 +35,7 @@ static void list_add(struct kv_host *h, int32_t i)
     *(h->newest[s->class] == SLOT_NONE ? &h->oldest[s->class] : &h->slot[h->newest[s->class]].newer) = i;
     h->newest[s->class] = i;
     h->n_class[s->class]++;
+    h->n_stored[s->class] += s->store > 0;
 }
 
 enum status order_init(struct kv_host *h)
@@ -73,6 +75,13 @@ void slot_hold(struct kv_host *h, int32_t i, struct kv_hold hold)
         return; /* its place does not depend on more than these */
     order_remove(h, i);
     order_add(h, i);
+}
+
+void slot_below(struct kv_host *h, int32_t i, uint32_t store)
+{
+    struct host_slot *s = &h->slot[i];
+    if (s->state == SLOT_READY) h->n_stored[s->class] += !s->store;
+    s->store = (uint8_t)(store + 1);
 }
 
 /* At most as many slots as the pin was given: those of its blocks. */
@@ -115,13 +124,13 @@ int32_t slot_older(const struct kv_host *h, int32_t i)
 }
 
 /* The victim is of the first class that has one. Among the few oldest of it, a block that a store holds as well goes
- * first, because nothing is lost with it. */
+ * first, because nothing is lost with it. Where a class has none of those, the oldest is the one. */
 int32_t slot_victim(const struct kv_host *h)
 {
     for (int c = 0; c < KV_CLASS_PINNED; c++) {
         int32_t first = SLOT_NONE;
-        int     n = 0;
-        for (int32_t i = h->oldest[c]; i != SLOT_NONE && n < VICTIM_LOOK; i = h->slot[i].newer) {
+        int     n = 0, look = h->n_stored[c] || h->keep ? VICTIM_LOOK : 1;
+        for (int32_t i = h->oldest[c]; i != SLOT_NONE && n < look; i = h->slot[i].newer) {
             if (h->slot[i].readers) continue;
             if (h->slot[i].store || (h->keep && h->slot[i].hold.memory_only))
                 return i; /* at the end that is lost in any case */
@@ -150,7 +159,7 @@ void order_turn(struct kv_host *h)
 
 bool order_check(const struct kv_host *h)
 {
-    uint32_t n[KV_CLASSES] = { 0 }, n_pinned = 0;
+    uint32_t n[KV_CLASSES] = { 0 }, n_stored[KV_CLASSES] = { 0 }, n_pinned = 0;
     for (int c = 0; c < KV_CLASSES; c++)
         for (int32_t i = h->oldest[c], before = SLOT_NONE; i != SLOT_NONE; before = i, i = h->slot[i].newer) {
             const struct host_slot *s = &h->slot[i];
@@ -160,8 +169,9 @@ bool order_check(const struct kv_host *h)
             if (c == KV_CLASS_ENDED && (!ends || s->hold.until_s > kv_now_s(h->kv))) return false;
             if (ends && c != KV_CLASS_ENDED && c != KV_CLASS_PINNED && !kv_due_has(&h->due, (uint32_t)i)) return false;
             n_pinned += live;
+            n_stored[c] += s->store > 0;
         }
     for (int c = 0; c < KV_CLASSES; c++)
-        if (n[c] != h->n_class[c]) return false;
+        if (n[c] != h->n_class[c] || n_stored[c] != h->n_stored[c]) return false;
     return n_pinned <= kv_pins_host_max(h->kv) && kv_due_check(&h->due);
 }

@@ -119,6 +119,11 @@ enum status kv_tiers_open(const struct kv_tiers_cfg *cfg, struct kv_tiers **t_ou
         goto fail;
     }
     if ((st = take_slab(t, err, err_bytes))) goto fail;
+    t->copy = (struct xfer_job){ .src = t->host.seg,
+                                 .dst = t->cfg.dev_seg,
+                                 .bytes = (uint32_t)cfg->block_bytes,
+                                 .prio = XFER_LOAD,
+                                 .digest_mode = XFER_DIGEST_CHECK };
     if ((st = audit_open(t))) {
         snprintf(err, err_bytes, "no memory for the audit of blocks");
         goto fail;

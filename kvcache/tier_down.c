@@ -217,7 +217,7 @@ void down_write_done(struct kv_tiers *t, struct host_flight *f, const struct xfe
     t->n_writing--;
     b->row->write_done(b, f->place, d->st);
     if (d->st == ST_OK) {
-        if (below_keeps(t, f->store)) t->host.slot[f->slot].store = (uint8_t)(f->store + 1);
+        if (below_keeps(t, f->store)) slot_below(&t->host, f->slot, f->store);
         t->stats.tier[b->row->tier].store_blocks++;
         t->stats.tier[b->row->tier].bytes_in += t->host.stride;
     } else {
@@ -242,7 +242,7 @@ static void write_ahead(struct kv_tiers *t)
             continue;
         int have = below_kept(t, &s->key);
         if (have >= 0) {
-            s->store = (uint8_t)(have + 1);
+            slot_below(&t->host, i, (uint32_t)have);
             continue;
         }
         if (!t->cfg.keep_hits && sketch_get(&t->host, &s->key) < 2) continue; /* once is not enough for flash */
@@ -278,6 +278,7 @@ void down_turn(struct kv_tiers *t)
     if (!t->copies_fixed && down_offered(t))
         copies = tier_window(t, XFER_DEVICE, XFER_HOST, t->cfg.block_bytes, copies, TIER_COPIES);
     bool is_short = tiers_short(t); /* others need what the offers hold: those that run are served by kv_tiers_yield */
+    xfer_gather(t->cfg.xfer, true);
     for (uint32_t i = 0; i < KV_OFFERS_MAX; i++) { /* parcels first: answers wait for them */
         struct offer *o = &t->offer[(i + PLAIN_OFFERS) % KV_OFFERS_MAX];
         if (!o->used) continue;
@@ -295,6 +296,7 @@ void down_turn(struct kv_tiers *t)
     }
     write_ahead(t);
     write_eagerly(t);
+    xfer_gather(t->cfg.xfer, false);
 }
 
 void down_close(struct kv_tiers *t)

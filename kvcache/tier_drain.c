@@ -26,7 +26,7 @@ static void flush_host(struct kv_tiers *t, uint64_t end_us, uint32_t enough, tie
         struct host_slot *s = &t->host.slot[i];
         int               have = s->store ? s->store - 1 : below_kept(t, &s->key);
         held = have >= 0 ? held + 1 : 0;
-        if (have >= 0) s->store = (uint8_t)(have + 1);
+        if (have >= 0) slot_below(&t->host, i, (uint32_t)have);
         if (have >= 0 || slot_n_other(s) || s->doomed || slot_hidden(t, i) || s->hold.memory_only ||
             !store_takes(t, i) || down_write_one(t, i))
             i = slot_older(&t->host, i); /* writing changes no order */

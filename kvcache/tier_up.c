@@ -151,19 +151,14 @@ static void copy_up(struct kv_tiers *t, struct load *l, uint32_t k, int32_t slot
 {
     struct host_flight *f = flight_new(&t->host, FLIGHT_COPY);
     if (!f) return;
-    struct xfer_job j = { .src = t->host.seg,
-                          .dst = t->cfg.dev_seg,
-                          .src_off = (uint64_t)slot * t->host.stride + KV_RECORD_HEAD,
-                          .dst_off = (uint64_t)l->kv.block[l->first + k] * t->cfg.block_bytes,
-                          .bytes = (uint32_t)t->cfg.block_bytes,
-                          .prio = XFER_LOAD,
-                          .digest_mode = XFER_DIGEST_CHECK,
-                          .digest = t->host.slot[slot].payload,
-                          .cookie = flight_cookie(&t->host, f),
-                          .post_us = now,
-                          .quiet =
-                              l->n_todo > 2 && l->n_todo % TELL }; /* the last two: each may be the last of its lane */
-    if (load_post(t, l, k, slot, f, &j)) t->host.slot[slot].readers++;
+    struct xfer_job *j = &t->copy;
+    j->src_off = (uint64_t)slot * t->host.stride + KV_RECORD_HEAD;
+    j->dst_off = (uint64_t)l->kv.block[l->first + k] * t->cfg.block_bytes;
+    j->digest = t->host.slot[slot].payload;
+    j->cookie = flight_cookie(&t->host, f);
+    j->post_us = now;
+    j->quiet = l->n_todo > 2 && l->n_todo % TELL; /* the last two: each may be the last of its lane */
+    if (load_post(t, l, k, slot, f, j)) t->host.slot[slot].readers++;
 }
 
 static void read_in(struct kv_tiers *t, struct load *l, uint32_t k, uint64_t now)
@@ -212,6 +207,7 @@ static enum kv_doubt doubt(const struct kv_tiers *t, const struct load *l, uint3
 static void load_turn(struct kv_tiers *t, struct load *l, uint64_t now)
 {
     uint32_t k = next_wanted(l, 0);
+    xfer_gather(t->cfg.xfer, true);
     for (; k < l->first_failed && l->n_flight < FLIGHT_PER_LOAD && !l->giving_up; k = next_wanted(l, k + 1)) {
         int32_t slot = slot_of(t, l, k);
         if (slot == SLOT_NONE) {
@@ -232,6 +228,7 @@ static void load_turn(struct kv_tiers *t, struct load *l, uint64_t now)
             }
         } /* FILLING: another load reads it, or it is on its way down; soon */
     }
+    xfer_gather(t->cfg.xfer, false);
     if (l->giving_up) {
         fail_block(l, 0);
         cancel_flights(t, l, 0);
@@ -275,7 +272,7 @@ void up_read_done(struct kv_tiers *t, struct host_flight *f, const struct xfer_d
         slot_hold(&t->host, f->slot, hold_of(t, r, wall));
         slot_ready(&t->host, f->slot, kv_record_of(slot_page(&t->host, f->slot))->payload);
         l->seen[f->block] = f->slot;
-        if (below_keeps(t, f->store)) t->host.slot[f->slot].store = (uint8_t)(f->store + 1);
+        if (below_keeps(t, f->store)) slot_below(&t->host, f->slot, f->store);
         load_set(l, f->block, LOAD_WANT); /* of the host now */
         l->from[f->block] = (unsigned char)b->row->tier;
         t->stats.tier[b->row->tier].hit_blocks++;
@@ -440,6 +437,7 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
         struct kv_place      place;
         const struct kv_key *next = tier_memo_key(t, ids + first * bt, n_more);
         if (n_more + AHEAD < t->memo.n) chain_fetch(&t->host.by_key, kv_key_hash(&key[n_more + AHEAD]));
+        if (n_more + AHEAD / 2 < t->memo.n) slot_fetch(&t->host, &key[n_more + AHEAD / 2]);
         int32_t slot = slot_find(&t->host, next);
         if (slot != SLOT_NONE && slot_hidden(t, slot)) break;
         bool host = slot != SLOT_NONE && t->host.slot[slot].state == SLOT_READY;

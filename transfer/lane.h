@@ -74,6 +74,7 @@ struct xfer_lane {
      * them 100 ns. */
     char             pad[64];
     _Atomic uint64_t n_posted, posted_bytes[LANE_RATES];
+    uint32_t         n_untold; /* posted, and a lane that sleeps does not know of them */
 };
 
 /* Adds to a counter that only the calling thread writes. */

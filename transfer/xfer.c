@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { UNTOLD_MAX = 16 };
+
 enum status xfer_create(const struct xfer_cfg *cfg, struct xfer **x_out)
 {
     struct xfer *x = calloc(1, sizeof *x);
@@ -135,6 +137,19 @@ static const struct xfer_seg *seg_of(const struct xfer *x, uint32_t id, uint64_t
     return &x->seg[id];
 }
 
+static void tell(struct xfer_lane *l)
+{
+    l->n_untold = 0;
+    ring_tell(&l->inbox);
+}
+
+void xfer_gather(struct xfer *x, bool on)
+{
+    x->gathers = on;
+    for (uint32_t i = 0; i < x->n_lane; i++)
+        if (x->lane[i]->n_untold) tell(x->lane[i]);
+}
+
 enum status xfer_post(struct xfer *x, const struct xfer_job *job, uint64_t *ticket_out)
 {
     const struct xfer_seg *src = seg_of(x, job->src, job->src_off, job->bytes),
@@ -156,7 +171,8 @@ enum status xfer_post(struct xfer *x, const struct xfer_job *job, uint64_t *tick
     x->refs[job->dst]++;
     lane_count(&lane->n_posted, 1);
     lane_count(&lane->posted_bytes[lane_rate_of(dst->kind)], job->bytes);
-    CHECK(ring_push(&lane->inbox, it)); /* as long as the pool */
+    CHECK(ring_push_alone(&lane->inbox, it)); /* as long as the pool */
+    if (++lane->n_untold == UNTOLD_MAX || !x->gathers) tell(lane);
     if (ticket_out) *ticket_out = it->ticket;
     return ST_OK;
 }

@@ -127,13 +127,16 @@ bool xfer_seg_unpin(struct xfer *x, uint32_t id);
 /* ST_AGAIN: jobs_max are out. ST_CONFIG: no lane moves between these kinds. ticket_out (may be NULL): for
  * xfer_cancel. */
 enum status xfer_post(struct xfer *x, const struct xfer_job *job, uint64_t *ticket_out);
-void        xfer_cancel(struct xfer *x, uint64_t ticket); /* no-op when it has completed */
-uint32_t    xfer_poll(struct xfer *x, struct xfer_done *done, uint32_t max);
-void        xfer_wake(struct xfer *x);     /* any thread: the owner has something to look at beside jobs */
-int         xfer_fd(const struct xfer *x); /* readable when a job may be done; call xfer_arm before sleeping on it */
-bool        xfer_arm(struct xfer *x);      /* false: poll again first */
-void        xfer_ack(struct xfer *x);      /* after a wake */
-uint32_t    xfer_stats(const struct xfer *x, struct xfer_stats *out, uint32_t max); /* lanes */
+/* on: until it is off again, a lane that sleeps is woken for every 16th job that is posted to it. Either call wakes those
+ * that have jobs. Each wake-up is a system call, and the lane may be done with a job before the next one is posted. */
+void     xfer_gather(struct xfer *x, bool on);
+void     xfer_cancel(struct xfer *x, uint64_t ticket); /* no-op when it has completed */
+uint32_t xfer_poll(struct xfer *x, struct xfer_done *done, uint32_t max);
+void     xfer_wake(struct xfer *x);     /* any thread: the owner has something to look at beside jobs */
+int      xfer_fd(const struct xfer *x); /* readable when a job may be done; call xfer_arm before sleeping on it */
+bool     xfer_arm(struct xfer *x);      /* false: poll again first */
+void     xfer_ack(struct xfer *x);      /* after a wake */
+uint32_t xfer_stats(const struct xfer *x, struct xfer_stats *out, uint32_t max); /* lanes */
 /* Estimated time in us for a job of `bytes` bytes that is posted now, including the queue before it in the same
  * direction. 0: no lane, or no measurement yet. */
 double xfer_estimate_us(const struct xfer *x, enum xfer_kind src, enum xfer_kind dst, uint64_t bytes);

@@ -12,6 +12,7 @@ struct xfer {
     uint32_t          n_lane;
     uint64_t         *ticket; /* [jobs_max] of the items that are out; 0 */
     uint64_t          n_posted;
+    bool              gathers; /* lanes are told of several jobs at once */
     struct xfer_seg   seg[SEGS_MAX];
     bool              used[SEGS_MAX];
     uint32_t          refs[SEGS_MAX]; /* jobs that name it */

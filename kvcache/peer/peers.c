@@ -37,6 +37,11 @@ static enum status open_peers(const struct kv_below_cfg *c, struct kv_below **b_
     p->host = c->host;
     p->net = c->peers;
     p->record_bytes = kv_record_bytes(c->payload_bytes);
+    p->read = (struct xfer_job){ .bytes = (uint32_t)p->record_bytes,
+                                 .skip = KV_RECORD_HEAD,
+                                 .head = KV_RECORD_SEALED,
+                                 .tail = (uint32_t)(p->record_bytes - KV_RECORD_HEAD - c->payload_bytes),
+                                 .digest_mode = XFER_DIGEST_CHECK };
     if (parcel_open(p)) {
         chain_free(&p->by_key);
         free(p);
@@ -87,23 +92,19 @@ static enum status read_record(struct kv_below *b, const struct kv_read *r, stru
     struct peers *p = of(b);
     if (!find(b, r->key, place_out)) return ST_NOT_FOUND;
     place_out->sealed = true;
-    struct known   *e = &p->known[place_out->index];
-    struct other   *o = &p->other[place_out->segment];
-    struct xfer_job j = { .src = o->seg,
-                          .dst = r->host_seg,
-                          .src_off = e->slot * p->record_bytes,
-                          .dst_off = r->host_off,
-                          .bytes = (uint32_t)p->record_bytes,
-                          .skip = KV_RECORD_HEAD,
-                          .head = KV_RECORD_SEALED,
-                          .tail = (uint32_t)(p->record_bytes - KV_RECORD_HEAD - p->cfg.payload_bytes),
-                          .prio = r->prio,
-                          .digest_mode = XFER_DIGEST_CHECK,
-                          .digest = e->payload,
-                          .deadline_us = r->deadline_us,
-                          .post_us = r->post_us,
-                          .cookie = r->cookie };
-    enum status     st = xfer_post(p->cfg.xfer, &j, ticket_out);
+    struct known    *e = &p->known[place_out->index];
+    struct other    *o = &p->other[place_out->segment];
+    struct xfer_job *j = &p->read;
+    j->src = o->seg;
+    j->dst = r->host_seg;
+    j->src_off = e->slot * p->record_bytes;
+    j->dst_off = r->host_off;
+    j->prio = r->prio;
+    j->digest = e->payload;
+    j->deadline_us = r->deadline_us;
+    j->post_us = r->post_us;
+    j->cookie = r->cookie;
+    enum status st = xfer_post(p->cfg.xfer, j, ticket_out);
     if (st) return st;
     e->reading = true;
     p->ask[e->ask].n_reading++;

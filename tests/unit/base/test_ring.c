@@ -84,6 +84,28 @@ static void a_quiet_push_wakes_nobody_and_is_found(void **state)
     ring_free(&r);
 }
 
+static void who_pushes_alone_tells_of_all_at_once(void **state)
+{
+    (void)state;
+    struct ring r;
+    assert_int_equal(ring_init(&r, 4), ST_OK);
+    assert_true(ring_arm(&r));
+    for (uintptr_t i = 1; i <= 4; i++) assert_true(ring_push_alone(&r, ptr(i)));
+    assert_false(ring_push_alone(&r, ptr(5))); /* full */
+    assert_int_equal(readable(&r), 0);
+    ring_tell(&r);
+    assert_int_equal(readable(&r), 1);
+    ring_ack(&r);
+    ring_tell(&r); /* awake now */
+    assert_int_equal(readable(&r), 0);
+    for (uintptr_t i = 1; i <= 4; i++) assert_ptr_equal(ring_pop(&r), ptr(i));
+    assert_null(ring_pop(&r));
+    assert_true(ring_push_alone(&r, ptr(5)));
+    assert_false(ring_arm(&r)); /* nobody goes to sleep over it */
+    assert_ptr_equal(ring_pop(&r), ptr(5));
+    ring_free(&r);
+}
+
 static void a_wake_without_a_message_ends_a_wait(void **state)
 {
     (void)state;
@@ -119,6 +141,42 @@ static void *produce(void *arg)
     for (uintptr_t i = 0; i < N_EACH; i++)
         while (!ring_push(p->r, ptr(p->id << 32 | (i + 1)))) sched_yield();
     return NULL;
+}
+
+static void *produce_alone(void *arg)
+{
+    struct ring *r = arg;
+    for (uintptr_t i = 0; i < N_EACH; i++) {
+        while (!ring_push_alone(r, ptr(i + 1))) {
+            ring_tell(r);
+            sched_yield();
+        }
+        if (i % 3 == 0 || i + 1 == N_EACH) ring_tell(r);
+    }
+    return NULL;
+}
+
+static void what_one_producer_pushes_alone_comes_in_order_and_no_wake_is_lost(void **state)
+{
+    (void)state;
+    struct ring r;
+    pthread_t   t;
+    uintptr_t   n = 0;
+    assert_int_equal(ring_init(&r, 4), ST_OK);
+    assert_int_equal(pthread_create(&t, NULL, produce_alone, &r), 0);
+    while (n < N_EACH) {
+        void *m = ring_pop(&r);
+        if (m) {
+            assert_ptr_equal(m, ptr(++n));
+            continue;
+        }
+        uint64_t from = clock_us();
+        ring_wait(&r, 2 * PATIENCE_S * 1000000);
+        assert_true(clock_us() - from < PATIENCE_S * 1000000u);
+    }
+    pthread_join(t, NULL);
+    assert_null(ring_pop(&r));
+    ring_free(&r);
 }
 
 /* A small ring, so that it is full and empty all the time and both sides sleep, spin and wake. */
@@ -165,9 +223,11 @@ int main(void)
         cmocka_unit_test(a_ring_holds_at_least_the_number_that_was_asked_for_and_then_refuses),
         cmocka_unit_test(only_a_push_to_a_sleeper_writes_to_the_eventfd),
         cmocka_unit_test(a_quiet_push_wakes_nobody_and_is_found),
+        cmocka_unit_test(who_pushes_alone_tells_of_all_at_once),
         cmocka_unit_test(a_wake_without_a_message_ends_a_wait),
         cmocka_unit_test(a_wait_ends_at_its_timeout),
         cmocka_unit_test(four_producers_lose_nothing_and_each_stays_in_order),
+        cmocka_unit_test(what_one_producer_pushes_alone_comes_in_order_and_no_wake_is_lost),
         cmocka_unit_test(a_ring_needs_no_more_alignment_than_malloc_gives),
     };
     return cmocka_run_group_tests_name("base/ring", tests, NULL, NULL);

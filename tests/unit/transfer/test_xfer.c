@@ -1,6 +1,7 @@
 #include "transfer/xfer.h"
 #include "base/clock.h"
 #include "transfer/lanes.h"
+#include "transfer/xfer_impl.h"
 #include "test.h"
 #include <fcntl.h>
 #include <poll.h>
@@ -401,6 +402,45 @@ static void a_quiet_job_wakes_nobody_unless_it_fails(void **state)
     close_world(&w);
 }
 
+/* Whether the lane's thread would be woken from its sleep; it sleeps again. */
+static bool woken(struct xfer_lane *l)
+{
+    struct pollfd p = { .fd = ring_fd(&l->inbox), .events = POLLIN };
+    bool          is = poll(&p, 1, 0) == 1;
+    ring_ack(&l->inbox);
+    atomic_store(&l->inbox.asleep, 1);
+    return is;
+}
+
+static void a_lane_is_woken_once_for_jobs_that_are_gathered(void **state)
+{
+    (void)state;
+    enum { EACH = 16 };
+    struct world w;
+    open_world(&w, true, false); /* no thread runs: the test plays one that sleeps */
+    struct xfer_lane *l = w.x->lane[0];
+    struct xfer_job   j = { .src = w.seg_a, .dst = w.seg_b, .bytes = 4096 };
+    (void)woken(l);
+    assert_int_equal(xfer_post(w.x, &j, NULL), ST_OK);
+    assert_true(woken(l));
+    xfer_gather(w.x, true);
+    assert_false(woken(l));
+    for (int i = 1; i < EACH; i++) assert_int_equal(xfer_post(w.x, &j, NULL), ST_OK);
+    assert_false(woken(l));
+    assert_int_equal(xfer_post(w.x, &j, NULL), ST_OK);
+    assert_true(woken(l));
+    assert_int_equal(xfer_post(w.x, &j, NULL), ST_OK);
+    assert_false(woken(l));
+    xfer_gather(w.x, false);
+    assert_true(woken(l));
+    assert_false(woken(w.x->lane[1])); /* which has no job */
+    assert_int_equal(xfer_post(w.x, &j, NULL), ST_OK);
+    assert_true(woken(l));
+    assert_int_equal(xfer_start(w.x), ST_OK);
+    for (int i = 0; i < EACH + 3; i++) assert_int_equal(wait_done(w.x).st, ST_OK);
+    close_world(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -415,6 +455,7 @@ int main(void)
         cmocka_unit_test(a_mac_needs_its_key),
         cmocka_unit_test(loads_share_the_lanes_and_stores_do_not),
         cmocka_unit_test(a_quiet_job_wakes_nobody_unless_it_fails),
+        cmocka_unit_test(a_lane_is_woken_once_for_jobs_that_are_gathered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

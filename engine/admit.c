@@ -162,6 +162,7 @@ static bool admit(struct sched *s, struct seq *q)
     uint32_t n_match = q->n_token;
     if (eng_wants_rows(r) && q->lead) n_match = q->q->n_lp + 1 < n_match ? q->q->n_lp + 1 : n_match;
     uint32_t hit = kv_seq_match(s->kv, &q->kv, q->id, n_match);
+    kv_seq_leave(s->kv, &q->kv, q->want.leave);
     q->n_copy = 0;
     q->reserved = protected(s, q);
     /* Borrowing locks one more block than the sequence needs, for one step. It is left out where that block is

@@ -101,6 +101,7 @@ static enum status create_parts(struct engine *e, const uint32_t *eos_id)
         tc.kv = e->kv;
         tc.events = c->events;
         tc.n_block = c->n_block;
+        tc.n_window = c->n_window;
         tc.block_tokens = c->block_tokens;
         tc.seq_tokens_max = c->context_max;
         if ((st = kv_tiers_open(&tc, &e->tiers, err, sizeof err))) LOG_ERROR("eng: %s, cannot start", err);
@@ -139,8 +140,7 @@ enum status eng_create(const struct eng_cfg *cfg, const struct eng_runner *run, 
     if (eng_states_max(cfg) > UINT32_MAX / sizeof(float)) return ST_CONFIG;
     if (blocks * cfg->seqs_max > UINT32_MAX || (uint64_t)cfg->queue_requests_max + cfg->seqs_max > UINT32_MAX / 2)
         return ST_CONFIG;
-    if (cfg->n_window && (cfg->tiers || cfg->n_window < kv_window_least(cfg->window, cfg->block_tokens)))
-        return ST_CONFIG;
+    if (cfg->n_window && cfg->n_window < kv_window_least(cfg->window, cfg->block_tokens)) return ST_CONFIG;
     if (run->depth > ENG_DEPTH_MAX || cfg->n_slot > LORA_SLOTS_MAX) return ST_CONFIG;
     struct engine *e = aligned_alloc(64, (sizeof *e + 63) / 64 * 64);
     if (!e) return ST_NOMEM;

@@ -52,27 +52,26 @@ struct eng_cfg {
     uint32_t prefill_chunk_max; /* most prompt tokens of one sequence in a step; 0: the budget */
     uint32_t queue_requests_max,
         queue_tokens_max; /* bounds of the queue; beyond them eng_submit returns ST_AGAIN (429); tokens 0: no bound */
-    uint32_t context_max; /* tokens of one sequence                                  */
-    uint32_t vocab;
-    uint32_t n_block, block_tokens;
-    bool     prefix_cache;
-    uint32_t n_window,
-        window; /* of kv_cfg; n_window 0: layers with a window have no pool of their own. Not with tiers */
-    uint32_t                   preempt_max; /* preemptions of one choice before it is protected; 0: 3    */
-    const uint32_t            *eos_id;
-    uint32_t                   n_eos;
-    uint32_t                   state_dim; /* 0: requests generate; else they end with their prompt's state */
-    enum eng_state_of          state_of;  /* which rows make it */
-    uint32_t                   n_type;    /* types of tokens that the model has embeddings of; pairs need 2 */
-    bool                       whole;     /* all rows of a prompt stand in one step; without prefix cache and tiers */
-    uint32_t                   kv_hash_bits;   /* tests: kv_cfg.hash_bits                                 */
-    uint32_t                   kv_borrow_min;  /* kv_cfg.borrow_min                                       */
-    uint32_t                   kv_pin_percent; /* kv_cfg.pin_percent                                      */
-    uint32_t                   n_slot;         /* adapters on the device at once; 0: none are served */
-    uint32_t                   preempt_every;  /* tests: sched_cfg.preempt_every                          */
-    struct kv_events          *events;         /* is told which blocks there are; NULL: nobody is       */
-    struct kv_key              fingerprint;    /* of those blocks, with events                          */
-    const struct kv_tiers_cfg *tiers;          /* NULL: none. eng_create fills in kv, blocks and lengths */
+    uint32_t          context_max; /* tokens of one sequence                                  */
+    uint32_t          vocab;
+    uint32_t          n_block, block_tokens;
+    bool              prefix_cache;
+    uint32_t          n_window, window; /* of kv_cfg; n_window 0: layers with a window have no pool of their own */
+    uint32_t          preempt_max;      /* preemptions of one choice before it is protected; 0: 3    */
+    const uint32_t   *eos_id;
+    uint32_t          n_eos;
+    uint32_t          state_dim;      /* 0: requests generate; else they end with their prompt's state */
+    enum eng_state_of state_of;       /* which rows make it */
+    uint32_t          n_type;         /* types of tokens that the model has embeddings of; pairs need 2 */
+    bool              whole;          /* all rows of a prompt stand in one step; without prefix cache and tiers */
+    uint32_t          kv_hash_bits;   /* tests: kv_cfg.hash_bits                                 */
+    uint32_t          kv_borrow_min;  /* kv_cfg.borrow_min                                       */
+    uint32_t          kv_pin_percent; /* kv_cfg.pin_percent                                      */
+    uint32_t          n_slot;         /* adapters on the device at once; 0: none are served */
+    uint32_t          preempt_every;  /* tests: sched_cfg.preempt_every                          */
+    struct kv_events *events;         /* is told which blocks there are; NULL: nobody is       */
+    struct kv_key     fingerprint;    /* of those blocks, with events                          */
+    const struct kv_tiers_cfg *tiers; /* NULL: none. eng_create fills in kv, blocks and lengths */
     uint64_t tiers_flush_us; /* eng_free: time limit for writing blocks to the stores that only the host holds */
     uint32_t n_guide_thread; /* make masks of grammars; 0: the engine's own thread does    */
     uint64_t step_us_hint;   /* first guess of a step's time, for eng_alive; 0: 1 s       */

@@ -47,7 +47,7 @@ struct rank_team {
     const struct source     *src;
     struct rank_cfg          cfg;
     uint64_t                 arena_bytes, weight_bytes, work_bytes; /* per rank */
-    struct xfer_ranks        kv;                                    /* rank_team_kv's */
+    struct xfer_ranks        kv, kv_windows;                        /* rank_team_kv's and rank_team_kv_windows' */
 
     bool     async;      /* the device works by itself */
     uint32_t depth;      /* steps in flight at most */
@@ -499,6 +499,27 @@ const struct xfer_ranks *rank_team_kv(struct rank_team *t, uint32_t *n_block_out
         kv->block_bytes += pool->block_bytes;
         *n_block_out = pool->n_block; /* the same on all */
     }
+    return kv;
+}
+
+const struct xfer_ranks *rank_team_kv_windows(struct rank_team *t, uint32_t *n_block_out)
+{
+    struct xfer_ranks *kv = &t->kv_windows;
+    if (t->n_rank < t->n_total || !t->cfg.load.n_window) return NULL;
+    *kv = (struct xfer_ranks){ .n = t->n_rank };
+    for (uint32_t i = 0; i < t->n_rank; i++) {
+        const struct dev_kv *pool = model_kv_window(t->rank[i].model);
+        uint64_t             piece = model_kv(t->rank[i].model)->block_bytes;
+        kv->rank[i] =
+            (struct xfer_rank){ .dev = t->rank[i].dev, .base = pool->base, .bytes = pool->block_bytes, .piece = piece };
+        if (piece > pool->block_bytes) return NULL;
+        kv->block_bytes += pool->block_bytes;
+        kv->piece_bytes += piece;
+        *n_block_out = pool->n_block; /* the same on all */
+    }
+    uint64_t n = (kv->block_bytes + kv->piece_bytes - 1) / kv->piece_bytes;
+    for (uint32_t i = 0; i < t->n_rank; i++)
+        if (n * kv->rank[i].piece < kv->rank[i].bytes) return NULL; /* its slice has more pieces than the others' */
     return kv;
 }
 

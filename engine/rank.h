@@ -61,6 +61,9 @@ uint64_t rank_team_work_bytes(const struct rank_team *t);   /* of workspaces, ov
 /* The KV pools of all ranks, for a segment of transfer/. Owned by the team. NULL: ranks on other nodes hold parts of
  * the blocks. */
 const struct xfer_ranks *rank_team_kv(struct rank_team *t, uint32_t *n_block_out);
+/* The same for the pool of layers with a window, in pieces that are as large as blocks of the other pool. NULL: there
+ * is none, ranks are on other nodes, or the blocks of some rank are smaller than those of the other pool. */
+const struct xfer_ranks *rank_team_kv_windows(struct rank_team *t, uint32_t *n_block_out);
 enum dtype               rank_team_kv_dtype(const struct rank_team *t);
 /* Any thread, even while ranks hang: one line per rank with its current work. Returns the length of text. */
 size_t rank_team_dump(struct rank_team *t, uint64_t now_us, char *text, size_t text_bytes);

@@ -209,7 +209,10 @@ bool sched_reserve(struct sched *s, struct seq *q, uint32_t n_token)
         /* What waits to be copied down goes before anybody has to give way. */
         uint32_t want = sched_blocks(s, n_token), have = kv_available_count(s->kv);
         uint32_t more = want > q->kv.n_block ? want - q->kv.n_block + 1 : 1; /* 1: a tail that is copied */
-        if (!s->tiers || !kv_tiers_yield(s->tiers, more > have ? more - have : 1)) return false;
+        bool     lacks = more > have, any = s->tiers && lacks && kv_tiers_yield(s->tiers, more - have);
+        if (!any && s->tiers) any = kv_tiers_yield_windows(s->tiers);
+        if (!any && !lacks && s->tiers) any = kv_tiers_yield(s->tiers, 1);
+        if (!any) return false;
     }
 }
 

@@ -312,6 +312,7 @@ static enum status audit(struct engine *e, bool *did_work_out)
     }
     batch_clear(&e->audit);
     batch_add(&e->audit, rows.ids, rows.n, rows.first, rows.page, rows.n_page);
+    if (rows.win) batch_window(&e->audit, rows.win, rows.n_page);
     atomic_store_explicit(&e->a.rows_now, rows.n, memory_order_relaxed);
     st = eng_run(&e->runner, &e->audit);
     kv_tiers_audited(e->tiers, st);

@@ -57,6 +57,7 @@ struct host_flight {
     enum flight_kind kind;
     bool             used;
     uint32_t         owner, block; /* index of the offer or load, and of the block in it */
+    uint32_t         piece; /* FLIGHT_OFFER: 1 + piece of that block of the window's pool; 0: of the other pool */
     int32_t          slot;
     uint32_t         store; /* index of the place below */
     struct kv_place  place;

@@ -33,6 +33,7 @@ struct kv_key kv_fingerprint(const struct kv_identity *id)
     p += sizeof id->model;
     for (size_t i = 0; i < sizeof n / sizeof *n; i++) p = put(p, n[i], 4);
     p = put(p, id->block_bytes, 8);
+    if (id->window_bytes) p = put(put(p, id->window, 4), id->window_bytes, 8);
     return sha(text, (size_t)(p - text));
 }
 
@@ -52,5 +53,13 @@ struct kv_key kv_key_next(const struct kv_key *before, const uint32_t *ids, uint
     memcpy(p, before, sizeof *before);
     p = put(p + sizeof *before, block_tokens, 4);
     for (uint32_t i = 0; i < block_tokens; i++) p = put(p, ids[i], 4);
+    return sha(text, (size_t)(p - text));
+}
+
+struct kv_key kv_key_window(const struct kv_key *block, uint32_t piece)
+{
+    unsigned char text[32 + sizeof *block + 4] = "spillway kv window 1", *p = text + 32;
+    memcpy(p, block, sizeof *block);
+    p = put(p + sizeof *block, piece, 4);
     return sha(text, (size_t)(p - text));
 }

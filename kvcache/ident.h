@@ -1,6 +1,7 @@
 /* ident: which KV a block holds: a chain of SHA-256 over everything that its bytes depend on.   Thread: any.
  *   key(0)     = SHA-256("spillway kv 1" | fingerprint | salt)
  *   key(i + 1) = SHA-256(key(i) | block_tokens | ids of block i)
+ *   piece p of block i of the window's pool: SHA-256("spillway kv window 1" | key of block i | p)
  * Every field has a fixed length, so no two inputs give the same bytes. Same key, same KV: on any tier, in any process,
  * and for no other tenant, for the salt is part of it. The key is never trusted alone: token ids are stored and
  * compared too. */
@@ -16,6 +17,10 @@ struct kv_identity {
     uint32_t      dtype, layout, block_tokens, n_layer, n_kv_head, head_dim;
     uint32_t      tp_size;     /* ranks: a block is their slices, one behind the other */
     uint64_t      block_bytes; /* of all ranks together */
+    /* Layers with a window have a pool of their own: tokens that they see, and bytes of its blocks; 0: there is none,
+     * and the fingerprint does not speak of it. */
+    uint32_t window;
+    uint64_t window_bytes;
 };
 enum { KV_LAYOUT = 1 }; /* rises when the order of bytes in a block changes */
 
@@ -23,6 +28,7 @@ enum { KV_LAYOUT = 1 }; /* rises when the order of bytes in a block changes */
 struct kv_key          kv_fingerprint(const struct kv_identity *id);
 struct kv_key          kv_key_root(const struct kv_key *fingerprint, struct kv_salt salt);
 struct kv_key          kv_key_next(const struct kv_key *before, const uint32_t *ids, uint32_t block_tokens);
+struct kv_key          kv_key_window(const struct kv_key *block, uint32_t piece);
 static inline uint64_t kv_key_hash(const struct kv_key *k) /* for tables: the key is as random as a hash can be */
 {
     uint64_t h;

@@ -5,7 +5,8 @@
 
 _Static_assert(sizeof(struct kv_record) <= KV_RECORD_HEAD, "a record's head is one page");
 
-static const unsigned char MAGIC[8] = { 'S', 'P', 'W', 'K', 'V', 'R', 'E', 'C' };
+static const unsigned char MAGIC[2][8] = { { 'S', 'P', 'W', 'K', 'V', 'R', 'E', 'C' },
+                                           { 'S', 'P', 'W', 'K', 'V', 'W', 'I', 'N' } }; /* by pool */
 
 const char *const kv_doubt_name[KV_DOUBTS] = { [KV_SURE] = "none",
                                                [KV_DOUBT_HEAD] = "head",
@@ -25,7 +26,7 @@ void kv_record_make(void *page, const struct digest_key *dk, const struct kv_rec
     CHECK(facts->block_tokens <= KV_RECORD_TOKENS_MAX);
     struct kv_record *r = page;
     memset(page, 0, KV_RECORD_HEAD);
-    memcpy(r->magic, MAGIC, sizeof MAGIC);
+    memcpy(r->magic, MAGIC[facts->window], sizeof r->magic);
     r->version = KV_RECORD_VERSION;
     r->block_tokens = facts->block_tokens;
     r->payload_bytes = facts->payload_bytes;
@@ -50,7 +51,8 @@ enum kv_doubt kv_record_match(const void *page, const struct kv_key *fingerprint
                               const uint32_t *ids, uint32_t block_tokens, uint64_t payload_bytes, uint64_t seq)
 {
     const struct kv_record *r = page;
-    if (memcmp(r->magic, MAGIC, sizeof MAGIC) || r->version != KV_RECORD_VERSION) return KV_DOUBT_HEAD;
+    bool                    window; /* of no matter: the key follows from the pool */
+    if (!kv_record_named(r, &window) || r->version != KV_RECORD_VERSION) return KV_DOUBT_HEAD;
     if (!kv_key_equal(&r->fingerprint, fingerprint) || r->block_tokens != block_tokens ||
         r->payload_bytes != payload_bytes)
         return KV_DOUBT_FINGERPRINT;
@@ -58,6 +60,12 @@ enum kv_doubt kv_record_match(const void *page, const struct kv_key *fingerprint
     if (ids && memcmp(r->ids, ids, block_tokens * sizeof *ids)) return KV_DOUBT_TOKENS;
     if (seq != KV_SEQ_ANY && r->seq != seq) return KV_DOUBT_SEQ;
     return KV_SURE;
+}
+
+bool kv_record_named(const struct kv_record *r, bool *window_out)
+{
+    *window_out = !memcmp(r->magic, MAGIC[true], sizeof r->magic);
+    return *window_out || !memcmp(r->magic, MAGIC[false], sizeof r->magic);
 }
 
 bool kv_record_begins(const struct kv_record *r)

@@ -11,9 +11,10 @@
 enum { KV_RECORD_HEAD = 4096, KV_RECORD_VERSION = 3, KV_RECORD_TOKENS_MAX = 256 };
 
 struct kv_record {
-    unsigned char magic[8]; /* "SPWKVREC" */
-    uint32_t      version, block_tokens;
-    uint64_t      payload_bytes,
+    unsigned char
+        magic[8]; /* "SPWKVREC"; "SPWKVWIN": a piece of a block of the window's pool, `parent` is the block's key */
+    uint32_t version, block_tokens;
+    uint64_t payload_bytes,
         seq; /* seq: number of the segment, 0 on the host; so an old record in a reused file fails the check */
     struct kv_key fingerprint, key, parent; /* parent: zeros in the first block of a prompt */
     struct digest payload;
@@ -32,6 +33,8 @@ static inline uint64_t kv_record_bytes(uint64_t payload_bytes)
 
 /* True for the first block of a prompt: its bytes depend on its own ids only. False where an adapter computed it. */
 bool kv_record_begins(const struct kv_record *r);
+/* The pool that the record names; false: neither. */
+bool kv_record_named(const struct kv_record *r, bool *window_out);
 /* What a record says of its block, as in struct kv_record. ids [block_tokens]. */
 struct kv_record_facts {
     const struct kv_key *fingerprint, *key, *parent;
@@ -39,6 +42,7 @@ struct kv_record_facts {
     uint32_t             block_tokens;
     uint64_t             payload_bytes, seq;
     struct digest        payload;
+    bool                 window; /* of the window's pool */
 };
 /* Fills page [KV_RECORD_HEAD], zeros behind. */
 void kv_record_make(void *page, const struct digest_key *dk, const struct kv_record_facts *facts);

@@ -41,13 +41,17 @@ static enum status take_memory(struct kv_tiers *t)
 {
     const struct kv_tiers_cfg *c = &t->cfg;
     uint32_t                   blocks = c->seq_tokens_max / c->block_tokens + 1;
+    enum status                st = window_open(t);
+    if (st) return st;
     t->node_key = calloc((size_t)c->n_block + (c->in_place ? t->host.n_slot : 0), sizeof *t->node_key);
     t->path = calloc(blocks, sizeof *t->path);
     t->leaf_ids = calloc(c->seq_tokens_max, sizeof *t->leaf_ids);
     if (!t->node_key || !t->path || !t->leaf_ids) return ST_NOMEM;
+    blocks += t->piece_max;
     for (int i = 0; i < KV_LOADS_MAX; i++) {
         struct load *l = &t->load[i];
         l->ids = calloc(c->seq_tokens_max, 4);
+        l->piece = calloc((size_t)t->piece_max + 1, sizeof *l->piece);
         l->state = calloc(blocks, 1);
         l->want = calloc(blocks / 64 + 1, sizeof *l->want);
         l->from = calloc(blocks, 1);
@@ -55,7 +59,7 @@ static enum status take_memory(struct kv_tiers *t)
         l->ticket = calloc(blocks, sizeof *l->ticket);
         l->slot = calloc(blocks, sizeof *l->slot);
         l->seen = calloc(blocks, sizeof *l->seen);
-        if (!l->ids || !l->state || !l->want || !l->from || !l->key || !l->ticket || !l->slot || !l->seen)
+        if (!l->ids || !l->piece || !l->state || !l->want || !l->from || !l->key || !l->ticket || !l->slot || !l->seen)
             return ST_NOMEM;
     }
     return place_open(t);
@@ -246,6 +250,7 @@ void kv_tiers_close(struct kv_tiers *t, uint64_t flush_us)
     for (int i = 0; i < KV_LOADS_MAX; i++) {
         struct load *l = &t->load[i];
         free(l->ids);
+        free(l->piece);
         free(l->state);
         free(l->want);
         free(l->from);
@@ -257,6 +262,7 @@ void kv_tiers_close(struct kv_tiers *t, uint64_t flush_us)
     kv_events_host(t->cfg.events, NULL);
     kv_host_close(&t->host);
     place_close(t);
+    window_close(t);
     free(t->node_key);
     free(t->path);
     free(t->leaf_ids);

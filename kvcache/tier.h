@@ -42,11 +42,15 @@ struct kv_handed {
     int  slab_fd, index_fd;
 };
 struct kv_tiers_cfg {
-    struct kv         *kv;
-    struct xfer       *xfer;
-    uint32_t           dev_seg;     /* segment of the device's pool of blocks */
-    uint64_t           block_bytes; /* block b lies at b * block_bytes of dev_seg */
-    uint64_t           host_bytes;  /* reserved now, never exceeded */
+    struct kv   *kv;
+    struct xfer *xfer;
+    uint32_t     dev_seg;     /* segment of the device's pool of blocks */
+    uint64_t     block_bytes; /* block b lies at b * block_bytes of dev_seg */
+    /* The pool of layers with a window (kvcache/device/window.h), with win_bytes a block, at least block_bytes;
+     * n_window 0: there is none. Then in_place, peers and events are not. */
+    uint32_t           win_seg, n_window;
+    uint64_t           win_bytes;
+    uint64_t           host_bytes; /* reserved now, never exceeded */
     uint32_t           n_block, block_tokens, seq_tokens_max;
     struct kv_identity ident;
     struct digest_key  key;
@@ -103,6 +107,8 @@ void kv_tiers_unpublish(struct kv_tiers *t, struct kv_parcel *out);
 /* A running sequence lacks n device blocks. Offers that wait to be copied down give up the ends of their paths until n
  * blocks are free, and finished loads are released. false: no block was gained. */
 bool kv_tiers_yield(struct kv_tiers *t, uint32_t n);
+/* The same for blocks of the window's pool, all that offers and finished loads hold. */
+bool kv_tiers_yield_windows(struct kv_tiers *t);
 
 /* The state of a waiting prompt between calls of kv_tiers_ask. Zero: has not asked. */
 struct kv_want {
@@ -120,7 +126,8 @@ struct kv_want {
     bool             asked; /* kv_tiers_ask returned true; no new question while the device holds n_hit tokens */
     bool             late;  /* its load missed the deadline; blocks that arrive before it is admitted still count */
     uint32_t         n_from[KV_TIERS]; /* tokens loaded for it, by the tier that held them */
-    struct kv_claim *claim;            /* the parcel that it pulls whatever that costs, or NULL; the caller sets it */
+    uint32_t         leave; /* tokens: the path below goes on to here, but its windows do not allow it (kv_seq_leave) */
+    struct kv_claim *claim; /* the parcel that it pulls whatever that costs, or NULL; the caller sets it */
 };
 /* True if the prompt ids[0..n) may be admitted now. false: blocks beyond hit, the end of its path in the device's tree,
  * are on their way or awaited; ask again after a turn. us_per_token: current cost of computing. */
@@ -140,7 +147,7 @@ void kv_tiers_forget(struct kv_tiers *t, struct kv_want *w);
 struct kv_audit_rows {
     const uint32_t *ids;
     uint32_t        n, first;
-    const uint32_t *page;
+    const uint32_t *page, *win; /* win: of the window's pool; NULL: there is none */
     uint32_t        n_page;
 };
 bool kv_tiers_audit(struct kv_tiers *t, bool idle, struct kv_audit_rows *out);
@@ -184,10 +191,11 @@ struct kv_tiers_stats {
     uint64_t             n_dropped;                               /* copies down refused for lack of room or time */
     uint64_t             doubt[KV_DOUBTS];
     uint64_t             n_failed_io;
-    uint64_t             n_loaded;                  /* blocks loaded to the device, or to be read in place */
-    uint64_t             n_in_place;                /* of them, those that are read in place */
-    uint64_t             n_moved;                   /* of those, later copied up */
-    uint32_t             n_guest;                   /* slots that the device may read at the moment */
+    uint64_t             n_loaded;        /* blocks loaded to the device, or to be read in place */
+    uint64_t             n_window_loaded; /* blocks of the window's pool that loads brought; each is several of those */
+    uint64_t             n_in_place;      /* of them, those that are read in place */
+    uint64_t             n_moved;         /* of those, later copied up */
+    uint32_t             n_guest;         /* slots that the device may read at the moment */
     uint64_t             n_audit, n_audit_mismatch; /* blocks recomputed; of them, those with other bytes */
     struct kv_below_counts store;                   /* sum over all places below the host */
     uint32_t               n_degraded;              /* places that cannot be used or written at the moment */

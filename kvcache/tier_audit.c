@@ -7,6 +7,8 @@
  * other work, once for a folder or a slab. A sample: of the blocks that loads have brought up, one in cfg.audit_every
  * is computed again over the blocks before it, when the engine has nothing else to do: as many rows as a block has,
  * wherever it stands in its prompt.
+ * Of layers with a window that have a pool of their own nothing is compared: what they hold goes into the other layers
+ * of the same rows.
  * Bits of a row depend on the row alone (the first promise), so what differs was not computed by this arithmetic, or
  * not by this model, whatever its identity says. Then all of it is in doubt, what was computed on top of it too:
  * device, host and folders are emptied.
@@ -267,7 +269,9 @@ bool kv_tiers_audit(struct kv_tiers *t, bool idle, struct kv_audit_rows *out)
         return false;
     }
     a->state = AUDIT_RUNNING;
-    *out = (struct kv_audit_rows){ a->ids + (size_t)a->block * bt, bt, a->block * bt, a->kv.block, a->block + 1 };
+    *out = (struct kv_audit_rows){
+        a->ids + (size_t)a->block * bt, bt, a->block * bt, a->kv.block, a->kv.win, a->block + 1
+    };
     return true;
 }
 

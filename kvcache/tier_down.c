@@ -1,6 +1,7 @@
 /* tier_down: from the device to the host while the device's tree holds it, from the host to a store before the host is
  * full. */
 #include "base/check.h"
+#include "kvcache/device/window.h"
 #include "kvcache/tier_impl.h"
 
 enum {
@@ -29,7 +30,7 @@ static bool is_worth(struct kv_tiers *t, const struct kv_key *key, bool parcel)
     if (t->cfg.keep_hits) return seen >= t->cfg.keep_hits;
     struct kv_stats s;
     kv_stats(t->cfg.kv, &s);
-    return seen >= 2 || s.n_free < t->cfg.n_block / 2;
+    return seen >= 2 || s.n_free < t->cfg.n_block / 2 || (t->n_piece && s.n_window_free < t->cfg.n_window / 2);
 }
 
 static void offer(struct kv_tiers *t, const struct kv_seq *s, uint32_t n_computed, struct kv_parcel *parcel)
@@ -47,15 +48,16 @@ static void offer(struct kv_tiers *t, const struct kv_seq *s, uint32_t n_compute
     o->parcel = parcel;
     o->parcel_us = t->cfg.clock() + PARCEL_WAIT_US;
     if (parcel) parcel->state = KV_PARCEL_MAKING;
-    enum status st = kv_seq_fork(t->cfg.kv, s, &o->kv, n * t->cfg.block_tokens);
+    enum status st = kv_seq_hold(t->cfg.kv, s, &o->kv, n * t->cfg.block_tokens);
     CHECK(st == ST_OK);
     o->used = true;
     o->giving_up = false;
     o->n_block = n;
-    o->next = 0;
+    o->next = o->piece = 0;
     o->n_flight = 0;
     o->mark = s->mark;
     o->short_us = 0;
+    window_offer(t, o);
 }
 
 void kv_tiers_offer(struct kv_tiers *t, const struct kv_seq *s, uint32_t n_computed) { offer(t, s, n_computed, NULL); }
@@ -74,13 +76,16 @@ void kv_tiers_unpublish(struct kv_tiers *t, struct kv_parcel *out)
     out->state = KV_PARCEL_NONE;
 }
 
+/* The blocks of the path of which something is down, or on its way. */
+static uint32_t begun(const struct offer *o) { return o->next + (o->piece > 0); }
+
 bool kv_tiers_yield(struct kv_tiers *t, uint32_t n)
 {
     uint32_t before = kv_available_count(t->cfg.kv);
     for (uint32_t i = 0; i < KV_OFFERS_MAX; i++) {
         struct offer *o = &t->offer[i];
-        while (o->used && !o->giving_up && o->n_block > o->next) { /* what others hold as well frees nothing: on */
-            uint32_t have = kv_available_count(t->cfg.kv) - before, less = o->n_block - o->next;
+        while (o->used && !o->giving_up && o->n_block > begun(o)) { /* what others hold as well frees nothing: on */
+            uint32_t have = kv_available_count(t->cfg.kv) - before, less = o->n_block - begun(o);
             if (have >= n) return true;
             if (less > n - have) less = n - have;
             o->n_block -= less;
@@ -93,11 +98,47 @@ bool kv_tiers_yield(struct kv_tiers *t, uint32_t n)
     return kv_available_count(t->cfg.kv) > before;
 }
 
+bool kv_tiers_yield_windows(struct kv_tiers *t)
+{
+    if (!t->n_piece) return false;
+    uint32_t before = kv_window_available(t->cfg.kv);
+    for (uint32_t i = 0; i < KV_OFFERS_MAX; i++) {
+        struct offer *o = &t->offer[i];
+        for (uint32_t k = o->used ? begun(o) : o->n_block; k < o->n_block; k++) kv_window_return(t->cfg.kv, &o->kv, k);
+    }
+    up_yield(t);
+    return kv_window_available(t->cfg.kv) > before;
+}
+
+/* What is next of an offer's path: a block, or a piece of its block of the window's pool. */
+struct cargo {
+    struct kv_key key;
+    uint32_t      seg;
+    uint64_t      off;
+};
+static struct cargo cargo_of(struct kv_tiers *t, const struct offer *o)
+{
+    uint32_t     block = o->kv.block[o->next];
+    struct cargo c = { tier_key(t, o->kv.salt, block), t->cfg.dev_seg, (uint64_t)block * t->cfg.block_bytes };
+    if (!o->piece) return c;
+    return (struct cargo){ kv_key_window(&c.key, o->piece - 1), t->cfg.win_seg,
+                           window_off(t, o->kv.win[o->next], o->piece - 1) };
+}
+
+static void step_on(const struct kv_tiers *t, struct offer *o)
+{
+    bool more = o->piece < t->n_piece && o->kv.win[o->next] != KV_NONE;
+    o->piece = more ? o->piece + 1 : 0;
+    o->next += !more;
+}
+
 /* The next block of a path. false: not now. */
 static bool offer_step(struct kv_tiers *t, struct offer *o)
 {
     uint32_t      block = o->kv.block[o->next];
-    struct kv_key key = tier_key(t, o->kv.salt, block);
+    struct cargo  cargo = cargo_of(t, o);
+    struct kv_key key = cargo.key;
+    bool          pinned = o->next < o->mark.n_block && !o->piece; /* a pin bounds the first pool only */
     int32_t       slot = slot_find(&t->host, &key);
     bool goes = is_worth(t, &key, o->parcel != NULL) && !(tiers_keep(t) && kv_block_hold(t->cfg.kv, block).memory_only);
     if (slot != SLOT_NONE && o->parcel && t->host.slot[slot].state == SLOT_FILLING)
@@ -105,14 +146,14 @@ static bool offer_step(struct kv_tiers *t, struct offer *o)
     if (slot != SLOT_NONE) {
         slot_touch(&t->host, slot);
         slot_hold(&t->host, slot, kv_block_hold(t->cfg.kv, block));
-        if (o->next < o->mark.n_block) slot_pin(&t->host, slot, &o->mark);
+        if (pinned) slot_pin(&t->host, slot, &o->mark);
     } else if (goes && (o->parcel || below_has(t, &key) < 0)) {
         struct host_flight *f = flight_new(&t->host, FLIGHT_OFFER);
         if (!f) return false;
         f->slot = slot_take(&t->host, &key);
-        struct xfer_job j = { .src = t->cfg.dev_seg,
+        struct xfer_job j = { .src = cargo.seg,
                               .dst = t->host.seg,
-                              .src_off = (uint64_t)block * t->cfg.block_bytes,
+                              .src_off = cargo.off,
                               .dst_off = (uint64_t)f->slot * t->host.stride + KV_RECORD_HEAD,
                               .bytes = (uint32_t)t->cfg.block_bytes,
                               .prio = XFER_STORE,
@@ -129,13 +170,14 @@ static bool offer_step(struct kv_tiers *t, struct offer *o)
             return true;
         }
         slot_hold(&t->host, f->slot, kv_block_hold(t->cfg.kv, block));
-        if (o->next < o->mark.n_block) slot_pin(&t->host, f->slot, &o->mark);
+        if (pinned) slot_pin(&t->host, f->slot, &o->mark);
         f->owner = (uint32_t)(o - t->offer);
         f->block = o->next;
+        f->piece = o->piece;
         o->n_flight++;
         t->n_down++;
     }
-    o->next++;
+    step_on(t, o);
     return true;
 }
 
@@ -154,14 +196,15 @@ void down_offer_done(struct kv_tiers *t, struct host_flight *f, const struct xfe
     /* What an adapter computed does not follow from its ids: no such block stands for those of its place
      * (kv_record_begins), because whoever computes it again may not have the adapter. */
     if (kv_salt_adapts(o->kv.salt)) parent = kv_key_root(&t->fingerprint, o->kv.salt);
-    if (f->block) parent = tier_key(t, o->kv.salt, o->kv.block[f->block - 1]);
+    if (f->piece || f->block) parent = tier_key(t, o->kv.salt, o->kv.block[f->block - !f->piece]);
     struct kv_record_facts facts = { .fingerprint = &t->fingerprint,
                                      .key = &t->host.slot[f->slot].key,
                                      .parent = &parent,
                                      .ids = kv_block_ids(t->cfg.kv, o->kv.block[f->block]),
                                      .block_tokens = t->cfg.block_tokens,
                                      .payload_bytes = t->cfg.block_bytes,
-                                     .payload = d->digest };
+                                     .payload = d->digest,
+                                     .window = f->piece > 0 };
     kv_record_make(slot_page(&t->host, f->slot), &t->cfg.key,
                    &facts); /* the last page is filled up with zeros as before */
     slot_ready(&t->host, f->slot, d->digest);
@@ -245,7 +288,8 @@ static void write_ahead(struct kv_tiers *t)
             slot_below(&t->host, i, (uint32_t)have);
             continue;
         }
-        if (!t->cfg.keep_hits && sketch_get(&t->host, &s->key) < 2) continue; /* once is not enough for flash */
+        /* Once is not enough for flash; but with windows a path is of use at its end alone, and that was new. */
+        if (!t->cfg.keep_hits && !t->n_piece && sketch_get(&t->host, &s->key) < 2) continue;
         if (!down_write_one(t, i)) return;
     }
     t->host.stirred = false;
@@ -287,9 +331,9 @@ void down_turn(struct kv_tiers *t)
         if (!is_short || !o->short_us) o->short_us = now;
         if (is_short && !o->giving_up && now - o->short_us > SHORT_US) {
             o->giving_up = true;
-            t->stats.n_dropped += o->n_block - o->next;
+            t->stats.n_dropped += o->n_block - begun(o);
             kv_seq_shrink(t->cfg.kv, &o->kv,
-                          o->next * t->cfg.block_tokens); /* what is being copied stays, and its path */
+                          begun(o) * t->cfg.block_tokens); /* what is being copied stays, and its path */
         }
         while (!o->giving_up && o->next < o->n_block && t->n_down < copies && left > 0 && offer_step(t, o)) left--;
         if (o->n_flight == 0 && (o->giving_up || o->next == o->n_block)) offer_end(t, o);

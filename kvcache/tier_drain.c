@@ -64,7 +64,7 @@ static bool offer_path(struct kv_tiers *t, uint32_t leaf)
     }
     if (kv_seq_open(t->cfg.kv, kv_block_salt(kv, leaf), &s)) return false;
     uint64_t dropped = t->stats.n_dropped;
-    kv_seq_match(t->cfg.kv, &s, ids, n * bt + 1);
+    kv_seq_match_path(t->cfg.kv, &s, ids, n * bt + 1);
     kv_tiers_offer(t, &s, n * bt);
     kv_seq_release(t->cfg.kv, &s);
     bool ok = t->stats.n_dropped == dropped;

@@ -11,11 +11,12 @@ enum { TIER_COPIES = 512, TIER_WRITES = 128, TIER_FLIGHTS = 4096 };
 
 /* A path that is being copied down. Its own sequence keeps the device's blocks locked meanwhile. */
 struct offer {
-    bool              used, giving_up;
-    struct kv_seq     kv;
-    struct kv_mark    mark;
-    uint32_t          n_block, next, n_flight;
-    uint64_t          short_us;  /* start of the device's current shortage of blocks; 0: no shortage */
+    bool           used, giving_up;
+    struct kv_seq  kv;
+    struct kv_mark mark;
+    uint32_t       n_block, next, n_flight;
+    uint32_t       piece; /* of block next: 0: its block of the first pool comes next; else 1 + piece of the other's */
+    uint64_t       short_us;     /* start of the device's current shortage of blocks; 0: no shortage */
     struct kv_parcel *parcel;    /* what is to be kept of it when it is down, or NULL */
     uint64_t          parcel_us; /* end of the wait for it */
 };
@@ -34,18 +35,34 @@ struct node_key {
     struct kv_key key;
 };
 
+/* What a load would bring where layers with a window have a pool of their own. Blocks are counted from the prompt's
+ * first. */
+struct up_plan {
+    uint32_t base, end;      /* the prompt can be continued at block base, and with the load at block `end` */
+    uint32_t n_path, n_win;  /* blocks of the first pool, behind those of the device; pieces of the other: t->piece */
+    uint32_t n_store, below; /* so many of both lie below the host, in this place or cheaper ones */
+    struct kv_key key;       /* of the last block before `end` */
+};
+struct up_piece {
+    uint32_t block, piece;
+};
+
 enum load_block { LOAD_WANT, LOAD_READING, LOAD_COPYING, LOAD_DONE, LOAD_FAILED };
 struct load {
     /* doubted: no block of it enters the device's tree; trial: nobody waits for it (tier_price.c) */
-    bool          used, settled, giving_up, doubted, trial;
-    bool          in_place; /* its blocks become guests; it needs none of the pool's */
-    uint64_t      gen, begin_us, hold_us, after_step;
-    enum kv_tier  tier;       /* of its slowest part */
-    uint32_t      below;      /* index of the most expensive place that it reads from */
-    double        compute_us; /* what computing it would have cost */
-    struct kv_seq kv;
-    uint32_t     *ids;
-    uint32_t      first, n_block, n_done, n_flight, n_waiter,
+    bool             used, settled, giving_up, doubted, trial;
+    bool             in_place; /* its blocks become guests; it needs none of the pool's */
+    uint64_t         gen, begin_us, hold_us, after_step;
+    enum kv_tier     tier;       /* of its slowest part */
+    uint32_t         below;      /* index of the most expensive place that it reads from */
+    double           compute_us; /* what computing it would have cost */
+    struct kv_seq    kv;
+    uint32_t        *ids;
+    uint32_t         n_path; /* the first n_path of its n_block blocks are of the first pool, the others pieces */
+    struct up_piece *piece;  /* [n_block - n_path] */
+    struct up_plan   plan;   /* of both pools; end 0: the first alone */
+    bool             whole;  /* all of both came */
+    uint32_t         first, n_block, n_done, n_flight, n_waiter,
         n_late; /* blocks [first, first + n_block) of the path; n_late: waiters that were told to go on without it */
     uint32_t       n_todo;       /* blocks whose copy to the device has not begun */
     uint32_t       first_failed; /* n_block: none has */
@@ -154,6 +171,9 @@ struct kv_tiers {
     uint64_t     gen;
     struct node_key      *node_key; /* [n_block] */
     struct key_memo       memo;
+    uint32_t              n_piece, piece_max; /* pieces of a block of the window's pool, 0: there is none; of a load */
+    struct kv_key        *piece_key;          /* [piece_max] of the last window_plan */
+    struct up_piece      *piece;              /* [piece_max] */
     uint32_t             *path;               /* [blocks of the longest sequence] scratch of tier_key */
     uint32_t             *leaf_ids;           /* [tokens of the longest sequence] scratch of tier_drain.c */
     uint64_t              n_enqueued, n_done; /* steps */
@@ -173,8 +193,8 @@ struct kv_tiers {
 
 /* Calls run in one direction. tier.c calls all files below. tier_hand.c calls drain, down, up, tier_move.c,
  * tier_place.c and audit. tier_drain.c calls down, and tier_down.c calls tier_parcel.c. tier_down.c and tier_purge.c
- * call up. tier_up.c calls audit, tier_place.c, tier_price.c and tier_seek.c. All of them call host.c, tier_below.c,
- * tier_key.c and tier_state.c. */
+ * call up. tier_up.c calls audit, tier_place.c, tier_price.c, tier_seek.c and tier_window.c; so does tier_down.c the
+ * last. All of them call host.c, tier_below.c, tier_key.c and tier_state.c. */
 
 /* tier_state.c */
 /* True if a path goes down or a load is active. */
@@ -199,10 +219,12 @@ void load_block_failed(struct kv_tiers *t, int32_t slot, enum status st);
 /* True when the tiers or their stores are about to close: blocks that are not stored will be lost. */
 static inline bool tiers_keep(const struct kv_tiers *t) { return t->host.keep; }
 
-/* True if running sequences need device blocks that loads and offers hold. */
+/* True if running sequences need device blocks that loads and offers hold, of either pool. */
 static inline bool tiers_short(const struct kv_tiers *t)
 {
-    return !t->closing && kv_available_count(t->cfg.kv) < t->cfg.n_block / 16 + 1;
+    if (t->closing) return false;
+    return kv_available_count(t->cfg.kv) < t->cfg.n_block / 16 + 1 ||
+           (t->n_piece && kv_window_available(t->cfg.kv) < t->cfg.n_window / 16 + 1);
 }
 
 /* tier_key.c */
@@ -248,6 +270,19 @@ void parcel_made(struct kv_tiers *t, struct offer *o); /* all that goes down of 
 bool seek_wait(struct kv_tiers *t, struct kv_want *w, const uint32_t *ids, uint32_t n_block, double compute_us,
                uint64_t now);
 bool seeking(const struct kv_tiers *t); /* any answer is outstanding */
+/* tier_window.c: where layers with a window have a pool of their own */
+enum status window_open(struct kv_tiers *t); /* n_piece stays 0 where they have none */
+void        window_close(struct kv_tiers *t);
+uint64_t    window_off(const struct kv_tiers *t, uint32_t w, uint32_t piece); /* of a piece of block w in cfg.win_seg */
+/* The best load of a prompt whose path ends at hit on the device, and goes on for n_more blocks below; host_only:
+ * without what the host has not. base: as in up_plan. Fills t->piece and t->piece_key. false: nothing is gained. */
+bool window_plan(struct kv_tiers *t, struct kv_salt salt, const struct kv_cursor *hit, uint32_t base, uint32_t n_more,
+                 bool host_only, struct up_plan *out);
+/* The load, whose path is locked and reserved, gets the blocks of its window. false: there is no room. */
+bool window_take(struct kv_tiers *t, struct load *l);
+/* Its blocks are in the tree as far as they came: the window's join them, or go. */
+void window_settle(struct kv_tiers *t, struct load *l);
+void window_offer(struct kv_tiers *t, struct offer *o); /* locks what is to go down of the path */
 /* tier_price.c */
 /* Time in us to load n blocks of which n_store come from below the host, from place `below` or cheaper ones; 0: nothing
  * is known yet. */
@@ -256,6 +291,8 @@ double price_us(const struct kv_tiers *t, uint32_t n, uint32_t n_store, uint32_t
  * *us_out: what that takes. */
 uint32_t price_decide(struct kv_tiers *t, uint32_t n, uint32_t n_host, uint32_t below, double us_per_token,
                       double *us_out);
+/* Whether the load is worth its price; *us_out: that. */
+bool price_plan(struct kv_tiers *t, const struct up_plan *p, double us_per_token, double *us_out);
 /* The index of the farthest place of such blocks in kv_tiers.trial. */
 static inline uint32_t price_place(uint32_t n, uint32_t n_host, uint32_t below)
 {

@@ -33,6 +33,16 @@ uint32_t price_decide(struct kv_tiers *t, uint32_t n, uint32_t n_host, uint32_t 
     return 0;
 }
 
+bool price_plan(struct kv_tiers *t, const struct up_plan *p, double us_per_token, double *us_out)
+{
+    uint32_t n = p->n_path + p->n_win, n_token = (p->end - p->base) * t->cfg.block_tokens;
+    *us_out = price_us(t, n, p->n_store, p->below);
+    if (n_token < t->cfg.load_min_tokens || (us_per_token > 0 && *us_out * MARGIN >= n_token * us_per_token))
+        return false;
+    t->trial[price_place(n, n - p->n_store, p->below)].n_tried = 0;
+    return true;
+}
+
 bool price_try(struct kv_tiers *t, uint32_t place)
 {
     CHECK(place <= KV_STORES_MAX);

@@ -2,6 +2,7 @@
  * Over 500 lines: the prompt that waits and the load that it waits for act on each other. */
 #include "base/check.h"
 #include "base/log.h"
+#include "kvcache/device/window.h"
 #include "kvcache/tier_impl.h"
 #include <string.h>
 
@@ -46,11 +47,17 @@ static int32_t slot_of(const struct kv_tiers *t, const struct load *l, uint32_t 
     return same ? i : slot_find(&t->host, &l->key[k]);
 }
 
+/* The number in the prompt of the load's block k. */
+static uint32_t at_of(const struct load *l, uint32_t k)
+{
+    return k < l->n_path ? l->first + k : l->piece[k - l->n_path].block;
+}
+
 /* All blocks are done or will not come. The blocks from the first one up to the first gap enter the tree. */
 static void load_settle(struct kv_tiers *t, struct load *l)
 {
     uint32_t bt = t->cfg.block_tokens, n = 0;
-    while (n < l->n_block && l->state[n] == LOAD_DONE && !l->doubted) n++;
+    while (n < l->n_path && l->state[n] == LOAD_DONE && !l->doubted) n++;
     if (l->in_place)
         n = place_settle(t, l, n);
     else
@@ -69,6 +76,7 @@ static void load_settle(struct kv_tiers *t, struct load *l)
         audit_note(t, l, k);
     }
     if (!l->in_place) kv_seq_shrink(t->cfg.kv, &l->kv, (l->first + n) * bt); /* what did not come needs no blocks */
+    window_settle(t, l);
     l->settled = true;
     l->hold_us = t->cfg.clock() + HOLD_US;
     double took = (double)(t->cfg.clock() - l->begin_us);
@@ -85,35 +93,49 @@ static void load_settle(struct kv_tiers *t, struct load *l)
 /* A load takes its own blocks and leaves a sixteenth of the pool to sequences that run. */
 static uint32_t blocks_needed(const struct kv_tiers *t, uint32_t n_block) { return n_block + t->cfg.n_block / 16 + 2; }
 
-/* The caller sets what the load costs and where it comes from: compute_us, below, tier. */
+/* Blocks for what the load brings, behind those of its path on the device. */
+static bool load_take(struct kv_tiers *t, struct load *l, const uint32_t *ids, uint32_t n_hit, uint32_t n_path)
+{
+    struct kv     *kv = t->cfg.kv;
+    struct kv_copy copy[1];
+    uint32_t       n_copy = 0, n_all = n_hit + n_path * t->cfg.block_tokens;
+    uint32_t n = t->n_piece ? kv_seq_match_path(kv, &l->kv, ids, n_hit + 1) : kv_seq_match(kv, &l->kv, ids, n_hit + 1);
+    if (n != n_hit || (!l->in_place && kv_seq_reserve(kv, &l->kv, n_all, copy, &n_copy))) return false;
+    CHECK(n_copy == 0); /* nothing of a matched prefix is written */
+    return !l->plan.end || window_take(t, l);
+}
+
+/* Loads n_block blocks behind n_hit tokens; plan: also the pieces of t->piece. The caller sets what the load costs and
+ * where it comes from: compute_us, below, tier. more than eight: what is loaded, and for whom. */
 static bool load_start(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, const uint32_t *ids, uint32_t n_hit,
-                       uint32_t n_block, const struct kv_key *key, bool in_place)
+                       uint32_t n_path, const struct kv_key *key, bool in_place, const struct up_plan *plan)
 {
     struct load *l = t->load;
     uint32_t     bt = t->cfg.block_tokens;
     struct kv   *kv = t->cfg.kv;
     while (l < t->load + KV_LOADS_MAX && l->used) l++;
     if (l == t->load + KV_LOADS_MAX) return false;
-    if (!in_place && blocks_needed(t, n_block) > kv_available_count(kv)) return false;
+    if (!in_place && blocks_needed(t, n_path) > kv_available_count(kv)) return false;
     if (kv_seq_open(kv, salt, &l->kv)) return false;
-    struct kv_copy copy[1];
-    uint32_t       n_copy = 0;
-    if (kv_seq_match(kv, &l->kv, ids, n_hit + 1) != n_hit ||
-        (!in_place && kv_seq_reserve(kv, &l->kv, n_hit + n_block * bt, copy, &n_copy))) {
+    l->in_place = in_place;
+    l->plan = plan ? *plan : (struct up_plan){ 0 };
+    if (!load_take(t, l, ids, n_hit, n_path)) {
         kv_seq_release(kv, &l->kv);
         return false;
     }
-    CHECK(n_copy == 0); /* nothing of a matched prefix is written */
-    memcpy(l->ids, ids, (n_hit + n_block * bt) * sizeof *ids);
-    memcpy(l->key, key, n_block * sizeof *key);
+    uint32_t n_block = n_path + l->plan.n_win;
+    memcpy(l->ids, ids, (n_hit + n_path * bt) * sizeof *ids);
+    memcpy(l->key, key, n_path * sizeof *key);
+    memcpy(l->key + n_path, t->piece_key, l->plan.n_win * sizeof *key);
+    memcpy(l->piece, t->piece, l->plan.n_win * sizeof *l->piece);
     memset(l->from, KV_TIER_HOST, n_block);
     for (uint32_t k = 0; k < n_block; k++) l->slot[k] = l->seen[k] = SLOT_NONE;
     l->used = true;
-    l->settled = l->giving_up = l->doubted = l->trial = false;
-    l->in_place = in_place;
+    l->settled = l->giving_up = l->doubted = l->trial = l->whole = false;
     l->gen = ++t->gen;
     l->begin_us = t->cfg.clock();
     l->first = n_hit / bt;
+    l->n_path = n_path;
     l->n_block = l->n_todo = n_block;
     l->n_done = l->n_flight = l->n_late = 0;
     l->first_failed = n_block;
@@ -147,13 +169,21 @@ static void cancel_flights(struct kv_tiers *t, const struct load *l, uint32_t k)
         if (l->state[k] == LOAD_READING || l->state[k] == LOAD_COPYING) xfer_cancel(t->cfg.xfer, l->ticket[k]);
 }
 
+static uint64_t place_on_device(const struct kv_tiers *t, const struct load *l, uint32_t k)
+{
+    uint32_t at = at_of(l, k);
+    if (k < l->n_path) return (uint64_t)l->kv.block[at] * t->cfg.block_bytes;
+    return window_off(t, l->kv.win[at], l->piece[k - l->n_path].piece);
+}
+
 static void copy_up(struct kv_tiers *t, struct load *l, uint32_t k, int32_t slot, uint64_t now)
 {
     struct host_flight *f = flight_new(&t->host, FLIGHT_COPY);
     if (!f) return;
     struct xfer_job *j = &t->copy;
     j->src_off = (uint64_t)slot * t->host.stride + KV_RECORD_HEAD;
-    j->dst_off = (uint64_t)l->kv.block[l->first + k] * t->cfg.block_bytes;
+    j->dst = k < l->n_path ? t->cfg.dev_seg : t->cfg.win_seg;
+    j->dst_off = place_on_device(t, l, k);
     j->digest = t->host.slot[slot].payload;
     j->cookie = flight_cookie(&t->host, f);
     j->post_us = now;
@@ -196,7 +226,7 @@ static enum kv_doubt doubt(const struct kv_tiers *t, const struct load *l, uint3
                            const struct kv_place *at)
 {
     const struct kv_tiers_cfg *c = &t->cfg;
-    const uint32_t            *ids = l->ids + (l->first + k) * c->block_tokens;
+    const uint32_t            *ids = l->ids + at_of(l, k) * c->block_tokens;
     uint64_t                   seq = at ? at->seq : KV_SEQ_ANY;
     if (at && at->sealed)
         return kv_record_match(page, &t->fingerprint, &l->key[k], ids, c->block_tokens, c->block_bytes, seq);
@@ -310,7 +340,10 @@ void up_copy_done(struct kv_tiers *t, struct host_flight *f, const struct xfer_d
 static void credit(const struct kv_tiers *t, const struct load *l, struct kv_want *w)
 {
     memset(w->n_from, 0, sizeof w->n_from);
-    for (uint32_t k = 0; k < l->n_done; k++) w->n_from[l->from[k]] += t->cfg.block_tokens;
+    uint32_t bt = t->cfg.block_tokens, had = l->plan.end < l->first ? l->plan.end : l->first;
+    if (l->plan.end && !l->whole) return;
+    for (uint32_t k = 0; k < l->n_done; k++) w->n_from[l->from[k]] += bt;
+    if (l->plan.end) w->n_from[l->tier] += (had - l->plan.base) * bt; /* the device had them, without the window */
 }
 
 void kv_tiers_forget(struct kv_tiers *t, struct kv_want *w)
@@ -392,7 +425,7 @@ static void load_try(struct kv_tiers *t, struct kv_salt salt, const uint32_t *id
     uint32_t       place = price_place(n, n_host, below), most = (n > n_host ? n_host : 0) + TRY_BLOCKS;
     if (n * t->cfg.block_tokens < t->cfg.load_min_tokens || !price_try(t, place)) return;
     if (n > most) n = most;
-    if (!load_start(t, &nobody, salt, ids, n_hit, n, key, false)) return; /* a copy: prices are those of copies */
+    if (!load_start(t, &nobody, salt, ids, n_hit, n, key, false, NULL)) return; /* a copy: prices are those of copies */
     struct load *l = load_of(t, &nobody);
     l->trial = true;
     l->n_waiter = 0;
@@ -409,30 +442,105 @@ static bool waits_for_load(struct kv_want *w, uint64_t now)
     return now < w->until_us;
 }
 
+/* The prompt waits three times the estimate and an eighth of the time to compute, but never longer than computing
+ * takes; that long, too, without an estimate. On a busy machine a load of 0.3 ms can take 3 ms, which is no reason
+ * to compute for 50. */
+static void wait_until(struct kv_want *w, uint64_t now, double us, double compute_us, bool known)
+{
+    double late = 3 * us + SLACK_US + compute_us / 8, until = us > 0 && late < compute_us ? late : compute_us;
+    w->until_us = now + (known ? (uint64_t)until + SLACK_US : HOLD_US);
+    if (w->claim && w->until_us < now + HOLD_US) w->until_us = now + HOLD_US;
+    if (w->claim && w->until_us < now + (uint64_t)compute_us) w->until_us = now + (uint64_t)compute_us;
+}
+
+static void load_begin(struct kv_tiers *t, struct load *l, double compute_us, uint32_t below, bool of_host,
+                       uint64_t now)
+{
+    l->compute_us = compute_us;
+    l->below = below;
+    l->tier = of_host ? KV_TIER_HOST : below_tier(t, below);
+    if (t->n_done >= l->after_step) load_turn(t, l, now); /* at once */
+}
+
+/* The load that brings both pools up to the same place. */
+static struct load *load_to(struct kv_tiers *t, const struct up_plan *p)
+{
+    for (uint32_t i = 0; i < KV_LOADS_MAX; i++) {
+        struct load *l = &t->load[i];
+        bool         goes = l->used && !l->settled && !l->giving_up && !l->trial;
+        if (goes && l->plan.end == p->end && kv_key_equal(&l->plan.key, &p->key)) return l;
+    }
+    return NULL;
+}
+
+/* kv_tiers_ask where layers with a window have a pool of their own: below the device the path goes on for n_more
+ * blocks, n_host of them on the host. One decision: what the path needs of both pools up to the last place where it can
+ * be continued, or what the host has of that. more than eight: those of kv_tiers_ask, and what it has found. */
+static bool ask_windows(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, const uint32_t *ids,
+                        const struct kv_cursor *hit, uint32_t base, uint32_t n_more, uint32_t n_host,
+                        double us_per_token, uint64_t now)
+{
+    uint32_t       bt = t->cfg.block_tokens, fit = base * bt, there = hit->n / bt + n_more;
+    double         us = 0;
+    struct up_plan p;
+    bool           any = window_plan(t, salt, hit, base, n_more, false, &p);
+    if (p.end < there) w->leave = there * bt;
+    if (!any) return go_on(t, w, fit, false);
+    struct load *l = load_to(t, &p);
+    if (l) {
+        l->n_waiter++;
+        w->load = 1 + (uint32_t)(l - t->load);
+        w->gen = l->gen;
+        us = price_us(t, l->n_block, l->n_block, l->below);
+    } else {
+        bool worth = price_plan(t, &p, us_per_token, &us);
+        if (!worth) load_try(t, salt, ids, hit->n, n_more, n_host, p.below, t->memo.key);
+        if (!worth && p.n_store)
+            worth = window_plan(t, salt, hit, base, n_host, true, &p) && price_plan(t, &p, us_per_token, &us);
+        if (!worth) {
+            t->stats.n_recompute++;
+            return go_on(t, w, fit, false);
+        }
+        if (!load_start(t, w, salt, ids, hit->n, p.n_path, t->memo.key, false, &p)) {
+            /* There is no room, in one of the pools. It waits for some, at most as long as computing takes. */
+            if (!w->until_us) w->until_us = now + (uint64_t)(us_per_token * (p.end - base) * bt);
+            if (now < w->until_us) return false;
+            t->stats.n_recompute++;
+            return go_on(t, w, fit, false);
+        }
+        l = load_of(t, w);
+        load_begin(t, l, us_per_token * (p.end - base) * bt, p.below, !p.n_store, now);
+    }
+    wait_until(w, now, us, us_per_token * (p.end - base) * bt, us_per_token > 0);
+    return false;
+}
+
 bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, const uint32_t *ids, uint32_t n,
                   const struct kv_cursor *hit, double us_per_token)
 {
     uint64_t now = t->cfg.clock();
-    if (w->asked && hit->n >= w->n_hit) return true;
+    uint32_t fit = t->n_piece ? kv_window_fit(t->cfg.kv, hit->block, hit->n) : hit->n; /* where the device can go on */
+    if (w->asked && fit >= w->n_hit) return true;
     if (w->asked) kv_tiers_forget(t, w);
     if (w->asked)
         *w = (struct kv_want){ .claim = w->claim }; /* it has waited so long that the device let go of its beginning */
     if (w->load) {
         struct load *l = load_of(t, w);
-        if (!l || l->settled) return go_on(t, w, hit->n, false);
-        return now < w->until_us ? false : go_on(t, w, hit->n, true);
+        if (!l || l->settled) return go_on(t, w, fit, false);
+        return now < w->until_us ? false : go_on(t, w, fit, true);
     }
     if (kv_tiers_purges(t)) return false;
-    if (t->frozen || t->audit.purge) return go_on(t, w, hit->n, false);
+    if (t->frozen || t->audit.purge) return go_on(t, w, fit, false);
     if (w->n_need && kv_available_count(t->cfg.kv) < w->n_need) return short_of_blocks(t, w, hit->n, now);
     uint32_t bt = t->cfg.block_tokens, first = hit->n / bt, end = n ? (n - 1) / bt : 0, n_more = 0, n_host = 0,
              n_ready = 0, below = 0, n_in[KV_TIERS] = { 0 };
-    if (first >= end) return go_on(t, w, hit->n, false);
+    if (fit / bt >= end) return go_on(t, w, fit, false);
     struct kv_key        at = tier_key(t, salt, hit->n ? hit->block : KV_NONE);
     const struct kv_key *key = t->memo.key;
     tier_memo_open(t, w, &at);
-    if (waits_for_canary(t, w, &at, ids + first * bt, us_per_token * n, now)) return false;
-    if (seek_wait(t, w, ids + first * bt, end - first, us_per_token * (end - first) * bt, now)) return false;
+    if (first < end && waits_for_canary(t, w, &at, ids + first * bt, us_per_token * n, now)) return false;
+    if (first < end && seek_wait(t, w, ids + first * bt, end - first, us_per_token * (end - first) * bt, now))
+        return false;
     for (; first + n_more < end && n_more < KV_ASK_MAX; n_more++) {
         struct kv_place      place;
         const struct kv_key *next = tier_memo_key(t, ids + first * bt, n_more);
@@ -452,6 +560,7 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
     t->stats.n_ask++;
     t->stats.tier[KV_TIER_HOST].miss_blocks += end - first - n_ready;
     count_misses_below(t, end - first, n_in);
+    if (t->n_piece) return ask_windows(t, w, salt, ids, hit, fit / bt, n_more, n_host, us_per_token, now);
     if (n_more == 0) return go_on(t, w, hit->n, false);
     double       us = 0, compute_us = us_per_token * n_more * bt;
     struct load *l = load_find(t, &key[0]);
@@ -472,25 +581,15 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
             w->wait_us = us_per_token > 0 ? (uint64_t)(us_per_token * n_load * bt) : HOLD_US;
             return short_of_blocks(t, w, hit->n, now);
         }
-        if (!n_load || !load_start(t, w, salt, ids, hit->n, n_load, key, in_place)) {
+        if (!n_load || !load_start(t, w, salt, ids, hit->n, n_load, key, in_place, NULL)) {
             if (w->claim && waits_for_load(w, now)) return false;
             t->stats.n_recompute++;
             return go_on(t, w, hit->n, false);
         }
         compute_us = us_per_token * n_load * bt;
-        l = load_of(t, w);
-        l->compute_us = compute_us;
-        l->below = below;
-        l->tier = n_load > n_host ? below_tier(t, below) : KV_TIER_HOST;
-        if (t->n_done >= l->after_step) load_turn(t, l, now); /* at once */
+        load_begin(t, load_of(t, w), compute_us, below, n_load <= n_host, now);
     }
-    /* The prompt waits three times the estimate and an eighth of the time to compute, but never longer than computing
-     * takes; that long, too, without an estimate. On a busy machine a load of 0.3 ms can take 3 ms, which is no reason
-     * to compute for 50. */
-    double late = 3 * us + SLACK_US + compute_us / 8, until = us > 0 && late < compute_us ? late : compute_us;
-    w->until_us = now + (us_per_token > 0 ? (uint64_t)until + SLACK_US : HOLD_US);
-    if (w->claim && w->until_us < now + HOLD_US) w->until_us = now + HOLD_US;
-    if (w->claim && w->until_us < now + (uint64_t)compute_us) w->until_us = now + (uint64_t)compute_us;
+    wait_until(w, now, us, compute_us, us_per_token > 0);
     return false;
 }
 

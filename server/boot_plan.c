@@ -1,6 +1,7 @@
 /* boot_plan: what the engine and the ranks are to be, and how much memory they take, before a weight is read. */
 #include "engine/model/source_object.h"
 #include "server/boot_impl.h"
+#include "server/boot_peers.h"
 #include "server/options.h"
 #include "base/check.h"
 #include "base/log.h"
@@ -48,6 +49,21 @@ static enum dtype kv_dtype(const struct boot *b, enum dtype *act_out)
     return model_kv_dtype(&b->spec, &types, *act_out);
 }
 
+/* What keeps all layers in one pool although some have a window; NULL: nothing. Records below the device are as large
+ * as blocks of the first pool, and those of the other go there in whole pieces (kvcache/tier_window.c). */
+static const char *one_pool(const struct boot *b, const struct model_kv_groups *g)
+{
+    const struct config *c = b->cfg;
+    if (b->cluster.n_node > 1) return "several machines";
+    if (c->kv_host_gib <= 0) return NULL;
+    if (c->kv_in_place == IN_PLACE_ON) return "--kv-host-in-place";
+    if (boot_peers_wanted(c)) return "blocks of other servers (--kv-peer)";
+    if (*c->kv_shared) return "a folder of several servers (--kv-shared)";
+    if (*c->kv_object) return "an object store (--kv-object)";
+    if (*c->kv_events_config) return "events of blocks on tiers (--kv-events-config)";
+    return g->window_bytes < g->block_bytes ? "tiers, and larger blocks of the other layers" : NULL;
+}
+
 /* Whether layers with a window get a pool of their own. The share that nobody asked for is what sequences of eight
  * windows would need: shorter ones are short of windows first, longer ones of the other blocks. */
 static void plan_windows(struct boot *b, enum dtype kv)
@@ -63,9 +79,9 @@ static void plan_windows(struct boot *b, enum dtype kv)
     if (model_is_encoder(&b->spec)) return; /* no KV at all */
     if (!model_kv_groups(&b->spec, cfg->tensor_parallel, kv, cfg->block_size, &g)) return;
     if (b->model.context <= g.window + cfg->block_size) return; /* nothing would be passed */
-    if (cfg->kv_host_gib > 0 || b->cluster.n_node > 1) {
-        LOG_INFO("boot: with %s, layers with a window keep the KV of all tokens: they have no pool of their own",
-                 cfg->kv_host_gib > 0 ? "tiers below the device" : "several machines");
+    const char *why = one_pool(b, &g);
+    if (why) {
+        LOG_INFO("boot: with %s, layers with a window keep the KV of all tokens: they have no pool of their own", why);
         return;
     }
     uint64_t one = g.window / cfg->block_size + 2, tokens = (uint64_t)g.window * 8;

@@ -220,6 +220,7 @@ int boot_tiers_plan(struct boot *b)
  * copied like on other machines, unless it is told otherwise. */
 static bool reads_in_place(const struct boot *b, const struct xfer_ranks *pool)
 {
+    if (b->windows.n_block) return false; /* boot_plan.c: with `on` they have no pool */
     bool all = b->device == DEV_CUDA;
     for (uint32_t i = 0; i < pool->n && all; i++) all = dev_reaches(pool->rank[i].dev, NULL);
     return b->cfg->kv_in_place == IN_PLACE_AUTO ? all : b->cfg->kv_in_place == IN_PLACE_ON;
@@ -229,6 +230,7 @@ void boot_tiers_ident(struct boot *b, struct kv_identity *out)
 {
     uint32_t                 n_block;
     const struct xfer_ranks *pool = rank_team_kv(b->team, &n_block); /* NULL: several nodes, which share no blocks */
+    const struct xfer_ranks *windows = rank_team_kv_windows(b->team, &n_block);
     *out = (struct kv_identity){ .layout = KV_LAYOUT,
                                  .block_tokens = b->cfg->block_size,
                                  .n_layer = b->spec.n_layer,
@@ -236,6 +238,8 @@ void boot_tiers_ident(struct boot *b, struct kv_identity *out)
                                  .head_dim = b->spec.head_dim,
                                  .tp_size = pool ? pool->n : b->cfg->tensor_parallel,
                                  .block_bytes = pool ? pool->block_bytes : b->block_bytes * b->cfg->tensor_parallel,
+                                 .window = windows ? b->windows.window : 0,
+                                 .window_bytes = windows ? windows->block_bytes : 0,
                                  .dtype = (uint32_t)rank_team_kv_dtype(b->team) };
     rank_team_ident(b->team, out->model);
 }
@@ -250,6 +254,9 @@ int boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out)
     uint32_t                 n_block;
     const struct xfer_ranks *pool = rank_team_kv(b->team, &n_block);
     CHECK(pool); /* cluster.c has refused tiers on several nodes */
+    uint32_t                 n_windows;
+    const struct xfer_ranks *windows = rank_team_kv_windows(b->team, &n_windows);
+    CHECK(!b->windows.n_block == !windows); /* boot_plan.c has seen to that */
     t->cfg.block_bytes = pool->block_bytes;
     find_cgroup(t->cgroup, sizeof t->cgroup);
     t->cfg.cgroup = t->cgroup;
@@ -282,6 +289,11 @@ int boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out)
         if (!st) st = lane[i] ? xfer_lane_add(t->xfer, lane[i]) : ST_NOMEM;
     struct xfer_seg seg = { .kind = XFER_DEVICE, .bytes = n_block * pool->block_bytes, .ranks = pool };
     if (!st) st = xfer_seg_add(t->xfer, &seg, &t->cfg.dev_seg);
+    if (windows) {
+        t->cfg.win_bytes = windows->block_bytes;
+        seg = (struct xfer_seg){ .kind = XFER_DEVICE, .bytes = n_windows * windows->block_bytes, .ranks = windows };
+        if (!st) st = xfer_seg_add(t->xfer, &seg, &t->cfg.win_seg);
+    }
     if (!st) st = xfer_start(t->xfer);
     if (st) {
         snprintf(b->err, sizeof b->err, "the KV tiers cannot start: %s", status_name(st));
@@ -293,6 +305,9 @@ int boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out)
     const char *sealed = "";
     if (t->secret)
         sealed = t->cfg.ephemeral ? ", encrypted under a key of this start" : ", encrypted under the key file";
+    if (windows)
+        LOG_INFO("kv: blocks of windows go below the device too, %" PRIu64 " KiB each, in pieces of %" PRIu64 " KiB",
+                 windows->block_bytes >> 10, windows->piece_bytes >> 10);
     LOG_INFO("kv: host tier %.2f GiB%s, %u store%s, blocks of %" PRIu64 " KiB%s%s", c->kv_host_gib,
              t->cfg.in_place ? " that the device reads in place" : "", t->cfg.n_store, t->cfg.n_store == 1 ? "" : "s",
              t->cfg.block_bytes >> 10, t->cfg.key.mac ? ", with a MAC" : "", sealed);

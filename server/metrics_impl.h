@@ -78,6 +78,7 @@ enum family_kind { BARE, COMMON, OLD, OLDER, GPU };
     X(WINDOW_USED,   GAUGE,     0, l_one,    NULL,      "spillway:kv_window_used_blocks", "Blocks of it that running sequences hold.") \
     X(WINDOW_PASSED, COUNTER,   0, l_one,    NULL,      "spillway:kv_window_freed_blocks_total", "Blocks that sequences gave back because their window had passed them.") \
     X(WINDOW_EVICTED, COUNTER,  0, l_one,    NULL,      "spillway:kv_window_evicted_blocks_total", "Blocks of windows that were kept for later prompts and given away.") \
+    X(WINDOW_LOADED, COUNTER,   0, l_one,    NULL,      "spillway:kv_window_loaded_blocks_total", "Blocks of windows that came up from the tiers below the device.") \
     X(ARENA,         GAUGE,     0, l_arena,  NULL,      "spillway:arena_reserved_bytes", "Bound of each part of memory that has one, in bytes.") \
     X(ARENA_USED,    GAUGE,     0, l_arena,  NULL,      "spillway:arena_used_bytes", "Bytes in use of each part of memory that has a bound.") \
     X(TIER_RESERVED, GAUGE,     0, l_tier,   NULL,      "spillway:kv_tier_reserved_bytes", "Capacity of a KV tier in bytes.")                              \

@@ -102,6 +102,7 @@ static void sample_tiers(struct metrics *m, const struct server *s)
     count_to(m, F_PLACED, 0, t.n_in_place);
     count_to(m, F_PLACE_MOVED, 0, t.n_moved);
     count_to(m, F_AUDITS, 0, t.n_audit);
+    count_to(m, F_WINDOW_LOADED, 0, t.n_window_loaded);
     count_to(m, F_AUDIT_WRONG, 0, t.n_audit_mismatch);
     metric_set(one(m, F_TIER_REGRET), t.regret_us / 1e6);
 }

@@ -153,16 +153,30 @@ static uint32_t run_add(struct dev_run *run, uint32_t n, unsigned char *dev, uns
     return n + 1;
 }
 
+/* What a job moves of this rank's slice, and where that begins. */
+static uint64_t part_bytes(const struct xfer_ranks *r, uint32_t k)
+{
+    return r->piece_bytes ? r->rank[k].piece : r->rank[k].bytes;
+}
+static unsigned char *part_of(const struct xfer_ranks *r, uint32_t k, uint64_t place)
+{
+    const struct xfer_rank *rank = &r->rank[k];
+    unsigned char          *slice = rank->base + place / r->block_bytes * rank->bytes;
+    if (!r->piece_bytes) return slice;
+    uint64_t n = (place % r->block_bytes + r->piece_bytes - 1) / r->piece_bytes; /* the last begins before its place */
+    uint64_t at = n * rank->piece, last = rank->bytes - rank->piece;
+    return slice + (at < last ? at : last);
+}
+
 static void group_begin(struct copy_group *g, enum dev_way way)
 {
     const struct xfer_ranks *r = g->ranks;
     uint64_t                 at = 0; /* of this rank's slice in a block */
-    for (uint32_t k = 0; k < r->n; at += r->rank[k++].bytes) {
+    for (uint32_t k = 0; k < r->n; at += part_bytes(r, k++)) {
         struct dev_run run[GROUP_ITEMS];
         uint32_t       n = 0;
         for (uint32_t i = 0; i < g->n; i++)
-            n = run_add(run, n, r->rank[k].base + place_of(g->item[i]) / r->block_bytes * r->rank[k].bytes,
-                        host_of(g->item[i]) + at, r->rank[k].bytes);
+            n = run_add(run, n, part_of(r, k, place_of(g->item[i])), host_of(g->item[i]) + at, part_bytes(r, k));
         dev_copy_begin(r->rank[k].dev, way, run, n);
     }
 }
@@ -315,7 +329,8 @@ static void dev_begin(struct xfer_lane *lane, struct xfer_item **item, uint32_t 
             finish(l, item[i], memory_move(item[i]));
             continue;
         }
-        CHECK(item[i]->job.bytes == r->block_bytes && place_of(item[i]) % r->block_bytes == 0);
+        CHECK(item[i]->job.bytes == (r->piece_bytes ? r->piece_bytes : r->block_bytes));
+        CHECK(r->piece_bytes || place_of(item[i]) % r->block_bytes == 0);
         bool bad;
         item[i]->checking = false;
         item[i]->done.st = ST_OK;

@@ -31,16 +31,20 @@ struct xfer_lane;
 struct device;
 /* A pool of blocks that are divided into slices on the devices of all ranks: the slice of block b on rank r begins at
  * base + b * bytes there. As a segment the pool is a row of whole blocks, each of them its slices in order of rank. A
- * job moves one block. */
+ * job moves one block.
+ * With piece_bytes a job moves a piece of one: piece p begins at p * piece_bytes of the block, the last one so that it
+ * ends with the block, and overlaps the one before. It is made of as many pieces of the ranks' slices, cut alike. */
 struct xfer_rank {
     struct device *dev;
     unsigned char *base;  /* on it */
     uint64_t       bytes; /* of a block: this rank's slice */
+    uint64_t       piece; /* of a piece: this rank's part; at most bytes */
 };
 enum { XFER_RANKS_MAX = 64 };
 struct xfer_ranks {
     uint32_t         n;
     uint64_t         block_bytes; /* sum of the slices */
+    uint64_t         piece_bytes; /* sum of the pieces; 0: blocks move whole */
     struct xfer_rank rank[XFER_RANKS_MAX];
 };
 /* How the places of a segment of objects are named: a place is the number of an object << XFER_OBJECT_SHIFT, and a byte

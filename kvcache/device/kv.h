@@ -64,6 +64,7 @@ struct kv_seq {
     uint32_t  n_block;
     uint32_t *win; /* [n_win] the same of the window's pool; before win_first KV_NONE: passed. NULL: no such pool */
     uint32_t  n_win, win_first; /* n_win: at most n_block */
+    uint32_t  leave;            /* blocks (kv_seq_leave) */
     uint32_t  n_shared;         /* leading blocks that are in the tree (immutable)                */
     uint32_t  n_cached;         /* tokens found by the match and by borrowing                     */
     struct kv_node *node;       /* deepest locked node; NULL: nothing locked                       */
@@ -132,8 +133,15 @@ void kv_seq_commit(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_
 /* child (open, empty) shares all blocks of parent that cover n_token; the partial tail is copied on the next
  * reserve. */
 enum status kv_seq_fork(struct kv *kv, const struct kv_seq *parent, struct kv_seq *child, uint32_t n_token);
-/* The same for tables that are only to hold their blocks: they get none of the window's pool. */
+/* The same for tables that are only to hold their blocks: they get none of the window's pool but those that
+ * kv_window_lend and kv_window_claim put there. */
 enum status kv_seq_hold(struct kv *kv, const struct kv_seq *parent, struct kv_seq *child, uint32_t n_token);
+/* As kv_seq_match, for a table that is only to hold its blocks: all that is found, whether or not the window's blocks
+ * are there to continue it. It counts no query. */
+uint32_t kv_seq_match_path(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_t n);
+/* Below the device there is a path that s leaves after n tokens, and had no blocks of a window there. Other prompts may
+ * leave it there too: those that s computes are kept longer (window.h). */
+void kv_seq_leave(const struct kv *kv, struct kv_seq *s, uint32_t n);
 /* Drops the blocks behind the first n_token tokens. Only for read-only tables (offers and loads of the tiers). */
 void kv_seq_shrink(struct kv *kv, struct kv_seq *s, uint32_t n_token);
 /* Drops the blocks and keeps the table open. Committed blocks stay in the tree for a later match. */

@@ -134,6 +134,7 @@ void kv_seq_drop(struct kv *kv, struct kv_seq *s)
     for (uint32_t i = s->n_block; i-- > 0;) block_unref(kv, s->block[i]); /* children before parents */
     s->n_block = s->n_shared = s->n_cached = 0;
     s->node = NULL;
+    s->leave = 0;
     t->n_commit = 0;
     t->borrow_src = KV_NONE;
 }
@@ -142,8 +143,9 @@ void kv_seq_shrink(struct kv *kv, struct kv_seq *s, uint32_t n_token)
 {
     struct kv_table *t = table_of(kv, s);
     uint32_t         n = kv_blocks_of(kv, n_token);
-    CHECK(t->copy_src == KV_NONE && !kv_has_windows(kv));
+    CHECK(t->copy_src == KV_NONE && (!kv_has_windows(kv) || t->plain || !s->n_block));
     kv->use++;
+    kv_window_shrink(kv, s, n);
     while (s->n_block > n) block_unref(kv, s->block[--s->n_block]); /* children before parents */
     if (s->n_shared > n) s->n_shared = n;
     if (t->n_commit > n_token) t->n_commit = n_token;
@@ -238,6 +240,24 @@ uint32_t kv_seq_match(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint
     kv->n_hit_tokens += s->n_cached;
     return s->n_cached;
 }
+
+uint32_t kv_seq_match_path(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_t n)
+{
+    struct kv_table *t = table_of(kv, s);
+    CHECK(s->n_block == 0);
+    t->plain = true;
+    if (!kv->cfg.prefix_cache || !n) return 0;
+    uint32_t bt = kv->cfg.block_tokens, end = KV_NONE;
+    s->n_block = kv_radix_walk(&kv->tree, s->salt, &end, ids, (n - 1) / bt, s->block);
+    for (uint32_t i = 0; i < s->n_block; i++) block_ref(kv, s->block[i]);
+    s->n_shared = s->n_block;
+    t->n_commit = s->n_block * bt;
+    s->node = end == KV_NONE ? NULL : &kv->tree.node[end];
+    kv_window_cover(kv, s);
+    return t->n_commit;
+}
+
+void kv_seq_leave(const struct kv *kv, struct kv_seq *s, uint32_t n) { s->leave = n / kv->cfg.block_tokens; }
 
 /* The copies that block i of the table begins with. */
 static struct kv_copy copy_of(const struct kv_table *t, const struct kv_seq *s, uint32_t i)
@@ -346,11 +366,12 @@ enum status kv_seq_reserve(struct kv *kv, struct kv_seq *s, uint32_t n_token, st
                            uint32_t *n_copy_out)
 {
     struct kv_table *t = table_of(kv, s);
-    CHECK(n_token <= kv->cfg.seq_tokens_max && !t->plain);
+    CHECK(n_token <= kv->cfg.seq_tokens_max);
     uint32_t have = s->n_block, want = kv_blocks_of(kv, n_token);
     uint32_t first = t->n_commit / kv->cfg.block_tokens; /* the block that the next row is written to */
     bool     cow = first < have && n_token > t->n_commit && tail_is_shared(kv, s->block[first]);
-    uint32_t n = (want > have ? want - have : 0) + cow, n_win = kv_window_wants(kv, s, want > have ? want : have);
+    uint32_t n = (want > have ? want - have : 0) + cow, n_win = 0;
+    if (!t->plain) n_win = kv_window_wants(kv, s, want > have ? want : have);
     if (!n && !n_win) return ST_OK;
     if (n > kv->pool.n_free + kv->n_idle) return ST_AGAIN;
     if (kv_has_windows(kv) && n_win + cow > kv_window_room(kv, s)) return ST_AGAIN;
@@ -370,7 +391,16 @@ enum status kv_seq_reserve(struct kv *kv, struct kv_seq *s, uint32_t n_token, st
     for (uint32_t i = have; i < want; i++) s->block[i] = kv_pool_take(&kv->pool);
     if (want > have) s->n_block = want;
     for (; n_win > 0; n_win--) s->win[s->n_win++] = kv_window_take(kv);
+    if (t->plain) kv_window_cover(kv, s);
     return ST_OK;
+}
+
+/* Entry i has become a node. */
+static void share_window(struct kv *kv, struct kv_seq *s, uint32_t i)
+{
+    if (!kv_has_windows(kv)) return;
+    kv_window_give(kv, s, i, s->block[i]);
+    if (i < s->leave && i >= kv_window_first(kv, s->leave * kv->cfg.block_tokens)) kv->win.wanted[s->block[i]] = true;
 }
 
 /* The blocks up to `end` are full and computed: they enter the tree, or the table names those that are there. */
@@ -399,7 +429,7 @@ static void share_blocks(struct kv *kv, struct kv_seq *s, const uint32_t *ids, u
             *mine = have;
             block_unref(kv, dup);
         }
-        kv_window_give(kv, s, s->n_shared, *mine);
+        if (!table_of(kv, s)->plain) share_window(kv, s, s->n_shared);
         s->node = &kv->tree.node[*mine];
     }
 }
@@ -412,7 +442,7 @@ void kv_seq_commit(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_
     copy_done(kv, t);
     t->n_commit = n_computed;
     if (kv->cfg.prefix_cache) share_blocks(kv, s, ids, n_computed / kv->cfg.block_tokens);
-    kv_window_pass(kv, s, n_computed);
+    if (!t->plain) kv_window_pass(kv, s, n_computed);
 }
 
 enum status kv_seq_hold(struct kv *kv, const struct kv_seq *parent, struct kv_seq *child, uint32_t n_token)
@@ -431,6 +461,7 @@ enum status kv_seq_hold(struct kv *kv, const struct kv_seq *parent, struct kv_se
     child->node = child->n_shared ? &kv->tree.node[child->block[child->n_shared - 1]] : NULL;
     to->n_commit = n_token;
     to->plain = true;
+    kv_window_cover(kv, child);
     return ST_OK;
 }
 

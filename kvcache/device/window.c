@@ -239,10 +239,46 @@ void kv_window_pass(struct kv *kv, struct kv_seq *s, uint32_t n)
     }
 }
 
+void kv_window_shrink(struct kv *kv, struct kv_seq *s, uint32_t n_block)
+{
+    while (s->n_win > s->win_first && s->n_win > n_block) kv_window_return(kv, s, --s->n_win);
+}
+
 void kv_window_drop(struct kv *kv, struct kv_seq *s)
 {
-    for (uint32_t i = s->n_win; i-- > s->win_first;) kv_window_unref(kv, s->win[i], false);
+    kv_window_shrink(kv, s, 0);
     s->win_first = s->n_win = 0;
+}
+
+/* ---- tables that only hold their blocks */
+
+uint32_t kv_window_of(const struct kv *kv, uint32_t node) { return kv_has_windows(kv) ? kv->win.of[node] : KV_NONE; }
+bool     kv_window_wanted(const struct kv *kv, uint32_t node) { return kv_has_windows(kv) && kv->win.wanted[node]; }
+
+void kv_window_cover(struct kv *kv, struct kv_seq *s)
+{
+    while (kv_has_windows(kv) && s->n_win < s->n_block) s->win[s->n_win++] = KV_NONE;
+}
+
+bool kv_window_lend(struct kv *kv, struct kv_seq *s, uint32_t i)
+{
+    CHECK(i < s->n_shared && s->win[i] == KV_NONE);
+    s->win[i] = kv->win.of[s->block[i]];
+    if (s->win[i] == KV_NONE) return false;
+    kv_window_ref(kv, s->win[i]);
+    return true;
+}
+
+void kv_window_claim(struct kv *kv, struct kv_seq *s, uint32_t i)
+{
+    CHECK(i < s->n_win && s->win[i] == KV_NONE);
+    s->win[i] = kv_window_take(kv);
+}
+
+void kv_window_return(struct kv *kv, struct kv_seq *s, uint32_t i)
+{
+    if (s->win[i] != KV_NONE) kv_window_unref(kv, s->win[i], false);
+    s->win[i] = KV_NONE;
 }
 
 /* ---- check */
@@ -260,20 +296,18 @@ static enum status check_table(const struct kv *kv, const struct kv_table *t, ui
     if (s->win != kv->win.block + (size_t)s->slot * kv->seq_blocks_max)
         FAULT("kv: table %u has another one for windows", s->slot);
     if (t->copy_win != KV_NONE) ref[t->copy_win]++;
-    if (t->plain) {
-        if (s->n_win || s->win_first) FAULT("kv: table %u is only held, and has blocks of a window", s->slot);
-        return ST_OK;
-    }
     if (!s->n_block && !s->n_win) return ST_OK;
-    if (s->n_win > s->n_block || s->win_first != (first < s->n_win ? first : s->n_win) ||
-        kv_blocks_of(kv, t->n_commit) > s->n_win)
+    if (t->plain && (s->n_win != s->n_block || s->win_first))
+        FAULT("kv: table %u is only held, and has %u entries for windows of %u blocks", s->slot, s->n_win, s->n_block);
+    if (!t->plain && (s->n_win > s->n_block || s->win_first != (first < s->n_win ? first : s->n_win) ||
+                      kv_blocks_of(kv, t->n_commit) > s->n_win))
         FAULT("kv: table %u: blocks %u to %u of %u have a window, with %u tokens computed", s->slot, s->win_first,
               s->n_win, s->n_block, t->n_commit);
-    if (held(s) > kv->win.seq_max) FAULT("kv: table %u holds %u blocks of a window", s->slot, held(s));
+    if (!t->plain && held(s) > kv->win.seq_max) FAULT("kv: table %u holds %u blocks of a window", s->slot, held(s));
     for (uint32_t i = 0; i < s->n_win; i++) {
         uint32_t w = s->win[i];
         if (i < s->win_first && w != KV_NONE) FAULT("kv: table %u names block %u that is passed", s->slot, i);
-        if (i < s->win_first) continue;
+        if (i < s->win_first || (t->plain && w == KV_NONE)) continue;
         if (w >= n) FAULT("kv: table %u names block %u of a window", s->slot, w);
         ref[w]++;
         if (kv->win.node[w] != KV_NONE && (i >= s->n_shared || kv->win.node[w] != s->block[i]))

@@ -81,5 +81,17 @@ void kv_window_pass(struct kv *kv, struct kv_seq *s, uint32_t n);
 void kv_window_drop(struct kv *kv, struct kv_seq *s); /* all of the table's */
 void kv_window_evict_all(struct kv *kv);
 
+/* For the tiers: the block of a node, or KV_NONE; whether it will be asked for again. */
+uint32_t kv_window_of(const struct kv *kv, uint32_t node);
+bool     kv_window_wanted(const struct kv *kv, uint32_t node);
+/* Entries of a table that only holds its blocks. lend: entry i, of the tree, names the block of its node; false: that
+ * has none. claim: a new block; there must be room. return: the entry names none any more. */
+bool kv_window_lend(struct kv *kv, struct kv_seq *s, uint32_t i);
+void kv_window_claim(struct kv *kv, struct kv_seq *s, uint32_t i);
+void kv_window_return(struct kv *kv, struct kv_seq *s, uint32_t i);
+/* Such a table has an entry for each of its blocks: new ones name none. */
+void kv_window_cover(struct kv *kv, struct kv_seq *s);
+void kv_window_shrink(struct kv *kv, struct kv_seq *s, uint32_t n_block);
+
 /* All invariants of the pool, its tables and its order. ST_INVALID after logging the first fault. */
 enum status kv_windows_check(const struct kv *kv);

@@ -6,8 +6,6 @@
 #include <stddef.h>
 #include <string.h>
 
-static const unsigned char RECORD[8] = { 'S', 'P', 'W', 'K', 'V', 'R', 'E', 'C' };
-
 /* ---- saying it */
 
 __attribute__((format(printf, 3, 4))) static void wrong(struct store_dump *d, uint64_t byte, const char *fmt, ...)
@@ -93,8 +91,9 @@ static bool head(struct store_dump *d, const unsigned char *page, uint64_t off, 
     struct kv_record r;
     char             a[17], b[17];
     uint64_t         n = d->n_wrong;
+    bool             window;
     memcpy(&r, page, sizeof r);
-    if (memcmp(r.magic, RECORD, sizeof r.magic)) {
+    if (!kv_record_named(&r, &window)) {
         wrong(d, off, "no record: it begins with %s", hex(r.magic, a));
         return false;
     }
@@ -117,7 +116,8 @@ static bool head(struct store_dump *d, const unsigned char *page, uint64_t off, 
     if (h && !kv_key_equal(&r.fingerprint, &h->fingerprint))
         wrong(d, off + offsetof(struct kv_record, fingerprint), "of model %s", hex(r.fingerprint.b, a));
     if (n != d->n_wrong) return false;
-    say(d, "  block %s after %s, tokens", hex(r.key.b, a), hex(r.parent.b, b));
+    say(d, window ? "  piece %s of the window's block beside %s, tokens" : "  block %s after %s, tokens",
+        hex(r.key.b, a), hex(r.parent.b, b));
     for (uint32_t i = 0; i < r.block_tokens && i < 8; i++) say(d, " %u", r.ids[i]);
     say(d, "%s\n", r.block_tokens > 8 ? " ..." : "");
     return true;
@@ -255,7 +255,8 @@ void store_dump(struct store_dump *d, unsigned char *file, uint64_t bytes)
     }
     for (uint64_t off = STORE_PAGE; off + KV_RECORD_HEAD <= bytes;
          off += STORE_PAGE) { /* what can be told without the header */
-        if (memcmp(file + off, RECORD, sizeof RECORD)) continue;
+        bool window;
+        if (!kv_record_named(kv_record_of(file + off), &window)) continue;
         say(d, "record at byte %" PRIu64 "\n", off);
         d->n_record += record(d, file + off, off, bytes - off, NULL);
     }

@@ -139,7 +139,9 @@ static void world_open(struct world *w)
         w->dev[r] = ct_open(DT_BF16, 0);
         w->want[r] = malloc(BLOCKS * SLICE);
         fill(w->want[r], BLOCKS * SLICE, 2 + r);
-        w->ranks.rank[r] = (struct xfer_rank){ w->dev[r], ct_bytes(w->dev[r], w->want[r], BLOCKS * SLICE), SLICE };
+        w->ranks.rank[r] = (struct xfer_rank){ .dev = w->dev[r],
+                                               .base = ct_bytes(w->dev[r], w->want[r], BLOCKS * SLICE),
+                                               .bytes = SLICE };
     }
     struct xfer_seg dev = { .kind = XFER_DEVICE, .bytes = BLOCKS * 2 * SLICE, .ranks = &w->ranks };
     struct xfer_seg host = { .kind = XFER_HOST, .base = w->slab, .bytes = SLOTS * STRIDE };

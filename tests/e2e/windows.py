@@ -4,11 +4,12 @@
     windows.py [--preset check] [test ...]
 
 The model is Gemma 3 in small: one layer of four sees all tokens, the others see 16. The same requests are asked of servers with two
-pools and of one whose pool holds all layers (it has a tier), roomy and short of memory. One line for each test, then
-`N passed, N failed, N skipped`."""
+pools and of one whose pool holds all layers (its tier is read in place), roomy and short of memory; with tiers below two pools
+they are asked of a server without a cache. One line for each test, then `N passed, N failed, N skipped`."""
 
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -21,11 +22,13 @@ sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
 
 import scratch
-from tiers import arguments, metric, run_named  # noqa: E402
+from tiers import arguments, metric, result, run_named  # noqa: E402
 
 PEBBLE = os.path.join(ROOT, "models", "pebble")
 GEMMA3 = os.path.join(ROOT, "tests", "data", "golden", "gemma3")
 CONTEXT, WINDOW, BLOCK = 512, 16, 16
+ONE_POOL = ["--kv-host-gib", "0.01", "--kv-host-in-place", "on"]
+TIERS = ["--kv-cache-bytes", "400KiB", "--kv-host-gib", "0.02"]
 ARGS = ["--device", "cpu", "--load-format", "dummy", "--prefill-chunk", "32", "--max-num-seqs", "16"]
 WORDS = "the sea was calm and a small boat went out to look for the island that nobody had seen since winter".split()
 TESTS = []
@@ -51,12 +54,48 @@ class World:
         windowed = self.config["layer_types"].count("sliding_attention")
         self.all, self.windows = (len(self.config["layer_types"]) - windowed) * layer, windowed * layer
         self.want = None
+        self.want_talks = []
+        self.slow = os.path.join(self.folder, "slow")  # of more arithmetic: a load is worth its price
+        os.mkdir(self.slow)
+        shutil.copy(os.path.join(PEBBLE, "tokenizer.json"), self.slow)
+        with open(os.path.join(self.slow, "config.json"), "w", encoding="utf-8") as f:
+            json.dump({**self.config, "hidden_size": 256, "intermediate_size": 2048}, f)
 
-    def server(self, *args, context=CONTEXT):
+    def server(self, *args, context=CONTEXT, model=None, **more):
         from harness import Server
 
-        self.running.append(Server("--model", self.folder, "--max-model-len", str(context), *ARGS, *args))
+        self.running.append(Server("--model", model or self.folder, "--max-model-len", str(context), *ARGS, *args, **more))
         return self.running[-1]
+
+    def talk(self, k):
+        """Prompt k of 24: threes share their first 200 tokens."""
+        ids = [random.Random(k // 3).randrange(10, 300) for _ in range(200)]
+        rng = random.Random(1000 + k)
+        return {"prompt": ids + [rng.randrange(10, 300) for _ in range(60 + 7 * (k % 5))], "max_tokens": 6, "temperature": 0,
+                "ignore_eos": True, "return_token_ids": True, "logprobs": 1}
+
+    def talks(self, s):
+        """Asks all of them, and compares; the tokens that came from the host and from below it."""
+        if not self.want_talks:
+            plain = self.server("--no-enable-prefix-caching", model=self.slow)
+            assert metric(plain, "spillway:kv_window_blocks") > 0
+            self.want_talks = [result(plain.post("/v1/completions", self.talk(k)).json) for k in range(24)]
+            plain.stop()
+        host = nvme = 0
+        for k, want in enumerate(self.want_talks):
+            r = s.post("/v1/completions", self.talk(k))
+            assert r.status == 200, r
+            assert result(r.json) == want, "prompt %d has another answer than without a cache" % k
+            tier = r.json["usage"]["prompt_tokens_details"].get("cached_tokens_by_tier", {})
+            host, nvme = host + tier.get("host", 0), nvme + tier.get("nvme", 0)
+        return host, nvme
+
+    def some(self, s, tier):
+        """The same until that tier has served some: on a busy machine loads are given up, or not worth their price."""
+        for _ in range(20):
+            if self.talks(s)[tier]:
+                return
+        raise AssertionError("nothing came back: " + s.tail(100))
 
     def close(self):
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -97,8 +136,8 @@ def ask_all(s, asked):
 def wanted(w):
     """The answers of one at a time, by a pool that holds all layers."""
     if not w.want:
-        s = w.server("--kv-cache-bytes", "64MiB", "--kv-host-gib", "0.01")
-        assert metric(s, "spillway:kv_window_blocks") == 0 and "with tiers below the device" in s.tail(200), s.tail(200)
+        s = w.server("--kv-cache-bytes", "64MiB", *ONE_POOL)
+        assert metric(s, "spillway:kv_window_blocks") == 0 and "with --kv-host-in-place, layers" in s.tail(200), s.tail(200)
         w.want = [answer(s, b) for b in bodies()]
         s.stop()
     return w.want
@@ -116,7 +155,7 @@ def long_answers_fit_where_one_pool_could_not_hold_them(w):
     assert 0 < metric(s, "spillway:kv_window_blocks") < 12 * 300 / BLOCK, "all of it would fit without freeing"
     eventually(lambda: metric(s, "spillway:kv_window_used_blocks") == 0, "the last answer's blocks are given back")
     s.stop()
-    s = w.server("--kv-cache-bytes", str(room), "--kv-host-gib", "0.01")
+    s = w.server("--kv-cache-bytes", str(room), *ONE_POOL)
     for _ in range(10):  # where requests begin far apart, fewer of them run at once
         assert ask_all(s, bodies()) == wanted(w)
         if metric(s, "vllm:num_preemptions_total"):
@@ -172,6 +211,56 @@ def a_context_within_the_window_has_one_pool(w):
     s = w.server("--kv-cache-bytes", "1MiB", context=WINDOW + BLOCK)
     assert metric(s, "spillway:kv_window_blocks") == 0
     assert s.post("/v1/completions", {"prompt": "the", "max_tokens": 8}).status == 200
+
+
+@test
+def prefixes_come_back_from_the_host_and_the_folder(w):
+    folder = ["--kv-nvme", os.path.join(w.folder, "kv") + ":0.05"]
+    s = w.server(*TIERS, *folder, model=w.slow)
+    assert metric(s, "spillway:kv_window_blocks") > 0 and "blocks of windows go below the device too" in s.tail(200), s.tail(200)
+    w.some(s, 0)
+    assert metric(s, "spillway:kv_window_loaded_blocks_total") > 0
+    s.stop()  # what the host holds goes to the folder
+    s = w.server(*TIERS, *folder, model=w.slow)
+    w.some(s, 1)
+    assert metric(s, "spillway:kv_window_loaded_blocks_total") > 0
+    assert metric(s, "spillway:kv_audits_total") > 0 and metric(s, "spillway:kv_audit_mismatch_total") == 0
+    assert metric(s, "spillway:kv_verify_failures_total") == 0
+
+
+@test
+def the_next_server_takes_both_pools_over(w):
+    from harness import eventually
+
+    path = os.path.join(w.folder, "take.sock")
+    old = w.server(*TIERS, "--takeover", path, model=w.slow)
+    w.talks(old)
+    new = w.server(*TIERS, "--takeover", path, model=w.slow, wait=False, port=old.port)
+    old.proc.wait(300)
+    new.wait_ready()
+    eventually(lambda: "took over" in new.tail(400), "the host's blocks are handed over")
+    w.some(new, 0)
+    assert metric(new, "spillway:kv_window_loaded_blocks_total") > 0
+    assert metric(new, "spillway:kv_verify_failures_total") == 0
+
+
+@test
+def where_blocks_move_whole_one_pool_holds_all_layers_and_that_is_said(w):
+    shared = os.path.join(w.folder, "shared")
+    os.mkdir(shared)
+    for args, says in ((["--kv-host-in-place", "on"], "with --kv-host-in-place, layers"),
+                       (["--kv-shared", shared + ":0.05", "--kv-mac-key-file", mac_key(w)], "with a folder of several servers (--kv-shared), layers")):
+        s = w.server(*TIERS, *args, model=w.slow)
+        assert metric(s, "spillway:kv_window_blocks") == 0 and says in s.tail(200), s.tail(200)
+        s.stop()
+
+
+def mac_key(w):
+    path = os.path.join(w.folder, "mac")
+    with open(path, "wb") as f:
+        f.write(bytes(range(32)))
+    os.chmod(path, 0o600)
+    return path
 
 
 def main():

@@ -3,7 +3,8 @@
  * Random talks (turns that grow by their answers, shared beginnings, several choices, cancels) run through an engine
  * with 64 blocks of device, few on the host and few in a folder, where everything is evicted, preempted, loaded,
  * abandoned and restarted all the time. Each request then runs again without any cache; tokens, logprobs and
- * alternatives are compared by memcmp. */
+ * alternatives are compared by memcmp.
+ * Over 500 lines: one world; those who include it choose its device, its models and its troubles. */
 #include "base/clock.h"
 #include "base/rng.h"
 #include "engine/step.h"
@@ -44,6 +45,15 @@
         DT_COUNT       \
     }
 #endif
+#ifndef TIERS_GOLDS /* one after the other */
+#define TIERS_GOLDS    \
+    {                  \
+        "llama-linear" \
+    }
+#endif
+#ifndef TIERS_WINDOWS /* blocks of the pool of layers with a window; without tiers all layers have one */
+#define TIERS_WINDOWS 0
+#endif
 #ifndef TIERS_TEST
 #define TIERS_TEST whatever_the_tiers_did_the_answer_is_the_same
 #endif
@@ -57,7 +67,7 @@ enum {
     TOP_MAX = 3,
     CONTEXT = TIERS_SMALL ? 112 : 256,
     BLOCKS = 64,
-    HOST_BLOCKS = 40,
+    HOST_BLOCKS = TIERS_WINDOWS ? 120 : 40,
     /* A wave has 8.5 requests on average: 400 requests, the fewest, pass 20 waves for certain, and 40 not always. */
     RESTART_WAVES = TIERS_SMALL ? 5 : 20
 };
@@ -156,12 +166,13 @@ static struct engine           *e, *plain;
 static struct xfer             *xfer;
 static char                     dir[64];
 static struct kv_tiers_cfg      tc;
-static const struct xfer_ranks *dev_pool;
+static const struct xfer_ranks *dev_pool, *win_pool;
+static uint32_t                 window; /* tokens */
 
 static const char *isa; /* NULL: the best */
 static enum dtype  kv_dtype;
 
-static struct rank_team *team_open(uint32_t n_block, uint32_t depth)
+static struct rank_team *team_open(uint32_t n_block, uint32_t n_window, uint32_t depth)
 {
     struct rank_team *t;
     uint32_t          n;
@@ -177,6 +188,7 @@ static struct rank_team *team_open(uint32_t n_block, uint32_t depth)
                                         .batch_rows_max = 96,
                                         .logit_rows_max = 8,
                                         .n_block = n_block,
+                                        .n_window = n_window,
                                         .block_tokens = 16 } };
     if (rank_team_create(&gold.spec, &gold.src, &cfg, &n, &t, err, sizeof err)) fail_msg("%s", err);
     return t;
@@ -194,6 +206,8 @@ static struct engine *engine_open(struct rank_team *t, uint32_t n_block, const s
                               .context_max = CONTEXT,
                               .vocab = gold.spec.vocab,
                               .n_block = n_block,
+                              .n_window = tiers ? TIERS_WINDOWS : 0,
+                              .window = window,
                               .block_tokens = 16,
                               .prefix_cache = tiers != NULL,
                               .eos_id = gold.spec.eos_id,
@@ -203,6 +217,21 @@ static struct engine *engine_open(struct rank_team *t, uint32_t n_block, const s
                               .tiers_flush_us = 3000000 };
     assert_int_equal(eng_create(&cfg, &runner, &x), ST_OK);
     return x;
+}
+
+/* Their pool is a segment of its own. */
+static void windows_add(void)
+{
+    uint32_t n;
+    win_pool = rank_team_kv_windows(team, &n);
+    assert_int_equal(win_pool != NULL, TIERS_WINDOWS > 0);
+    if (!win_pool) return;
+    struct xfer_seg seg = { .kind = XFER_DEVICE, .bytes = n * win_pool->block_bytes, .ranks = win_pool };
+    assert_int_equal(n, TIERS_WINDOWS);
+    assert_int_equal(win_pool->piece_bytes, tc.block_bytes);
+    assert_int_equal(xfer_seg_add(xfer, &seg, &tc.win_seg), ST_OK);
+    tc.win_bytes = tc.ident.window_bytes = win_pool->block_bytes;
+    tc.ident.window = window;
 }
 
 static void lanes_open(void)
@@ -235,6 +264,7 @@ static void lanes_open(void)
                      &(struct xfer_seg){ .kind = XFER_DEVICE, .bytes = n_block * pool->block_bytes, .ranks = pool },
                      &tc.dev_seg),
         ST_OK);
+    windows_add();
     assert_int_equal(xfer_start(xfer), ST_OK);
     tc.xfer = xfer;
 }
@@ -244,7 +274,7 @@ static void lanes_open(void)
 static struct {
     uint64_t n_request, n_choice, n_token, n_canceled, n_preempted, n_cached, n_host, n_store, n_restart, n_borrowed,
         n_again;
-    uint64_t n_load, n_abandoned, n_recompute, n_doubt, n_store_blocks, n_failed, n_in_place, n_moved;
+    uint64_t n_window, n_load, n_abandoned, n_recompute, n_doubt, n_store_blocks, n_failed, n_in_place, n_moved;
 } sum;
 
 static void read_outbox(uint32_t *left)
@@ -265,15 +295,18 @@ static void read_outbox(uint32_t *left)
  * steps: one that is in flight may still name a block that was freed behind it, and reads it before the next can write
  * there. */
 static uint64_t n_poisoned;
-static void     poison_free(void)
+static void     poison_pool(const struct kv_pool *pool, const struct xfer_ranks *r)
 {
-    if (e->n_flight) return;
-    const struct kv_pool    *pool = &eng_kv(e)->pool;
-    const struct xfer_ranks *r = dev_pool;
     for (uint32_t i = 0; i < pool->n_free; i++)
         for (uint32_t k = 0; k < r->n; k++)
             memset(r->rank[k].base + pool->free_id[i] * r->rank[k].bytes, 0xff, r->rank[k].bytes);
     n_poisoned += pool->n_free;
+}
+static void poison_free(void)
+{
+    if (e->n_flight) return;
+    poison_pool(&eng_kv(e)->pool, dev_pool);
+    if (TIERS_WINDOWS) poison_pool(&eng_kv(e)->win.pool, win_pool);
     const struct kv_host *h = &e->tiers->host;
     for (uint32_t i = 0; TIERS_IN_PLACE && i < h->n_slot; i++)
         if (h->slot[i].state == SLOT_FREE) memset(slot_page(h, (int32_t)i), 0xff, h->stride);
@@ -380,6 +413,7 @@ static void engine_close(void)
     sum.n_borrowed += d.n_borrowed;
     sum.n_again += e->sched.n_resumed_tokens;
     sum.n_load += k.n_load;
+    sum.n_window += k.n_window_loaded;
     sum.n_abandoned += k.n_abandoned;
     sum.n_recompute += k.n_recompute;
     sum.n_failed += k.n_failed_io;
@@ -399,12 +433,15 @@ static int rm_one(const char *path, const struct stat *s, int flag, struct FTW *
     (void)f;
     return remove(path);
 }
-static void talk_it_through(void)
+static void talk_it_through(const char *name)
 {
-    uint64_t t0 = clock_us();
-    gold_open(&gold, "llama-linear");
-    team = team_open(BLOCKS, TIERS_POISON ? 1 : 2);
-    plain_team = team_open(2 * BLOCKS, 1);
+    uint64_t               t0 = clock_us();
+    struct model_kv_groups groups = { 0 };
+    gold_open(&gold, name);
+    if (TIERS_WINDOWS) assert_true(model_kv_groups(&gold.spec, TIERS_RANKS, DT_BF16, 16, &groups));
+    window = groups.window;
+    team = team_open(BLOCKS, TIERS_WINDOWS, TIERS_POISON ? 1 : 2);
+    plain_team = team_open(2 * BLOCKS, 0, 1);
     lanes_open();
     plain = engine_open(plain_team, 2 * BLOCKS, NULL);
     e = engine_open(team, BLOCKS, &tc);
@@ -419,16 +456,16 @@ static void talk_it_through(void)
     }
     engine_close();
     print_message(
-        "    %llu requests (%llu choices, %llu tokens, %llu choices canceled) in %.1f s: %llu preemptions (%llu tokens of theirs came back), %llu restarts; cached: "
+        "    %s: %llu requests (%llu choices, %llu tokens, %llu choices canceled) in %.1f s: %llu preemptions (%llu tokens of theirs came back), %llu restarts; cached: "
         "%llu tokens, of them %llu from the host, %llu from the folder (%llu blocks), %llu blocks borrowed; %llu loads, %llu abandoned, %llu not begun; "
-        "%llu blocks read in place, %llu of them moved up; %llu doubts; wrong: 0\n",
-        (unsigned long long)sum.n_request, (unsigned long long)sum.n_choice, (unsigned long long)sum.n_token,
+        "%llu blocks read in place, %llu of them moved up, %llu of windows loaded; %llu doubts; wrong: 0\n",
+        name, (unsigned long long)sum.n_request, (unsigned long long)sum.n_choice, (unsigned long long)sum.n_token,
         (unsigned long long)sum.n_canceled, (double)(clock_us() - t0) / 1e6, (unsigned long long)sum.n_preempted,
         (unsigned long long)sum.n_again, (unsigned long long)sum.n_restart, (unsigned long long)sum.n_cached,
         (unsigned long long)sum.n_host, (unsigned long long)sum.n_store, (unsigned long long)sum.n_store_blocks,
         (unsigned long long)sum.n_borrowed, (unsigned long long)sum.n_load, (unsigned long long)sum.n_abandoned,
         (unsigned long long)sum.n_recompute, (unsigned long long)sum.n_in_place, (unsigned long long)sum.n_moved,
-        (unsigned long long)sum.n_doubt);
+        (unsigned long long)sum.n_window, (unsigned long long)sum.n_doubt);
     bool some = sum.n_load && sum.n_host + sum.n_store, most = some && sum.n_host && sum.n_store && sum.n_restart;
     bool all = most && sum.n_borrowed && sum.n_preempted && sum.n_again &&
                sum.n_canceled; /* few requests do not meet all of it */
@@ -436,6 +473,7 @@ static void talk_it_through(void)
     assert_true(n_want < TIERS_REQUESTS || all);
     assert_true(!TIERS_POISON || n_poisoned > 20 * sum.n_request);
     assert_int_equal(sum.n_in_place > 0, TIERS_IN_PLACE);
+    if (n_want >= TIERS_REQUESTS) assert_int_equal(sum.n_window > 0, TIERS_WINDOWS > 0);
     if (TIERS_IN_PLACE && TIERS_REQUESTS > 100) assert_true(sum.n_moved);
     assert_int_equal(sum.n_doubt, 0); /* nothing was damaged */
     if (n_want >= TIERS_REQUESTS) assert_int_equal(sum.n_failed > 0, TIERS_FAILS);
@@ -459,13 +497,14 @@ static void TIERS_TEST(void **state)
         if (!*isa) isa = NULL;
         if (isa && !op_wants(isa)) continue;
         if (isa) print_message("    %s\n", isa);
-        static const enum dtype types[] = TIERS_KV_TYPES;
-        for (size_t i = 0; i < ARRAY_N(types); i++) {
-            kv_dtype = types[i];
+        static const enum dtype  types[] = TIERS_KV_TYPES;
+        static const char *const golds[] = TIERS_GOLDS;
+        for (size_t i = 0; i < ARRAY_N(types) * ARRAY_N(golds); i++) {
+            kv_dtype = types[i % ARRAY_N(types)];
             memset(&sum, 0, sizeof sum);
             memset(talk, 0, sizeof talk);
             n_drawn = n_poisoned = 0;
-            talk_it_through();
+            talk_it_through(golds[i / ARRAY_N(types)]);
         }
     }
 }

@@ -37,7 +37,8 @@ struct fake {
     struct fake_cell *cell;             /* [n_block * block_tokens] the pool           */
     uint64_t         *stamp;            /* the step that wrote the slot                */
     uint32_t          n_window, window; /* the second pool; 0: none */
-    struct fake_cell *win;              /* [n_window * block_tokens] */
+    struct fake_cell *win;              /* [n_window * win_cells] */
+    uint32_t          win_cells;        /* of a block: block_tokens, and more that repeat them */
     uint64_t          step;
     uint64_t          fail_at;                        /* this step says ST_DEVICE; 0: never          */
     uint64_t          refuse_every;                   /* these steps are not run and say ST_STEP; 0: none */
@@ -74,9 +75,23 @@ static inline void fake_windows(struct fake *f, uint32_t n_window, uint32_t wind
 {
     f->n_window = n_window;
     f->window = window;
-    if (n_window) f->win = calloc((size_t)n_window * f->block_tokens, sizeof *f->win);
+    if (!f->win_cells) f->win_cells = f->block_tokens;
+    if (n_window) f->win = calloc((size_t)n_window * f->win_cells, sizeof *f->win);
 }
 
+/* A block there has up to three times the bytes of the other pool's. */
+static inline void fake_wide(struct fake *f, uint32_t more)
+{
+    f->win_cells = f->block_tokens + more % (2 * f->block_tokens + 1);
+    free(f->win);
+    fake_windows(f, f->n_window, f->window);
+}
+
+static inline struct fake_cell *fake_win_block(const struct fake *f, uint32_t block)
+{
+    return f->win + (size_t)block * f->win_cells;
+}
+static inline uint32_t fake_win_bytes(const struct fake *f) { return f->win_cells * (uint32_t)sizeof *f->win; }
 static inline uint32_t fake_block_bytes(const struct fake *f) { return f->block_tokens * (uint32_t)sizeof *f->cell; }
 
 static inline void fake_free(struct fake *f)
@@ -159,7 +174,7 @@ static inline struct fake_cell *fake_win(const struct fake *f, const struct batc
     uint32_t at = b->win_start[seq] + pos / f->block_tokens;
     if (b->win_start[seq] == b->page_start[seq] || at >= b->page_start[seq + 1] || b->page[at] >= f->n_window)
         return NULL;
-    return f->win + (size_t)b->page[at] * f->block_tokens + pos % f->block_tokens;
+    return fake_win_block(f, b->page[at]) + pos % f->block_tokens;
 }
 
 /* eng_runner.guests */
@@ -178,7 +193,7 @@ static inline void fake_copies(struct fake *f, const struct batch *b)
         if (f->n_window && (b->win_src[i] >= f->n_window || b->win_dst[i] >= f->n_window))
             fake_fault(f, "a block is copied in one pool only");
         else if (f->n_window)
-            memcpy(f->win + b->win_dst[i] * bt, f->win + b->win_src[i] * bt, bt * sizeof *f->win);
+            memcpy(fake_win_block(f, b->win_dst[i]), fake_win_block(f, b->win_src[i]), fake_win_bytes(f));
     }
 }
 
@@ -202,7 +217,7 @@ static inline void fake_judge_window(struct fake *f, const struct batch *b, uint
 {
     const struct fake_cell *cell = fake_win(f, b, s, pos);
     if (!f->n_window || !cell) return; /* fake_append says so */
-    uint32_t block = (uint32_t)((size_t)(cell - f->win) / f->block_tokens);
+    uint32_t block = (uint32_t)((size_t)(cell - f->win) / f->win_cells);
     if (fake_win_readers(f->kv, block) != 1 || f->kv->win.node[block] != KV_NONE)
         fake_fault(f, "a row writes a block of a window that others may read, or nobody has");
 }
@@ -298,7 +313,8 @@ static inline void fake_append(struct fake *f, const struct batch *b, uint32_t s
             fake_fault(f, "the table of a window does not cover its rows");
             return;
         }
-        *win = f->cell[slot];
+        for (uint32_t i = pos % f->block_tokens; i < f->win_cells; i += f->block_tokens, win += f->block_tokens)
+            *win = f->cell[slot];
     }
 }
 
@@ -309,7 +325,10 @@ static inline void fake_attend_window(struct fake *f, const struct batch *b, uin
     for (uint32_t pos = from + 1 > f->window ? from + 1 - f->window : 0; pos <= last; pos++) {
         const struct fake_cell *cell = fake_read(f, b, seq, pos), *win = fake_win(f, b, seq, pos);
         if (!cell) return;
-        if (!win || win->chain != cell->chain || win->pos != pos) {
+        bool own = win != NULL;
+        for (uint32_t i = pos % f->block_tokens; own && i < f->win_cells; i += f->block_tokens, win += f->block_tokens)
+            own = win->chain == cell->chain && win->pos == pos;
+        if (!own) {
             fake_fault(f, "a row sees a slot of its window that is not its own");
             return;
         }

@@ -255,7 +255,10 @@ static struct xfer *open_lanes(struct world *w, struct kv_tiers_cfg *tc)
     struct xfer_seg   seg = { .kind = XFER_DEVICE, .base = (unsigned char *)w->fake.cell, .bytes = bytes };
     xc.key.seed = tc->key.seed;
     lane_init(l, &sim_lane);
-    if (xfer_create(&xc, &x) || xfer_lane_add(x, l) || xfer_seg_add(x, &seg, &tc->dev_seg) || xfer_start(x)) abort();
+    if (xfer_create(&xc, &x) || xfer_lane_add(x, l) || xfer_seg_add(x, &seg, &tc->dev_seg)) abort();
+    seg.base = (unsigned char *)w->fake.win;
+    seg.bytes = (uint64_t)w->cfg.n_window * tc->win_bytes;
+    if ((w->cfg.n_window && xfer_seg_add(x, &seg, &tc->win_seg)) || xfer_start(x)) abort();
     tc->xfer = x;
     the_lane = l;
     return x;
@@ -283,6 +286,16 @@ static struct eng_cfg draw_cfg(struct dice *d)
     c.kv_pin_percent = one_in(d, 2) ? between(d, 1, 90) : 0;
     c.preempt_every = one_in(d, 3) ? between(d, 2, 20) : 0;
     return c;
+}
+
+/* Layers with a window, in half of the worlds: no dice, so the stories of the others stay what they were. */
+static void draw_windows(uint64_t seed, struct eng_cfg *c)
+{
+    uint64_t h = hash_u64(seed + 33);
+    if (h % 2) return;
+    c->window = 1 + (uint32_t)(h >> 8) % 24;
+    c->n_window = h & 2 ? eng_windows_min(c, c->window) : kv_window_least(c->window, c->block_tokens);
+    c->n_window += h & 4 ? (uint32_t)(h >> 16) % 80 : (uint32_t)(h >> 16) % 8;
 }
 
 /* ---- talks: prompts that share beginnings and grow by their answers */
@@ -351,7 +364,12 @@ static void check_host(struct world *w)
         if (t->host.slot[i].state != SLOT_READY) continue;
         const struct fake_cell *cell = (const void *)(slot_page(&t->host, (int32_t)i) + KV_RECORD_HEAD);
         const struct kv_record *r = kv_record_of(slot_page(&t->host, (int32_t)i));
-        for (uint32_t k = 0; k < w->cfg.block_tokens; k++) {
+        bool                    window;
+        if (!kv_record_named(r, &window)) WORLD_FAULT(w, "step %u: slot %u names no pool", (unsigned)w->n_step, i);
+        for (uint32_t k = 0; window && k < w->cfg.block_tokens; k++) /* a piece may begin in the middle */
+            if (cell[k].token != r->ids[cell[k].pos % w->cfg.block_tokens])
+                WORLD_FAULT(w, "step %u: slot %u holds another piece", (unsigned)w->n_step, i);
+        for (uint32_t k = 0; !window && k < w->cfg.block_tokens; k++) {
             bool continues = k == 0 || (cell[k].pos == cell[k - 1].pos + 1 &&
                                         cell[k].chain == fake_link(cell[k - 1].chain, cell[k].token, cell[k].pos));
             if (cell[k].token != r->ids[k] || !continues)
@@ -474,7 +492,8 @@ static void story(struct dice *d, struct world *w)
 
 struct totals {
     uint64_t n_step, n_row, n_request, n_preempted, n_hit, n_load, n_abandoned, n_recompute, n_dropped, n_evicted,
-        n_failed, n_rot, n_down, n_up, n_place, n_moved, n_audit, n_again, n_pinned, why[KV_EVICT_WHYS], digest;
+        n_failed, n_rot, n_down, n_up, n_place, n_moved, n_window, n_audit, n_again, n_pinned, why[KV_EVICT_WHYS],
+        digest;
     uint64_t n_made, n_taken, n_lapsed, n_refused, claim[KV_CLAIM_ENDS];
 };
 
@@ -519,6 +538,7 @@ static void add_up(struct totals *t, struct world *w)
     t->n_down += lane.n_down;
     t->n_place += k.n_in_place;
     t->n_moved += k.n_moved;
+    t->n_window += k.n_window_loaded;
     t->n_up += lane.n_up;
     t->digest = hash_combine(t->digest, w->fake.digest);
 }
@@ -533,7 +553,9 @@ static bool run_seed(uint64_t seed, uint32_t depth, struct totals *t)
     memset((void *)&lane, 0, sizeof lane);
     lane.dice.x = hash_u64(seed + 1000003);
     spent_us = step_us = 0;
+    draw_windows(seed, &cfg);
     world_prepare(&world, &cfg, depth, seed & 1);
+    if (cfg.n_window) fake_wide(&world.fake, (uint32_t)(hash_u64(seed + 34) >> 8));
     uint32_t            block_bytes = fake_block_bytes(&world.fake);
     struct kv_tiers_cfg tc = {
         .block_bytes = block_bytes,
@@ -542,7 +564,8 @@ static bool run_seed(uint64_t seed, uint32_t depth, struct totals *t)
         .keep_hits = one_in(&d, 3) ? below(&d, 3) : 1,
         .copies_max = one_in(&d, 3) ? between(&d, 1, 4) : 0,
         .audit = true,
-        .in_place = hash_u64(seed + 99) % 2, /* no dice either */
+        .win_bytes = cfg.n_window ? fake_win_bytes(&world.fake) : 0,
+        .in_place = !cfg.n_window && hash_u64(seed + 99) % 2, /* no dice either */
         .in_place_reads = (uint32_t)(hash_u64(seed + 98) % 8),
         .audit_every = (uint32_t)(hash_u64(seed + 77) % 13), /* no dice: the stories stay what they were */
         .ident = { .block_bytes = block_bytes, .block_tokens = cfg.block_tokens, .layout = KV_LAYOUT },
@@ -551,7 +574,7 @@ static bool run_seed(uint64_t seed, uint32_t depth, struct totals *t)
     tc.key.seed = seed;
     peers.net.ops = &peers_ops;
     peers.seed = hash_u64(seed + 55);
-    peers.on = peers.seed % 2;
+    peers.on = !cfg.n_window && peers.seed % 2;
     peers.n = 0;
     peers.waits = false;
     if (peers.on) {
@@ -605,18 +628,19 @@ static void run_seeds(uint32_t depth)
     double sec = (double)(b.tv_sec - a.tv_sec) + 1e-9 * (double)(b.tv_nsec - a.tv_nsec);
     fprintf(
         stderr,
-        "depth %u: %llu seeds in %.1f s: %llu requests, %llu steps, %llu preemptions (%llu tokens came back); %llu blocks down, %llu up in %llu loads, %llu served (%llu in place, %llu moved up), %llu "
+        "depth %u: %llu seeds in %.1f s: %llu requests, %llu steps, %llu preemptions (%llu tokens came back); %llu blocks down, %llu up in %llu loads, %llu served (%llu in place, %llu moved up, %llu of windows), %llu "
         "evicted; %llu loads abandoned, %llu not begun, %llu copies down dropped; %llu copies failed, %llu bits flipped, %llu blocks computed again\n",
         depth, (unsigned long long)seed_n, sec, (unsigned long long)t.n_request, (unsigned long long)t.n_step,
         (unsigned long long)t.n_preempted, (unsigned long long)t.n_again, (unsigned long long)t.n_down,
         (unsigned long long)t.n_up, (unsigned long long)t.n_load, (unsigned long long)t.n_hit,
-        (unsigned long long)t.n_place, (unsigned long long)t.n_moved, (unsigned long long)t.n_evicted,
-        (unsigned long long)t.n_abandoned, (unsigned long long)t.n_recompute, (unsigned long long)t.n_dropped,
-        (unsigned long long)t.n_failed, (unsigned long long)t.n_rot, (unsigned long long)t.n_audit);
+        (unsigned long long)t.n_place, (unsigned long long)t.n_moved, (unsigned long long)t.n_window,
+        (unsigned long long)t.n_evicted, (unsigned long long)t.n_abandoned, (unsigned long long)t.n_recompute,
+        (unsigned long long)t.n_dropped, (unsigned long long)t.n_failed, (unsigned long long)t.n_rot,
+        (unsigned long long)t.n_audit);
     assert_int_equal(n_bad, 0);
     if (seed_n < 100) return;
     assert_true(t.n_hit && t.n_evicted && t.n_abandoned && t.n_recompute && t.n_dropped && t.n_failed && t.n_rot &&
-                t.n_preempted && t.n_again && t.n_audit && t.n_place && t.n_moved);
+                t.n_preempted && t.n_again && t.n_audit && t.n_place && t.n_moved && t.n_window);
     assert_true(t.n_made && t.n_taken && t.n_lapsed && t.n_refused);
     assert_true(t.claim[KV_CLAIM_HERE] && t.claim[KV_CLAIM_NO_PEER] && t.claim[KV_CLAIM_MISMATCH] &&
                 t.claim[KV_CLAIM_UNUSED]);

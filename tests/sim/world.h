@@ -165,7 +165,6 @@ static inline void world_read(struct world *w)
 static inline void world_poison_windows(struct world *w)
 {
     const struct kv *kv = eng_kv(w->e);
-    uint32_t         bt = kv->cfg.block_tokens;
     uint8_t         *used = calloc(kv->cfg.n_window + 1, 1);
     for (uint32_t i = 0; w->fake.lazy && i < w->fake.n_flight; i++) {
         const struct batch *b = w->fake.flight[i];
@@ -176,7 +175,7 @@ static inline void world_poison_windows(struct world *w)
     }
     for (uint32_t i = 0; i < kv->win.pool.n_free; i++) {
         uint32_t block = kv->win.pool.free_id[i];
-        if (!used[block]) memset(w->fake.win + (size_t)block * bt, 0xdb, bt * sizeof *w->fake.win);
+        if (!used[block]) memset(fake_win_block(&w->fake, block), 0xdb, fake_win_bytes(&w->fake));
     }
     free(used);
 }
@@ -211,14 +210,13 @@ static inline void world_content_windows(struct world *w)
     uint32_t            bt = kv->cfg.block_tokens;
     for (uint32_t b = 0; b < kv->cfg.n_block; b++)
         for (uint32_t i = 0; kv->win.of[b] != KV_NONE && i < bt; i++)
-            if (f->win[(size_t)kv->win.of[b] * bt + i].chain != fake_block(f, b)[i].chain)
+            if (fake_win_block(f, kv->win.of[b])[i].chain != fake_block(f, b)[i].chain)
                 WORLD_FAULT(w, "step %u: node %u has other tokens in its window's block", (unsigned)w->n_step, b);
     for (uint32_t i = 0; i < sc->n_running; i++) {
         const struct seq *s = sc->running[i];
         uint32_t          n = s->n_copy ? s->n_computed / bt * bt : s->n_computed;
         for (uint32_t p = s->kv.win_first * bt; p < n; p++)
-            if (f->win[(size_t)s->kv.win[p / bt] * bt + p % bt].chain !=
-                fake_block(f, s->kv.block[p / bt])[p % bt].chain)
+            if (fake_win_block(f, s->kv.win[p / bt])[p % bt].chain != fake_block(f, s->kv.block[p / bt])[p % bt].chain)
                 WORLD_FAULT(w, "step %u: request %u: position %u of its window is not its own", (unsigned)w->n_step,
                             (unsigned)s->r->id, p);
     }

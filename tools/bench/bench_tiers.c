@@ -399,7 +399,9 @@ static void bench_gpu(void)
         mmap(NULL, slab_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (slab == MAP_FAILED) fail("the slab");
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
-        struct xfer_ranks ranks = { .n = 1, .block_bytes = sizes[k].bytes, .rank = { { d, pool, sizes[k].bytes } } };
+        struct xfer_ranks ranks = { .n = 1,
+                                    .block_bytes = sizes[k].bytes,
+                                    .rank = { { .dev = d, .base = pool, .bytes = sizes[k].bytes } } };
         uint32_t          n = 4 * (AREA / sizes[k].bytes);
         struct gpu        g = { .bytes = sizes[k].bytes, .stride = kv_record_bytes(sizes[k].bytes) };
         struct xfer      *x = NULL;

@@ -109,7 +109,7 @@ static void world_open(struct world *w, bool async, bool pumped, uint32_t n_dige
             for (size_t k = 0; k < 4; k++) fake[r].pool[i + k] = (unsigned char)x.x[k];
         }
         fake[r].impl = (struct dev_impl){ .dev = { .async = async }, .copy = async ? &fake_copy : NULL };
-        w->ranks.rank[r] = (struct xfer_rank){ &fake[r].impl.dev, fake[r].pool, slice[r] };
+        w->ranks.rank[r] = (struct xfer_rank){ .dev = &fake[r].impl.dev, .base = fake[r].pool, .bytes = slice[r] };
     }
     assert_int_equal(xfer_create(&cfg, &w->x), ST_OK);
     assert_int_equal(xfer_lane_add(w->x, lane_dev_create_with(n_digest)), ST_OK);
@@ -229,6 +229,39 @@ static void devices_that_take_their_time_lose_nothing(void **state)
     shuffle(true, true, 0);
 }
 
+/* Blocks that go down and come up in three pieces, each of them as many of the ranks' slices: the last of a slice ends
+ * with it, and overlaps the one before. */
+static void a_block_may_move_in_pieces(void **state)
+{
+    enum { PIECES = 3, PIECE = 1700 + 620 + 260 };
+    static const uint64_t piece[RANKS] = { 1700, 620, 260 };
+    (void)state;
+    for (int async = 0; async < 2; async++) {
+        struct world     w;
+        struct xfer_done d[JOBS];
+        world_open(&w, async, true, 0);
+        w.ranks.piece_bytes = PIECE;
+        for (uint32_t r = 0; r < RANKS; r++) w.ranks.rank[r].piece = piece[r];
+        for (uint32_t b = 0; b < 12; b++)
+            for (int way = DEV_DOWN; way < DEV_WAYS; way++) { /* block b to slots, and from there to block b + 20 */
+                for (uint32_t p = 0; p < PIECES; p++) {
+                    struct xfer_job j = job(&w, (enum dev_way)way, way == DEV_UP ? b + 20 : b, b * PIECES + p);
+                    j.bytes = PIECE;
+                    *(way == DEV_UP ? &j.dst_off : &j.src_off) += p + 1 < PIECES ? p * PIECE : BLOCK - PIECE;
+                    assert_int_equal(xfer_post(w.x, &j, NULL), ST_OK);
+                }
+                for (uint32_t n = 0; n < PIECES; n += wait_some(&w, d, JOBS)) continue;
+            }
+        for (uint32_t b = 0; b < 12; b++) {
+            unsigned char from[BLOCK], to[BLOCK];
+            read_block(b, from);
+            read_block(b + 20, to);
+            assert_memory_equal(to, from, BLOCK);
+        }
+        world_close(&w);
+    }
+}
+
 /* On an emulated GPU: tests/cuda/test_copy.c. */
 static void F20_memory_that_cannot_be_pinned_serves_too(void **state)
 {
@@ -306,7 +339,9 @@ static void waiting_jobs_can_be_canceled(void **state)
     unsigned char   *slab = calloc(2, BIG);
     one.impl = (struct dev_impl){ .dev = { .async = true }, .copy = &fake_copy };
     one.held = true;
-    struct xfer_ranks ranks = { .n = 1, .block_bytes = BIG, .rank = { { &one.impl.dev, slab + BIG, BIG } } };
+    struct xfer_ranks ranks = { .n = 1,
+                                .block_bytes = BIG,
+                                .rank = { { .dev = &one.impl.dev, .base = slab + BIG, .bytes = BIG } } };
     assert_int_equal(xfer_create(&cfg, &x), ST_OK);
     assert_int_equal(xfer_lane_add(x, lane_dev_create()), ST_OK);
     assert_int_equal(xfer_seg_add(x, &(struct xfer_seg){ .kind = XFER_DEVICE, .bytes = BIG, .ranks = &ranks }, &dev),
@@ -375,6 +410,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slices_of_a_block_lie_one_behind_the_other),
         cmocka_unit_test(devices_that_take_their_time_lose_nothing),
+        cmocka_unit_test(a_block_may_move_in_pieces),
         cmocka_unit_test(F20_memory_that_cannot_be_pinned_serves_too),
         cmocka_unit_test(neighbours_are_one_run),
         cmocka_unit_test(a_rank_that_fails_fails_the_block),

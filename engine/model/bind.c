@@ -124,11 +124,12 @@ static void bind_stack(const struct model_spec *spec, enum slot slot, uint32_t l
 static void bind_add(const struct model_spec *spec, struct bind *b, struct bind_row at, enum slot slot, uint32_t layer,
                      uint32_t expert, enum part part, uint32_t more)
 {
+    bool backwards = slot == SLOT_GATE && spec->family->names->up_first;
     for (uint32_t i = 0; i <= more; i++) {
         uint64_t    shape[2];
         uint32_t    rank;
         const char *keys;
-        enum slot   one = (enum slot)(slot + i);
+        enum slot   one = (enum slot)(slot + (backwards ? more - i : i));
         bind_want(spec, one, layer, shape, &rank, &keys);
         at.key = bind_key(one, layer, expert, part);
         b->row[b->n_row++] = at;

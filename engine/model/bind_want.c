@@ -72,8 +72,9 @@ bool bind_want(const struct model_spec *s, enum slot slot, uint32_t layer, uint6
     case SLOT_GATE: MATRIX(dense && !mlp, inter, s->hidden, "intermediate_size x hidden_size");
     case SLOT_UP: MATRIX(dense, inter, s->hidden, "intermediate_size x hidden_size");
     case SLOT_DOWN: MATRIX(dense, s->hidden, inter, "hidden_size x intermediate_size");
-    case SLOT_GATE_BIAS: VECTOR(!moe && !mlp && s->mlp_bias, s->inter, "intermediate_size, mlp_bias");
-    case SLOT_UP_BIAS: VECTOR(!moe && s->mlp_bias, s->inter, "intermediate_size, mlp_bias");
+    case SLOT_GATE_BIAS:
+        VECTOR(!moe && !mlp && s->mlp_bias && !s->family->down_bias, s->inter, "intermediate_size, mlp_bias");
+    case SLOT_UP_BIAS: VECTOR(!moe && s->mlp_bias && !s->family->down_bias, s->inter, "intermediate_size, mlp_bias");
     case SLOT_DOWN_BIAS: VECTOR(!moe && s->mlp_bias, s->hidden, "hidden_size, mlp_bias");
     case SLOT_ROUTER: MATRIX(moe, s->n_expert, s->hidden, "num_experts x hidden_size");
     case SLOT_ROUTER_BIAS: VECTOR(moe && s->router_bias, s->n_expert, "num_experts");

@@ -333,6 +333,7 @@ static const struct model_defaults  def_bert = { .context = 512,
                                                  .bos_id = UINT32_MAX,
                                                  .eos_id = UINT32_MAX,
                                                  .tied = true,
+                                                 .n_type = 2,
                                                  .act = OP_GELU };
 static const struct model_defaults  def_roberta = { .context = 512,
                                                     .rms_eps = 1e-12f,
@@ -341,6 +342,7 @@ static const struct model_defaults  def_roberta = { .context = 512,
                                                     .eos_id = 2,
                                                     .tied = true,
                                                     .pad_id = 1,
+                                                    .n_type = 2,
                                                     .act = OP_GELU };
 
 static const struct model_defaults def_modernbert = { .context = 8192,
@@ -358,7 +360,24 @@ static const struct model_defaults def_nomic = { .context = 2048,
                                                  .bos_id = UINT32_MAX,
                                                  .eos_id = UINT32_MAX,
                                                  .tied = true,
+                                                 .n_type = 2,
                                                  .act = OP_SILU };
+static const struct model_defaults def_gte = { .context = 8192,
+                                               .rms_eps = 1e-12f,
+                                               .rope_theta = 160000,
+                                               .bos_id = UINT32_MAX,
+                                               .eos_id = UINT32_MAX,
+                                               .tied = true,
+                                               .n_type = 1,
+                                               .act = OP_GELU };
+static const struct model_defaults def_jina = { .context = 8194,
+                                                .rms_eps = 1e-5f,
+                                                .rope_theta = 20000,
+                                                .bos_id = 0,
+                                                .eos_id = 2,
+                                                .tied = true,
+                                                .n_type = 1,
+                                                .act = OP_GELU };
 
 /* A new family: one row here, its names in names.c, a golden checkpoint in tools/golden/make_golden.py. */
 static const struct model_family families[] = {
@@ -481,35 +500,47 @@ static const struct model_family families[] = {
     { "NomicBertModel", "nomic_bert", NORM_LAYER_BIAS, MIX_MUTUAL, FFN_GLU, .norm_stream = true, .embed_norm = true,
       .typed = true, .published = true, .served = "nomic-bert", .variants = "nomic-embed-text v1 and v1.5",
       .def = &def_nomic, .names = &names_nomic },
+    { "GteModel", "gte", NORM_LAYER_BIAS, MIX_MUTUAL, FFN_GLU, .arch_old = "NewModel", .bias = &bias_everywhere,
+      .down_bias = true, .norm_stream = true, .embed_norm = true, .typed = true, .gte = true, .token_weights = true,
+      .dense_head = true, .served = "GTE",
+      .variants = "gte-multilingual-base, gte-en v1.5, their rerankers, Arctic Embed M v2; as published (NewModel) too",
+      .def = &def_gte, .names = &names_gte },
+    { "JinaEmbeddingsV3Model", "jina_embeddings_v3", NORM_LAYER_BIAS, MIX_MUTUAL, FFN_MLP, .bias = &bias_everywhere,
+      .norm_stream = true, .embed_norm = true, .typed = true, .dense_head = true, .served = "Jina v3",
+      .variants = "jina-embeddings-v3 in the layout of transformers (-hf), without the adapters of its tasks",
+      .def = &def_jina, .names = &names_jina },
 };
 enum { N_FAMILY = sizeof families / sizeof *families };
 
 /* "Qwen3Model" is Qwen3ForCausalLM without its head: what an embedder's folder may say.
  * "Qwen3ForSequenceClassification" has classes instead. "BertForMaskedLM" is BertModel with a head that vectors do not
  * need. */
-static bool is_kin(const struct model_family *f, const char *other)
+static bool is_kin(const struct model_family *f, const char *arch, const char *other)
 {
-    static const struct {
+    const struct {
         const char *row, *other;
-        bool        dense_head; /* of the row */
-    } ends[] = { { "ForCausalLM", "Model", false },
-                 { "ForCausalLM", "ForSequenceClassification", false },
-                 { "Model", "ForMaskedLM", false },
-                 { "Model", "ForSequenceClassification", true } };
-    size_t n = strlen(f->arch);
-    if (!strcmp(f->arch, other)) return true;
+        bool        known;
+    } ends[] = { { "ForCausalLM", "Model", true },
+                 { "ForCausalLM", "ForSequenceClassification", true },
+                 { "Model", "ForMaskedLM", true },
+                 { "Model", "ForSequenceClassification", f->dense_head },
+                 { "Model", "ForTokenClassification", f->token_weights } };
+    size_t n = strlen(arch);
+    if (!strcmp(arch, other)) return true;
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         size_t end = strlen(ends[i].row);
-        if (n <= end || strcmp(f->arch + n - end, ends[i].row) || strncmp(f->arch, other, n - end)) continue;
-        if (!strcmp(other + n - end, ends[i].other)) return f->dense_head || !ends[i].dense_head;
+        if (n <= end || strcmp(arch + n - end, ends[i].row) || strncmp(arch, other, n - end)) continue;
+        if (!strcmp(other + n - end, ends[i].other)) return ends[i].known;
     }
     return false;
 }
 
 const struct model_family *model_family_find(const char *arch, const char *model_type)
 {
-    for (uint32_t i = 0; arch && i < N_FAMILY; i++)
-        if (is_kin(&families[i], arch)) return &families[i];
+    for (uint32_t i = 0; arch && i < N_FAMILY; i++) {
+        const struct model_family *f = &families[i];
+        if (is_kin(f, f->arch, arch) || (f->arch_old && is_kin(f, f->arch_old, arch))) return f;
+    }
     for (uint32_t i = 0; model_type && i < N_FAMILY; i++)
         if (!strcmp(families[i].model_type, model_type)) return &families[i];
     return NULL;

@@ -28,9 +28,11 @@ void ffn_dense_place(struct place *p, struct layer *layer, uint32_t l)
     layer->dense.inter = n;
     dense_matrices(p, layer, l, SLOT_GATE, n);
     if (!s->mlp_bias) return;
-    place_vector(p, &layer->dense.gate_up_bias, 2 * n);
-    place_elements(p, layer->dense.gate_up_bias, 0, SLOT_GATE_BIAS, l, n0, n);
-    place_elements(p, layer->dense.gate_up_bias, n, SLOT_UP_BIAS, l, n0, n);
+    if (!s->family->down_bias) {
+        place_vector(p, &layer->dense.gate_up_bias, 2 * n);
+        place_elements(p, layer->dense.gate_up_bias, 0, SLOT_GATE_BIAS, l, n0, n);
+        place_elements(p, layer->dense.gate_up_bias, n, SLOT_UP_BIAS, l, n0, n);
+    }
     if (p->rank) return; /* the sum over the ranks has it once */
     place_vector(p, &layer->dense.down_bias, s->hidden);
     place_elements(p, layer->dense.down_bias, 0, SLOT_DOWN_BIAS, l, 0, s->hidden);

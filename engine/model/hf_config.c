@@ -50,6 +50,15 @@ static void hf_family(struct hf *c)
                 c->file, c->spec->family->arch);
         return;
     }
+    const char *pos = hf_str(c->top, "position_embedding_type");
+    if (arch && pos && !strcmp(pos, "alibi")) {
+        hf_fail(
+            c,
+            "architectures[0] is \"%.80s\" and position_embedding_type \"alibi\": scores that fall with the distance "
+            "of two tokens (ALiBi) are not served",
+            arch);
+        return;
+    }
     char        list[1024];
     const char *remote = code ? " (auto_map names code that comes with the checkpoint, which is never run)" : "";
     if (arch)

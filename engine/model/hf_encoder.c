@@ -48,6 +48,37 @@ static void hf_published(struct hf *c)
     if (act && strcmp(act, "swiglu") != 0) hf_fail(c, "activation_function is \"%.40s\", supported is swiglu", act);
 }
 
+/* What GTE's first files say beside the keys of transformers. */
+static void hf_gte(struct hf *c)
+{
+    static const struct {
+        const char *key, *served;
+    } kinds[] = { { "position_embedding_type", "rope" }, { "layer_norm_type", "layer_norm" } };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const char *kind = hf_str(c->text, kinds[i].key);
+        if (kind && strcmp(kind, kinds[i].served) != 0)
+            hf_fail(c, "%s is \"%.40s\", supported of %s is %s", kinds[i].key, kind, c->spec->family->arch,
+                    kinds[i].served);
+    }
+    hf_must_be(c, "logn_attention_scale", false);
+}
+
+/* What some encoders have in their layers that is not computed here, under names that are served. */
+static void hf_beyond(struct hf *c)
+{
+    const char   *type = hf_str(c->text, "position_embedding_type");
+    const json_t *adapters = hf_value(c->text, "lora_adaptations"), *alibi = hf_value(c->text, "alibi_starting_size");
+    if ((type && !strcmp(type, "alibi")) || alibi)
+        hf_fail(c, "%s is %s: scores that fall with the distance of two tokens (ALiBi) are not served",
+                alibi ? "alibi_starting_size" : "position_embedding_type",
+                hf_show(alibi ? alibi : hf_value(c->text, "position_embedding_type")).text);
+    if (json_array_size(adapters))
+        hf_fail(c,
+                "lora_adaptations is %s: adapters of tasks within the weights are not served, but a folder with one of "
+                "them merged or without any (JinaEmbeddingsV3Model) is",
+                hf_show(adapters).text);
+}
+
 void hf_encoder(struct hf *c)
 {
     struct model_spec *s = c->spec;
@@ -55,13 +86,15 @@ void hf_encoder(struct hf *c)
     s->pool = POOL_CLS;
     hf_must_be(c, "is_decoder", false);
     hf_must_be(c, "add_cross_attention", false);
+    hf_beyond(c);
     hf_positions(c);
     if (s->family->published) hf_published(c);
+    if (s->family->gte) hf_gte(c);
     if (s->family->local) {
         hf_must_be(c, "norm_bias", false);
         hf_must_be(c, "attention_bias", false);
         hf_must_be(c, "mlp_bias", false);
         s->window = hf_size(c, "local_attention", 1, 1 << 30, 128) / 2 + 1;
     }
-    if (s->family->typed) s->n_type = hf_size(c, "type_vocab_size", 0, 1 << 16, 2);
+    if (s->family->typed) s->n_type = hf_size(c, "type_vocab_size", 0, 1 << 16, s->family->def->n_type);
 }

@@ -102,6 +102,20 @@ static void hf_rope_long(struct hf *c, const json_t *rp)
     model_spec_serve(s, s->context);
 }
 
+/* GTE's first files: the base grows by the factor, and positions shrink by what makes of that the factor for the
+ * slowest pair. The context that these files state is the one after stretching. */
+static void hf_rope_ntk(struct hf *c, const json_t *rp)
+{
+    struct model_spec *s = c->spec;
+    const json_t      *mixed = hf_value(rp, "mixed_b");
+    double             factor = hf_num(c, rp, "factor", 1, 1e6, 1);
+    if (!hf_value(rp, "factor")) hf_fail(c, "factor of rope type ntk is missing");
+    if (mixed) hf_fail(c, "mixed_b of rope type ntk is %s, supported is none", hf_show(mixed).text);
+    s->rope_scaling = ROPE_SCALE_LINEAR;
+    s->rope_factor = pow(factor, 2.0 / s->head_dim);
+    s->rope_theta *= factor;
+}
+
 static void hf_rope_scaling(struct hf *c, const json_t *rp, const char *type)
 {
     static const struct {
@@ -120,6 +134,10 @@ static void hf_rope_scaling(struct hf *c, const json_t *rp, const char *type)
     struct model_spec *s = c->spec;
     bool               lists = s->family->longrope; /* of other families longrope is not known */
     size_t             i = 0;
+    if (s->family->gte && !strcmp(type, "ntk")) {
+        hf_rope_ntk(c, rp);
+        return;
+    }
     if (lists && (!strcmp(type, "su") || !strcmp(type, "yarn"))) type = "longrope";
     while (i < N_TYPE && strcmp(types[i].name, type)) i++;
     bool known = i < N_TYPE && (types[i].scaling != ROPE_SCALE_LONG || lists);

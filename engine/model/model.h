@@ -36,6 +36,7 @@ struct model_defaults {
     double      rope_part;      /* partial_rotary_factor; 0: 1 */
     uint32_t    bos_id, eos_id; /* UINT32_MAX: none */
     uint32_t    pad_id;         /* where positions begin behind it */
+    uint32_t    n_type;         /* type_vocab_size */
     uint32_t    eos_more[2];    /* beside eos_id; 0: no more */
     bool        norm_topk;
     bool        tied;             /* tie_word_embeddings */
@@ -128,7 +129,11 @@ struct model_family {
     bool learned_pos;   /* positions have embeddings instead of rotating */
     bool pos_after_pad; /* ... whose first is that of pad_token_id + 1 */
     bool typed;         /* the first and the second text of a pair have embeddings */
-    bool window_below;  /* the window, without layer_types, is of layers before max_window_layers */
+    bool gte;           /* reads the keys of the code that was published beside GTE's first files, and rope_type ntk */
+    bool down_bias;     /* of a feed-forward's biases that of `down` alone is there */
+    bool token_weights; /* files of embedders may hold weights of tokens too (...ForTokenClassification), unread here */
+    const char *arch_old;               /* arch as it was first published; NULL: the same */
+    bool        window_below;           /* the window, without layer_types, is of layers before max_window_layers */
     const struct model_moe_keys  *moe;  /* of routers that are no plain softmax, and of shared experts; NULL: neither */
     const struct model_bias_keys *bias; /* honours these keys of biases instead of bias_keys */
     const char                   *served;   /* the models' name, as people know it */

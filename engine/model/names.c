@@ -216,8 +216,8 @@ static const struct name_row rows_modernbert[] = {
     { SLOT_DOWN, "layers.{l}.mlp.Wo.weight", 0 },
 };
 static const char *const ignored_modernbert[] = { "head.", "decoder.", NULL };
-/* As transformers writes them, then as they were first published. */
-static const struct name_row rows_nomic[] = {
+/* Encoders that rotate and norm behind each part, as transformers names their tensors. */
+static const struct name_row rows_turned[] = {
     { SLOT_EMBED, "embeddings.word_embeddings.weight", 0 },
     { SLOT_TYPE_EMBED, "embeddings.token_type_embeddings.weight", 0 },
     { SLOT_EMBED_NORM, "embeddings.LayerNorm.weight", 0 },
@@ -226,13 +226,21 @@ static const struct name_row rows_nomic[] = {
     { SLOT_K, "layers.{l}.self_attn.k_proj.weight", 0 },
     { SLOT_V, "layers.{l}.self_attn.v_proj.weight", 0 },
     { SLOT_O, "layers.{l}.self_attn.o_proj.weight", 0 },
+    { SLOT_Q_BIAS, "layers.{l}.self_attn.q_proj.bias", 0 },
+    { SLOT_K_BIAS, "layers.{l}.self_attn.k_proj.bias", 0 },
+    { SLOT_V_BIAS, "layers.{l}.self_attn.v_proj.bias", 0 },
+    { SLOT_O_BIAS, "layers.{l}.self_attn.o_proj.bias", 0 },
     { SLOT_MIX_POST, "layers.{l}.post_attention_layernorm.weight", 0 },
     { SLOT_MIX_POST_BIAS, "layers.{l}.post_attention_layernorm.bias", 0 },
     { SLOT_GATE, "layers.{l}.mlp.gate_proj.weight", 0 },
     { SLOT_UP, "layers.{l}.mlp.up_proj.weight", 0 },
     { SLOT_DOWN, "layers.{l}.mlp.down_proj.weight", 0 },
+    { SLOT_DOWN_BIAS, "layers.{l}.mlp.down_proj.bias", 0 },
     { SLOT_FFN_POST, "layers.{l}.post_mlp_layernorm.weight", 0 },
     { SLOT_FFN_POST_BIAS, "layers.{l}.post_mlp_layernorm.bias", 0 },
+};
+/* The same as they were first published. */
+static const struct name_row rows_nomic[] = {
     { SLOT_EMBED_NORM, "emb_ln.weight", 0 },
     { SLOT_EMBED_NORM_BIAS, "emb_ln.bias", 0 },
     { SLOT_Q, "encoder.layers.{l}.attn.Wqkv.weight", 2 },
@@ -245,7 +253,41 @@ static const struct name_row rows_nomic[] = {
     { SLOT_FFN_POST, "encoder.layers.{l}.norm2.weight", 0 },
     { SLOT_FFN_POST_BIAS, "encoder.layers.{l}.norm2.bias", 0 },
 };
-static const char *const ignored_nomic[] = { "pooler.", "cls.", "lm_head.", NULL };
+static const struct name_row rows_gte[] = {
+    { SLOT_Q, "encoder.layer.{l}.attention.qkv_proj.weight", 2 },
+    { SLOT_Q_BIAS, "encoder.layer.{l}.attention.qkv_proj.bias", 2 },
+    { SLOT_O, "encoder.layer.{l}.attention.o_proj.weight", 0 },
+    { SLOT_O_BIAS, "encoder.layer.{l}.attention.o_proj.bias", 0 },
+    { SLOT_MIX_POST, "encoder.layer.{l}.attn_ln.weight", 0 },
+    { SLOT_MIX_POST_BIAS, "encoder.layer.{l}.attn_ln.bias", 0 },
+    { SLOT_GATE, "encoder.layer.{l}.mlp.up_gate_proj.weight", 1 },
+    { SLOT_DOWN, "encoder.layer.{l}.mlp.down_proj.weight", 0 },
+    { SLOT_DOWN_BIAS, "encoder.layer.{l}.mlp.down_proj.bias", 0 },
+    { SLOT_FFN_POST, "encoder.layer.{l}.mlp_ln.weight", 0 },
+    { SLOT_FFN_POST_BIAS, "encoder.layer.{l}.mlp_ln.bias", 0 },
+};
+/* Under both names: transformers', then those of the first files. */
+static const struct name_row rows_jina[] = {
+    { SLOT_UP, "layers.{l}.mlp.fc1.weight", 0 },
+    { SLOT_UP_BIAS, "layers.{l}.mlp.fc1.bias", 0 },
+    { SLOT_DOWN, "layers.{l}.mlp.fc2.weight", 0 },
+    { SLOT_DOWN_BIAS, "layers.{l}.mlp.fc2.bias", 0 },
+    { SLOT_EMBED_NORM, "emb_ln.weight", 0 },
+    { SLOT_EMBED_NORM_BIAS, "emb_ln.bias", 0 },
+    { SLOT_Q, "encoder.layers.{l}.mixer.Wqkv.weight", 2 },
+    { SLOT_Q_BIAS, "encoder.layers.{l}.mixer.Wqkv.bias", 2 },
+    { SLOT_O, "encoder.layers.{l}.mixer.out_proj.weight", 0 },
+    { SLOT_O_BIAS, "encoder.layers.{l}.mixer.out_proj.bias", 0 },
+    { SLOT_MIX_POST, "encoder.layers.{l}.norm1.weight", 0 },
+    { SLOT_MIX_POST_BIAS, "encoder.layers.{l}.norm1.bias", 0 },
+    { SLOT_UP, "encoder.layers.{l}.mlp.fc1.weight", 0 },
+    { SLOT_UP_BIAS, "encoder.layers.{l}.mlp.fc1.bias", 0 },
+    { SLOT_DOWN, "encoder.layers.{l}.mlp.fc2.weight", 0 },
+    { SLOT_DOWN_BIAS, "encoder.layers.{l}.mlp.fc2.bias", 0 },
+    { SLOT_FFN_POST, "encoder.layers.{l}.norm2.weight", 0 },
+    { SLOT_FFN_POST_BIAS, "encoder.layers.{l}.norm2.bias", 0 },
+};
+static const char *const ignored_turned[] = { "pooler.", "classifier.", "cls.", "lm_head.", NULL };
 #define ROWS(r)   .row = (r), .n_row = sizeof(r) / sizeof *(r)
 #define STACKS(s) .stack = (s), .n_stack = sizeof(s) / sizeof *(s)
 const struct model_names        names_llama = { ROWS(rows_llama) };
@@ -275,7 +317,15 @@ const struct model_names names_roberta = { ROWS(rows_roberta_head), .base = &nam
                                            .ignored = ignored_bert };
 const struct model_names names_modernbert = { ROWS(rows_modernbert), .prefix = "model.",
                                               .ignored = ignored_modernbert };
-const struct model_names names_nomic = { ROWS(rows_nomic), .prefix = "nomic_bert.", .ignored = ignored_nomic };
+static const struct model_names names_turned = { ROWS(rows_turned) };
+static const struct model_names names_turned_bert = { ROWS(rows_bert_head), .base = &names_turned };
+static const struct model_names names_turned_roberta = { ROWS(rows_roberta_head), .base = &names_turned };
+const struct model_names        names_nomic = { ROWS(rows_nomic), .base = &names_turned_bert, .prefix = "nomic_bert.",
+                                                .ignored = ignored_turned };
+const struct model_names        names_gte = { ROWS(rows_gte),       .base = &names_turned_bert, .prefix = "gte.",
+                                              .prefix_old = "new.", .up_first = true,           .ignored = ignored_turned };
+const struct model_names        names_jina = { ROWS(rows_jina), .base = &names_turned_roberta, .prefix = "roberta.",
+                                               .ignored = ignored_turned };
 
 /* What embedders leave out, which were saved without a head. */
 static const char before_model[] = "model.";
@@ -307,8 +357,10 @@ static bool has_prefix(const char *s, const char *p) { return !strncmp(s, p, str
 
 static const char *names_strip(const struct model_names *names, const char *tensor)
 {
-    bool has = names->prefix && has_prefix(tensor, names->prefix);
-    return has ? tensor + strlen(names->prefix) : tensor;
+    const char *const prefix[] = { names->prefix, names->prefix_old };
+    for (int i = 0; i < 2; i++)
+        if (prefix[i] && has_prefix(tensor, prefix[i])) return tensor + strlen(prefix[i]);
+    return tensor;
 }
 
 const struct name_row *names_row(const struct model_names *names, const char *tensor, uint32_t *layer_out,

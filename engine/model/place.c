@@ -120,7 +120,7 @@ static void place_job(struct place *p, enum slot slot, uint32_t layer, uint32_t 
     job.tensor = bind_get_part(p->bind, slot, layer, expert, job.order ? PART_INDEX : PART_WEIGHT);
     if (job.w) job.stack = bind_stacked(p->bind, slot, layer, expert);
     if (job.stack && slot != job.stack->slot) return; /* the first slot's job brings them all */
-    if (job.w) job.src_row += bind_first_row(p->bind, slot, layer, expert);
+    if (!job.order) job.src_row += bind_first_row(p->bind, slot, layer, expert);
     job.slot = slot;
     job.layer = layer;
     job.expert = expert;

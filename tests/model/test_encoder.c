@@ -23,7 +23,8 @@ static const struct way {
 } ways[] = { ENCODER_WAYS };
 
 enum { TEXTS_MAX = 48, DIM_MAX = 64, ROWS = 200, SEQS = 12, BLOCK = 16, POOLS = 2 };
-static const char *const models[] = { "bert", "xlm-roberta", "roberta", "modernbert", "nomic-bert", "nomic-bert-old" };
+static const char *const     models[] = { "bert",           "xlm-roberta", "roberta", "modernbert", "nomic-bert",
+                                          "nomic-bert-old", "gte",         "gte-old", "jina-v3" };
 static const enum model_pool pools[POOLS] = { POOL_CLS, POOL_MEAN };
 
 static struct ring outbox;

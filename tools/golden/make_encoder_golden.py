@@ -13,13 +13,16 @@ import sys
 
 import numpy as np
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
-from transformers import (BertConfig, BertForSequenceClassification, BertModel, ModernBertConfig, ModernBertForMaskedLM, NomicBertConfig, NomicBertModel, RobertaConfig, RobertaForMaskedLM,
-                          XLMRobertaConfig, XLMRobertaForSequenceClassification, XLMRobertaModel)
+from transformers import (BertConfig, BertForSequenceClassification, BertModel, GteConfig, GteForSequenceClassification, GteModel, JinaEmbeddingsV3Config, JinaEmbeddingsV3Model,
+                          ModernBertConfig, ModernBertForMaskedLM, NomicBertConfig, NomicBertModel, RobertaConfig, RobertaForMaskedLM, XLMRobertaConfig,
+                          XLMRobertaForSequenceClassification, XLMRobertaModel)
 
 LENGTHS = (1, 5, 23, 90, 130)
 BASE = dict(hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=4, vocab_size=320)
 ROBERTA = dict(max_position_embeddings=132, type_vocab_size=1, layer_norm_eps=1e-5, pad_token_id=1)
+SMALL = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, vocab_size=160)
 MODERN = dict(max_position_embeddings=160, local_attention=24, num_hidden_layers=4, pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2)
 # name: (configuration, class, keys, type of the file, keys of config.json to be left out)
 MODELS = {
@@ -29,7 +32,13 @@ MODELS = {
     "nomic-bert": (NomicBertConfig, NomicBertModel, dict(max_position_embeddings=140), torch.float16, ["hidden_act"]),
     "nomic-bert-old": (NomicBertConfig, NomicBertModel, dict(max_position_embeddings=140), torch.float16, []),
     "roberta": (RobertaConfig, RobertaForMaskedLM, ROBERTA, torch.float32, []),
+    "gte": (GteConfig, GteModel, dict(**SMALL, max_position_embeddings=140), torch.float16, ["hidden_act", "rope_parameters", "type_vocab_size"]),
+    "gte-old": (GteConfig, GteModel, dict(**SMALL, max_position_embeddings=140, type_vocab_size=0), torch.float16, []),
+    "jina-v3": (JinaEmbeddingsV3Config, JinaEmbeddingsV3Model, dict(**SMALL, max_position_embeddings=142), torch.float16, ["rope_parameters"]),
 }
+# Tensors get the names that transformers' classes give them; else those of the first files, as it writes them.
+OWN_NAMES = ("nomic-bert", "gte")
+NTK = 8.0
 
 CLASSIFIERS = {
     "bert-pairs": (BertConfig, BertForSequenceClassification, dict(max_position_embeddings=130, num_labels=1, num_hidden_layers=2), torch.float32, []),
@@ -47,6 +56,23 @@ def publish(written):
     written.update(activation_function="swiglu", rotary_emb_base=1000, rotary_emb_fraction=1.0, rotary_emb_interleaved=False, rotary_scaling_factor=None, prenorm=False,
                    qkv_proj_bias=False, mlp_fc1_bias=False, mlp_fc2_bias=False, use_rms_norm=False, auto_map={"AutoModel": "modeling_hf_nomic_bert.NomicBertModel"})
     return written
+
+
+def publish_gte(path, written, dtype):
+    """As Alibaba's first files are: a prefix, weights of tokens that vectors do not need, and frequencies of rope_scaling ntk."""
+    with safe_open(os.path.join(path, "model.safetensors"), "pt") as f:
+        tensors = {"new." + k: f.get_tensor(k) for k in f.keys()}
+    save_file({**tensors, "classifier.weight": torch.ones(1, SMALL["hidden_size"], dtype=dtype)}, os.path.join(path, "model.safetensors"), {"format": "pt"})
+    written = {k: v for k, v in written.items() if k not in ("head_dim", "rope_parameters")}
+    written.update(architectures=["NewForTokenClassification"], model_type="new", layer_norm_type="layer_norm", position_embedding_type="rope", rope_theta=1000.0,
+                   rope_scaling={"type": "ntk", "factor": NTK}, pack_qkv=True, logn_attention_scale=False, auto_map={"AutoModel": "Alibaba-NLP/new-impl--modeling.NewModel"})
+    return written
+
+
+def ntk(model, base):
+    """transformers has no such frequencies. As https://kexue.fm/archives/9706 (6) has them, and the code beside the first files."""
+    dim = model.config.hidden_size // model.config.num_attention_heads
+    model.rotary_emb.inv_freq = 1.0 / ((base * NTK) ** (torch.arange(0, dim, 2).float() / dim)) / NTK ** (2 / dim)
 
 
 def fill(model, seed):
@@ -96,7 +122,10 @@ def make(root, name):
         written = json.load(f)
     if name == "nomic-bert-old":
         written = publish(written)
-    if name == "nomic-bert":
+    if name == "gte-old":
+        written = publish_gte(path, written, dtype)
+        ntk(model, 1000.0)
+    if name in OWN_NAMES:
         save_file({k: t.to(dtype).contiguous() for k, t in model.named_parameters()}, os.path.join(path, "model.safetensors"), {"format": "pt"})
     for key in left_out:
         written.pop(key, None)

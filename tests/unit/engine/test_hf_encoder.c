@@ -1,6 +1,7 @@
 /* What is read from the config.json of an encoder, and which values are refused. */
 #include "engine/model/model.h"
 #include "unit/engine/hf_load.h"
+#include <math.h>
 
 static void encoders_have_the_defaults_of_their_classes(void **state)
 {
@@ -85,10 +86,74 @@ static void the_first_files_of_nomic_bert_have_keys_of_their_own(void **state)
     refused("NomicBertModel", "{\"n_layer\": 0, \"num_hidden_layers\": \"-\"}", "n_layer");
 }
 
+static void gte_is_known_under_both_of_its_names(void **state)
+{
+    (void)state;
+    static const char *const archs[] = { "GteModel",
+                                         "GteForMaskedLM",
+                                         "GteForSequenceClassification",
+                                         "NewModel",
+                                         "NewForMaskedLM",
+                                         "NewForSequenceClassification",
+                                         "NewForTokenClassification" };
+    struct model_spec        s;
+    for (size_t i = 0; i < ARRAY_N(archs); i++) {
+        load(archs[i], "{\"num_key_value_heads\": \"-\"}", &s);
+        assert_string_equal(s.family->arch, "GteModel");
+        assert_int_equal(s.context, 8192);
+        assert_int_equal(s.n_type, 1);
+        assert_true(s.rope_theta == 160000 && s.qkv_bias && s.o_bias && s.mlp_bias);
+        assert_true(s.classifies == (i == 2 || i == 5));
+        model_spec_free(&s);
+    }
+    load(
+        "NewModel",
+        "{\"num_key_value_heads\": \"-\", \"type_vocab_size\": 0, \"rope_theta\": 20000, \"rope_scaling\": {\"type\": \"ntk\", "
+        "\"factor\": 8}, \"position_embedding_type\": \"rope\", \"layer_norm_type\": \"layer_norm\"}",
+        &s);
+    assert_int_equal(s.n_type, 0);
+    assert_int_equal(s.context, 8192); /* the stretched one */
+    assert_true(s.rope_theta == 160000 && fabs(s.rope_factor - pow(8, 2.0 / s.head_dim)) < 1e-12);
+    model_spec_free(&s);
+    refused("NewModel", "{\"rope_scaling\": {\"type\": \"ntk\"}}", "factor of rope type ntk is missing");
+    refused("NewModel", "{\"rope_scaling\": {\"type\": \"ntk\", \"factor\": 2, \"mixed_b\": 0.625}}", "mixed_b");
+    refused("NewModel", "{\"position_embedding_type\": \"absolute\"}", "position_embedding_type is \"absolute\"");
+    refused("NewModel", "{\"layer_norm_type\": \"rms_norm\"}", "layer_norm_type is \"rms_norm\"");
+    refused("NewModel", "{\"logn_attention_scale\": true}", "logn_attention_scale is true");
+    refused("BertForTokenClassification", "{}", "architectures[0] is \"BertForTokenClassification\"");
+    refused("NomicBertModel", "{\"rope_scaling\": {\"type\": \"ntk\", \"factor\": 8}}", "rope_type is \"ntk\"");
+}
+
+static void jina_v3_rotates_and_its_adapters_are_refused(void **state)
+{
+    (void)state;
+    struct model_spec s;
+    load("JinaEmbeddingsV3Model", "{\"num_key_value_heads\": \"-\"}", &s);
+    assert_int_equal(s.context, 8194);
+    assert_int_equal(s.n_type, 1);
+    assert_true(s.rope_theta == 20000 && s.rms_eps == 1e-5f);
+    model_spec_free(&s);
+    refused("XLMRobertaModel",
+            "{\"position_embedding_type\": \"rotary\", \"lora_adaptations\": [\"retrieval.query\", \"separation\"]}",
+            "lora_adaptations is [\"retrieval.query\",\"separation\"]");
+    refused("XLMRobertaModel", "{\"position_embedding_type\": \"rotary\"}", "position_embedding_type is \"rotary\"");
+}
+
+static void alibi_is_refused_by_name(void **state)
+{
+    (void)state;
+    refused("JinaBertForMaskedLM", "{\"position_embedding_type\": \"alibi\"}", "ALiBi");
+    refused("BertModel", "{\"position_embedding_type\": \"alibi\"}", "position_embedding_type is \"alibi\"");
+    refused("BertForMaskedLM", "{\"alibi_starting_size\": 512}", "alibi_starting_size is 512");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(encoders_have_the_defaults_of_their_classes),
                                         cmocka_unit_test(modernbert_says_which_layers_see_how_far),
-                                        cmocka_unit_test(the_first_files_of_nomic_bert_have_keys_of_their_own) };
+                                        cmocka_unit_test(the_first_files_of_nomic_bert_have_keys_of_their_own),
+                                        cmocka_unit_test(gte_is_known_under_both_of_its_names),
+                                        cmocka_unit_test(jina_v3_rotates_and_its_adapters_are_refused),
+                                        cmocka_unit_test(alibi_is_refused_by_name) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -113,6 +113,12 @@ static void encoders_names_may_have_a_prefix_and_heads_that_nothing_needs(void *
     }
     assert_false(names_match(&names_bert, "roberta.encoder.layer.1.output.dense.weight", &slot, &l, &e));
     assert_true(names_match(&names_roberta, "roberta.encoder.layer.1.output.dense.weight", &slot, &l, &e));
+    assert_true(names_match(&names_gte, "new.encoder.layer.2.attn_ln.bias", &slot, &l, &e) && l == 2);
+    assert_int_equal(slot, SLOT_MIX_POST_BIAS);
+    assert_true(names_match(&names_gte, "gte.layers.2.post_attention_layernorm.bias", &slot, &l, &e));
+    assert_int_equal(slot, SLOT_MIX_POST_BIAS);
+    assert_true(names_match(&names_jina, "roberta.layers.1.mlp.fc2.bias", &slot, &l, &e));
+    assert_int_equal(slot, SLOT_DOWN_BIAS);
     assert_true(names_ignorable(&names_bert, "bert.embeddings.position_ids", false));
     assert_true(names_ignorable(&names_bert, "cls.predictions.bias", false));
     assert_true(names_ignorable(&names_roberta, "lm_head.dense.weight", false));

@@ -24,9 +24,15 @@ static inline void copy_stream(void *dst, const void *src, size_t bytes)
     s += head;
     bytes -= head;
     for (; bytes >= LINE; d += LINE, s += LINE, bytes -= LINE) {
-        __m128i v[4];
-        memcpy(v, s, LINE);
-        for (int i = 0; i < 4; i++) _mm_stream_si128((__m128i *)(void *)d + i, v[i]);
+        /* Four names, no array: gcc fills one by a string instruction, through the stack, at 4 GB/s. */
+        const __m128i *from = (const __m128i *)(const void *)s;
+        __m128i       *to = (__m128i *)(void *)d;
+        __m128i        a = _mm_loadu_si128(from), b = _mm_loadu_si128(from + 1);
+        __m128i        c = _mm_loadu_si128(from + 2), e = _mm_loadu_si128(from + 3);
+        _mm_stream_si128(to, a);
+        _mm_stream_si128(to + 1, b);
+        _mm_stream_si128(to + 2, c);
+        _mm_stream_si128(to + 3, e);
     }
     memcpy(d, s, bytes);
     _mm_sfence();

@@ -103,6 +103,15 @@ static uint32_t space_symbol(struct gr_rules *r)
     return gr_terminal(r, rx_or2(x, rx_repeat(x, rx_of_byte(x, ' '), 0, 1), line));
 }
 
+/* White space that the token which ends a call may hold behind the call. */
+static uint32_t behind_symbol(struct gr_rules *r)
+{
+    enum { BLANKS_MAX = 8 };
+    struct rx_class blank = { { 0 } };
+    for (const char *c = " \t\r\n"; *c; c++) rx_class_add(&blank, (unsigned char)*c, (unsigned char)*c);
+    return gr_terminal(r, rx_repeat(gr_rx(r), rx_of_class(gr_rx(r), &blank), 0, BLANKS_MAX));
+}
+
 static uint32_t place_symbol(struct gr_rules *r, char place)
 {
     if (place == *CF_NUMBER) return number_symbol(r);
@@ -150,14 +159,12 @@ static uint32_t text_rule(struct build *b, const char *text)
 static enum status json_args(struct build *b, uint32_t *symbol_out)
 {
     struct schema_form form = { .compact = false };
-    if (!b->schema) {
-        if (b->tool->strict)
-            *symbol_out = markup_text(b->r, "{}", 2);
-        else
-            *symbol_out = schema_any_object(b->r, form);
+    bool               bound = b->tool->strict || !b->f->again; /* else it is here for the sake of others that are */
+    if (!b->schema && b->tool->strict) {
+        *symbol_out = markup_text(b->r, "{}", 2);
         return ST_OK;
     }
-    if (callschema_says_nothing(b->schema)) {
+    if (!b->schema || !bound || callschema_says_nothing(b->schema)) {
         *symbol_out = schema_any_object(b->r, form);
         return ST_OK;
     }
@@ -455,7 +462,8 @@ enum status callform_rules(struct gr_rules *r, const struct callform *f, uint32_
     if (late) return ST_OK;
     bool     one = f->one || b.row->one || (f->again && !*b.row->end);
     uint32_t all = one ? call : several(&b, call), rule = gr_rule(r);
-    gr_alt(r, rule, (uint32_t[]){ text_rule(&b, b.row->begin), all, text_rule(&b, b.row->end) }, 3);
+    uint32_t part[] = { text_rule(&b, b.row->begin), all, text_rule(&b, b.row->end), behind_symbol(r) };
+    gr_alt(r, rule, part, f->again ? 4 : 3);
     *symbol_out = rule;
     return ST_OK;
 }

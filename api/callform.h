@@ -16,7 +16,8 @@ struct callform {
     const json_t             *shown; /* [tools->n] as templates see them: {"function": {"parameters": ..}} */
     bool                      one;   /* one call alone */
     /* The text ends where a call, or a section of calls, has ended, and markers may be spelled. Where calls have no
-     * marker it is one call, from the name of the tool and a bracket, in place of what comes before its arguments. */
+     * marker it is one call, from the name of the tool and a bracket, in place of what comes before its arguments.
+     * Arguments that are JSON are any object where their tool is not strict. */
     bool again;
     bool lenient; /* where a schema cannot be enforced, and is not strict, any object will do */
 };

@@ -173,6 +173,10 @@ def a_custom_tool_takes_text(s):
         {"type": "custom_tool_call_output", "call_id": r.output[1].call_id, "output": [{"type": "input_text", "text": "done"}, {"type": "input_image", "image_url": "x"}]},
         {"role": "user", "content": [{"type": "input_text", "text": "@sunny"}]}]
     assert client(s).responses.create(model="m", input=items, tools=[PATCH]).output_text == ANSWER
+    # its grammar binds no other tool, and the calls of that one come as without it, though a token ends one and begins a line
+    rome = dict(WEATHER, parameters=dict(WEATHER["parameters"], properties={"city": {"enum": ["Rome"]}}))
+    r = client(s).responses.create(model="m", input="@both", tools=[rome, PATCH], temperature=0)
+    assert [json.loads(o.arguments)["city"] for o in r.output if o.type == "function_call"] == ["Oslo", "Lima"], r
 
 
 @test

@@ -211,6 +211,10 @@ def calls_of_a_strict_tool_are_bound_wherever_they_come(s, x):
     both = [s.post("/v1/chat/completions", {"messages": [{"role": "user", "content": t}], "tools": [only], "temperature": 0}).json["choices"][0]
             for t in ("@both", "@wrong")]
     assert all(c["finish_reason"] == "tool_calls" for c in both) and both[0]["message"]["content"].startswith("Looking both up."), both
+    # a tool beside it that is not strict takes any object, and a call may end within a token
+    tools = [{"type": "function", "function": dict(only["function"], **more)} for more in ({"strict": False}, {"name": "add_note"})]
+    free = s.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "@both"}], "tools": tools, "temperature": 0}).json["choices"][0]
+    assert [json.loads(k["function"]["arguments"]) for k in free["message"]["tool_calls"]] == [{"city": "Oslo"}, {"city": "Lima"}], free
     # exact beside others and alone
     import threading
     bodies = [{"messages": [{"role": "user", "content": t}], "tools": [only], "max_tokens": 120, "temperature": 1, "seed": i, "return_token_ids": True}
@@ -251,9 +255,11 @@ def calls_without_a_marker_are_bound_where_their_arguments_begin(s, x):
             server = Server("--model", folder, "--device", "cpu", "--tool-call-parser", row)
             try:
                 body = {"messages": [{"role": "user", "content": name}], "max_tokens": 200, "temperature": 0, "return_token_ids": True}
-                a, b = (server.post("/v1/chat/completions", dict(body, tools=[tool])).json["choices"][0] for tool in (only, free))
+                beside = [free, {"type": "function", "function": dict(only["function"], name="add_note")}]
+                a, b, c = (server.post("/v1/chat/completions", dict(body, tools=tools)).json["choices"][0] for tools in ([only], [free], beside))
             finally:
                 server.stop()
+            assert b["token_ids"] == c["token_ids"], (row, b, c)  # what is not strict is as if no other tool were
             if name == "@wrong":
                 assert a["finish_reason"] == "tool_calls", (row, a)
                 (call,) = a["message"]["tool_calls"]

@@ -13,7 +13,7 @@
 /* Random answers under the grammar of calls, for each family, with its markers as tokens and as bytes: the reader of
  * answers must find calls alone, of allowed tools, with arguments that their schemas accept. */
 
-enum { WALKS = 24, TOKENS_MAX = 1500, N_MORE = 32, BYTES = 256, END = BYTES, MARK_0 = BYTES + 1 };
+enum { WALKS = 24, TOKENS_MAX = 1500, N_MORE = 33, BYTES = 256, END = BYTES, MARK_0 = BYTES + 1 };
 
 static const char tools_text[] =
     "[{\"function\":{\"name\":\"w\",\"parameters\":{\"type\":\"object\",\"properties\":{\"city\":{\"type\":\"string\","
@@ -121,10 +121,11 @@ static void tools_open(struct family_under_test *k)
 static void vocab_open(struct family_under_test *k)
 {
     static char              one[BYTES];
-    static const char *const more[N_MORE] = { "\"}",    "\": ",    "{\"",  "\", \"", "</",   "null", "true", "false",
-                                              "12",     "é",       "\n\n", "ame",    "<par", "ter>", "True", "None",
-                                              "\">\n",  "0.5",     "}}",   "city",   "q\"",  " a",   "])",   "</x>\n",
-                                              "\":{\"", "rs\": {", "(q",   "()",     "w(u",  "})",   "}; ",  ", s-1(" };
+    static const char *const more[N_MORE] = { "\"}",   "\": ", "{\"",    "\", \"", "</",      "null", "true",
+                                              "false", "12",   "é",      "\n\n",   "ame",     "<par", "ter>",
+                                              "True",  "None", "\">\n",  "0.5",    "}}",      "city", "q\"",
+                                              " a",    "])",   "</x>\n", "\":{\"", "rs\": {", "(q",   "()",
+                                              "w(u",   "})",   "}; ",    ", s-1(", "l>\n" };
     struct token_bytes       b[BYTES + 64] = { { 0 } };
     uint32_t                 n = MARK_0 + 20;
     for (uint32_t i = 0; i < BYTES; i++) {

@@ -325,7 +325,7 @@ static void preflight(struct conn *c)
 
 static void no_route(const struct routes *routes, struct api_error *e, const struct http_head *d)
 {
-    char        path[200], list[400];
+    char        path[120], list[560]; /* of all routes */
     const char *hint = route_hint(routes, d->path), *method = http_method_name(d->method);
     api_excerpt(path, sizeof path, d->path.p, d->path.n);
     route_list(routes, list, sizeof list);

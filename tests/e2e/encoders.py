@@ -169,10 +169,10 @@ def scores_of(name):
 
 @test
 def a_cross_encoder_scores_pairs_as_transformers_does(w):
-    g = scores_of("bert-pairs")
-    pairs = [pair_of(p, t) for p, t in zip(g["prompts"], g["types"])]
-    for ranks in ("1", "2"):
-        s = w.server("--model", w.encoder("bert-pairs"), "--dtype", "float32", "--tensor-parallel-size", ranks)
+    for name, ranks in (("bert-pairs", "1"), ("bert-pairs", "2"), ("gte-pairs", "1")):
+        g = scores_of(name)
+        pairs = [pair_of(p, t) for p, t in zip(g["prompts"], g["types"])]
+        s = w.server("--model", w.encoder(name), "--dtype", "float32", "--tensor-parallel-size", ranks)
         r = s.post("/score", {"queries": [q for q, _ in pairs], "documents": [d for _, d in pairs], "use_activation": False})
         assert r.status == 200 and r.json["usage"]["prompt_tokens"] == sum(map(len, g["prompts"])), r
         for got, want in zip(r.json["data"], g["scores"]):
@@ -191,18 +191,36 @@ def a_cross_encoder_scores_pairs_as_transformers_does(w):
 
 
 @test
-def an_encoder_classifies_as_transformers_does(w):
-    g = scores_of("xlm-roberta-labels")
-    s = w.server("--model", w.encoder("xlm-roberta-labels"), "--dtype", "float32")
-    r = s.post("/classify", {"input": g["prompts"], "use_activation": False})
+def a_hundred_documents_are_ranked_as_by_transformers(w):
+    with open(os.path.join(GOLDEN, "bert-pairs", "rerank.json")) as f:
+        g = json.load(f)
+    query, *documents = (" ".join(PIECES[i] for i in ids) for ids in [g["query"], *g["documents"]])
+    s = w.server("--model", w.encoder("bert-pairs"), "--dtype", "float32")
+    r = s.post("/v1/rerank", {"query": query, "documents": documents})
     assert r.status == 200, r
-    for got, want in zip(r.json["data"], g["scores"]):
-        assert got["num_classes"] == 3 and got["label"] == "LABEL_%d" % want.index(max(want)), got
-        assert all(abs(a - b) <= 1e-4 for a, b in zip(got["probs"], want)), (got, want)
-    one = [s.post("/classify", {"input": p}).json["data"][0]["probs"] for p in g["prompts"]]
-    assert [d["probs"] for d in s.post("/classify", {"input": g["prompts"]}).json["data"]] == one, "alone and together"
-    assert all(abs(sum(p) - 1) < 1e-6 for p in one)
-    refused(s.post("/score", {"text_1": "a", "text_2": "b"}), 400, "/classify")
+    want = sorted(range(len(documents)), key=lambda i: -g["scores"][i])
+    assert len(want) == 100 and [x["index"] for x in r.json["results"]] == want, (want, r)
+    for x in r.json["results"]:
+        assert abs(x["relevance_score"] - 1 / (1 + math.exp(-g["scores"][x["index"]]))) <= 1e-5, x
+    few = s.post("/v2/rerank", {"query": query, "documents": documents, "top_n": 7}).json["results"]
+    assert few == r.json["results"][:7], few
+
+
+@test
+def an_encoder_classifies_as_transformers_does(w):
+    for name in ("xlm-roberta-labels", "nomic-labels"):
+        g = scores_of(name)
+        s = w.server("--model", w.encoder(name), "--dtype", "float32")
+        r = s.post("/classify", {"input": g["prompts"], "use_activation": False})
+        assert r.status == 200, r
+        for got, want in zip(r.json["data"], g["scores"]):
+            assert got["num_classes"] == 3 and got["label"] == "LABEL_%d" % want.index(max(want)), got
+            assert all(abs(a - b) <= 1e-4 for a, b in zip(got["probs"], want)), (got, want)
+        one = [s.post("/classify", {"input": p}).json["data"][0]["probs"] for p in g["prompts"]]
+        assert [d["probs"] for d in s.post("/classify", {"input": g["prompts"]}).json["data"]] == one, "alone and together"
+        assert all(abs(sum(p) - 1) < 1e-6 for p in one)
+        refused(s.post("/score", {"text_1": "a", "text_2": "b"}), 400, "/classify")
+        s.stop()
 
 
 @test

@@ -16,7 +16,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from transformers import (BertConfig, BertForSequenceClassification, BertModel, GteConfig, GteForSequenceClassification, GteModel, JinaEmbeddingsV3Config, JinaEmbeddingsV3Model,
-                          ModernBertConfig, ModernBertForMaskedLM, NomicBertConfig, NomicBertModel, RobertaConfig, RobertaForMaskedLM, XLMRobertaConfig,
+                          ModernBertConfig, ModernBertForMaskedLM, NomicBertConfig, NomicBertForSequenceClassification, NomicBertModel, RobertaConfig, RobertaForMaskedLM, XLMRobertaConfig,
                           XLMRobertaForSequenceClassification, XLMRobertaModel)
 
 LENGTHS = (1, 5, 23, 90, 130)
@@ -42,6 +42,8 @@ NTK = 8.0
 
 CLASSIFIERS = {
     "bert-pairs": (BertConfig, BertForSequenceClassification, dict(max_position_embeddings=130, num_labels=1, num_hidden_layers=2), torch.float32, []),
+    "gte-pairs": (GteConfig, GteForSequenceClassification, dict(**SMALL, max_position_embeddings=130, type_vocab_size=2, num_labels=1), torch.float16, []),
+    "nomic-labels": (NomicBertConfig, NomicBertForSequenceClassification, dict(**SMALL, max_position_embeddings=130, type_vocab_size=1, num_labels=3), torch.float16, []),
     "xlm-roberta-labels": (XLMRobertaConfig, XLMRobertaForSequenceClassification, dict(**ROBERTA, num_labels=3, num_hidden_layers=2), torch.float16, []),
 }
 
@@ -168,6 +170,28 @@ def classify(root, name):
         json.dump(golden, f)
         f.write("\n")
     print(name, golden["scores"])
+    if name == "bert-pairs":
+        rerank(path, model)
+
+
+def rerank(path, model):
+    """rerank.json: ids of a query and of 100 documents, of letters, and the score of each pair. No two scores are near each other."""
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        query, *documents = (rng.integers(4, 30, n).tolist() for n in [6, *rng.integers(1, 40, 100)])
+        scores = []
+        for d in documents:
+            ids = torch.tensor([[2, *query, 3, *d, 3]])
+            kinds = torch.zeros_like(ids)
+            kinds[0, len(query) + 2:] = 1
+            with torch.no_grad():
+                scores.append(model(input_ids=ids, token_type_ids=kinds, attention_mask=torch.ones_like(ids)).logits[0, 0].item())
+        if np.diff(np.sort(scores)).min() > 5e-5:
+            break
+    with open(os.path.join(path, "rerank.json"), "w") as f:
+        json.dump(dict(query=query, documents=documents, scores=scores), f)
+        f.write("\n")
+    print("rerank", seed, min(scores), max(scores), np.diff(np.sort(scores)).min())
 
 
 if __name__ == "__main__":

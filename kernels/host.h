@@ -6,11 +6,6 @@
 #include <math.h>
 
 /* The factor on q of a row at pos (struct op_qkv). */
-/* Heads of a row of op_attn.qkv. */
-static inline uint32_t op_attn_heads(const struct op_attn *o)
-{
-    return o->q_only ? o->n_head : o->n_head + 2 * o->n_kv_head;
-}
 static inline float qkv_q_scale(const struct op_qkv *o, uint32_t pos)
 {
     return 1 + o->q_beta * logf((float)(1 + (pos + o->q_shift) / o->q_period));

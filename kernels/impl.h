@@ -58,6 +58,12 @@ static inline bool kv_holds_heads(const struct dev_kv *kv, uint32_t layer, uint3
            kv->layer[layer].bytes == kv->block_tokens * dev_kv_heads_bytes(kv->dtype, n_kv_head, head_dim);
 }
 
+/* Heads of a row of op_attn.qkv. */
+static inline uint32_t op_attn_heads(const struct op_attn *o)
+{
+    return o->q_only ? o->n_head : o->n_head + 2 * o->n_kv_head;
+}
+
 /* group: each rank publishes a pointer and its size, meets the others, and then reads theirs. Ranks are threads of one
  * process; `rank` counts from 0 within it. */
 uint32_t group_n_rank(const struct dev_group *g);

@@ -1,7 +1,7 @@
 /* attention: paged, causal, grouped heads, sliding window.   truth: kernels/ref/attn.c   arithmetic: attn.cuh
  *   out act [n_row, n_head * head_dim]   qkv act [n_row, (n_head + 2 * n_kv_head) * head_dim]   pool bf16
  *
- * Decode: a warp takes the heads of one group of one sequence (rows of its mma) over one chunk of KV; blocks of one
+ * Decode: a warp (two, where a head has more than 256 numbers) takes the heads of one group of one sequence (rows of its mma) over one chunk of KV; blocks of one
  * warp, as many as the SMs hold, walk the list of items on the device, so the grid knows nothing of lengths. Parts go
  * to plan.partial; the warp that arrives last at a (sequence, group) merges them in order of the chunks and sets the
  * counter back for the next launch.
@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "kernels/cuda/attn.cuh"
 
-enum { ATTN_DIM_MAX = 256 };
+enum { ATTN_DIM_MAX = 512 };
 
 /* ---------------------------------------------------------------- decode */
 
@@ -57,14 +57,14 @@ template <int HD>
 static __device__ __forceinline__ void attn_partial(const struct attn_args &a, const struct attn_item &w,
                                                     const struct attn_rows<HD, 1> &r)
 {
-    uint32_t g = (threadIdx.x & 31) / 4, c = (threadIdx.x & 3) * 2, wide = (a.head_dim + 3) / 4 * 4;
+    uint32_t g = (threadIdx.x & 31) / 4, c = attn_column<HD>() + (threadIdx.x & 3) * 2, wide = (a.head_dim + 3) / 4 * 4;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         if (g + 8 * h >= w.n_head) continue;
         float *to = attn_part(a, w, w.index, g + 8 * h);
         if (c == 0) *(float2 *)(to + wide) = make_float2(r.m[0][h], r.l[0][h]);
 #pragma unroll
-        for (int j = 0; j < HD / 8; j++)
+        for (int j = 0; j < attn_dim<HD>::OUT / 8; j++)
             if (j * 8 + c < wide) *(float2 *)(to + j * 8 + c) = make_float2(r.o[0][j][2 * h], r.o[0][j][2 * h + 1]);
     }
 }
@@ -179,11 +179,12 @@ static __device__ __forceinline__ void attn_merge_parts(const struct attn_args &
     }
 }
 
-/* Is this the last of the chunks of (sequence, group) to arrive? What the others wrote before is seen then: lane 0
- * publishes what its warp wrote before the meeting, and the warp sees behind the other what lane 0 has acquired. */
-static __device__ __forceinline__ bool attn_last(const struct attn_args &a, const struct attn_item &w)
+/* Is this the last warp of all chunks of (sequence, group) to arrive? parts: warps of a chunk. What the others wrote
+ * before is seen then: lane 0 publishes what its warp wrote before the meeting, and the warp sees behind the other what
+ * lane 0 has acquired. */
+static __device__ __forceinline__ bool attn_last(const struct attn_args &a, const struct attn_item &w, uint32_t parts)
 {
-    uint32_t n = w.pos / w.chunk - w.first / w.chunk + 1, before = 0,
+    uint32_t n = (w.pos / w.chunk - w.first / w.chunk + 1) * parts, before = 0,
              *arrived = a.plan.arrived + (size_t)w.seq * a.n_head + w.unit;
     __syncwarp();
     if ((threadIdx.x & 31) == 0) {
@@ -195,10 +196,12 @@ static __device__ __forceinline__ bool attn_last(const struct attn_args &a, cons
     return before == n - 1;
 }
 
-template <class T, int HD> __global__ void __launch_bounds__(32) k_attn_decode(const struct attn_args a)
+template <class T, int HD>
+__global__ void __launch_bounds__(attn_dim<HD>::PARTS * 32) k_attn_decode(const struct attn_args a)
 {
+    enum { KV = attn_dim<HD>::KV, PARTS = attn_dim<HD>::PARTS };
     DYN_SMEM(char, ring);
-    uint32_t g = threadIdx.x / 4, n = a.n_item * a.n_unit;
+    uint32_t g = (threadIdx.x & 31) / 4, n = a.n_item * a.n_unit;
     bool     back = false;
     /* to and fro over the list, whose longest items come first: who had the longest of one turn has the shortest of the
      * next */
@@ -214,21 +217,25 @@ template <class T, int HD> __global__ void __launch_bounds__(32) k_attn_decode(c
         f.head = a.pool + (size_t)(w.head0 / a.group) * a.block_tokens * a.head_dim;
         f.page = a.page + a.page_start[w.seq];
         /* older steps wrote all but the last token */
-        bool early = begin / ATTN_KV * ATTN_KV + ATTN_KV <= w.pos;
+        bool early = begin / KV * KV + KV <= w.pos;
         if (!early) pdl_wait();
-        attn_feed_begin<HD, 1>(a, f);
+        attn_feed_begin<HD, PARTS>(a, f);
         if (early) pdl_wait();
         pdl_launch();
 
-        struct attn_query<HD, 1, 1> q;
-        q.smem = ring + (attn_query<HD, 1, 1>::IN_REGISTERS ? 2 : 3) * attn_dim<HD>::SLOT; /* 2: not asked for yet */
+        struct attn_query<HD, 1, PARTS> q;
+        q.smem =
+            ring + (attn_query<HD, 1, PARTS>::IN_REGISTERS ? 2 : 3) * attn_dim<HD>::SLOT; /* 2: not asked for yet */
         attn_q_rows<T, HD>(a, (char *)q.smem, attn_q_row(a, w.seq, w.head0), a.head_dim, w.n_head);
-        attn_q_take<HD, 1, 1>(q, q.smem);
+        attn_q_take<HD, 1, PARTS>(q, q.smem);
         struct attn_rows<HD, 1> r;
         r.first[0] = r.first[1] = r.seen_first = r.all_first = begin;
         r.last[0] = r.last[1] = r.seen_last = r.all_last = end - 1;
-        attn_walk<T, HD, 1, 1>(a, f, q, r, NULL);
-        __syncwarp(); /* the ring is free */
+        attn_walk<T, HD, 1, PARTS>(a, f, q, r, NULL);
+        if (PARTS == 1)
+            __syncwarp();
+        else
+            __syncthreads(); /* the ring and Q are free */
 
         if (w.first / w.chunk == w.pos / w.chunk) {
             if (g < w.n_head) attn_put_rows<HD, 1>(a, r, 0, 0, w.seq, w.head0 + g);
@@ -236,7 +243,7 @@ template <class T, int HD> __global__ void __launch_bounds__(32) k_attn_decode(c
             continue;
         }
         attn_partial<HD>(a, w, r);
-        if (attn_last(a, w)) attn_merge_parts<HD>(a, w);
+        if (attn_last(a, w, PARTS)) attn_merge_parts<HD>(a, w);
     }
     pdl_wait(); /* those without work too: completion is passed on */
     pdl_launch();
@@ -265,16 +272,19 @@ static __device__ __forceinline__ void attn_sees(const struct attn_args &a, stru
     r.seen_last = p1, r.all_last = p0;
 }
 
-/* A block has MT heads and 16 * WARPS rows; where that is less than a tile of the plan, several blocks share it. */
+/* A block has MT heads and 16 rows for each of its warps, or for each two that share rows; where that is less than a
+ * tile of the plan, several blocks share it. */
 template <class T, int HD, int MT, int WARPS>
 __global__ void __launch_bounds__(WARPS * 32, HD > 128 ? 1 : 3 - (MT == 2)) k_attn_tile(const struct attn_args a)
 {
+    enum { KV = attn_dim<HD>::KV, ROWS = WARPS / attn_dim<HD>::PARTS * 16 };
     DYN_SMEM(char, smem);
-    uint32_t lane = threadIdx.x & 31, warp = threadIdx.x / 32, g = lane / 4, n_unit = a.n_head / MT;
-    uint32_t tile = blockIdx.x / n_unit, head0 = blockIdx.x % n_unit * MT, part = tile % (4 / WARPS) * WARPS * 16;
-    tile /= 4 / WARPS;
+    uint32_t lane = threadIdx.x & 31, warp = threadIdx.x / 32 / attn_dim<HD>::PARTS, g = lane / 4,
+             n_unit = a.n_head / MT;
+    uint32_t tile = blockIdx.x / n_unit, head0 = blockIdx.x % n_unit * MT, part = tile % (CUDA_ATTN_ROWS / ROWS) * ROWS;
+    tile /= CUDA_ATTN_ROWS / ROWS;
     uint32_t seq = a.plan.tile_seq[tile], row0 = a.plan.tile_row[tile] + part;
-    uint32_t end = seq == UINT32_MAX ? 0 : min(a.row_start[seq + 1], row0 + WARPS * 16);
+    uint32_t end = seq == UINT32_MAX ? 0 : min(a.row_start[seq + 1], row0 + ROWS);
     if (row0 >= end || seq == UINT32_MAX) {
         pdl_wait();
         pdl_launch();
@@ -289,7 +299,7 @@ __global__ void __launch_bounds__(WARPS * 32, HD > 128 ? 1 : 3 - (MT == 2)) k_at
     f.lo = attn_first(a, p0), f.hi = a.pos[end - 1] + 1;
     f.head = a.pool + (size_t)(head0 / a.group) * a.block_tokens * a.head_dim;
     f.page = a.page + a.page_start[seq];
-    bool early = f.lo / ATTN_KV * ATTN_KV + ATTN_KV <= a.pos[a.row_start[seq]]; /* older steps wrote it */
+    bool early = f.lo / KV * KV + KV <= a.pos[a.row_start[seq]]; /* older steps wrote it */
     if (!early) pdl_wait();
     attn_feed_begin<HD, WARPS>(a, f);
     if (early) pdl_wait();
@@ -305,7 +315,7 @@ __global__ void __launch_bounds__(WARPS * 32, HD > 128 ? 1 : 3 - (MT == 2)) k_at
     for (int i = 0; i < MT; i++) {
         uint32_t from = min(row, end - 1);
         attn_q_rows<T, HD>(a, q_warp + i * 16 * attn_dim<HD>::STRIDE, attn_q_row(a, from, head0 + i),
-                           (size_t)(a.n_head + 2 * a.n_kv_head) * a.head_dim, end - from);
+                           (size_t)a.width * a.head_dim, end - from);
     }
     attn_q_take<HD, MT, WARPS>(q, q_warp);
     float *fold = a.fixed ? (float *)(smem + attn_smem<HD, MT, WARPS>::RING + attn_smem<HD, MT, WARPS>::Q) : NULL;
@@ -329,14 +339,17 @@ template <class T, int HD, int MT, int WARPS> static bool attn_tile(struct cuda_
     size_t smem =
         attn_smem<HD, MT, WARPS>::RING + attn_smem<HD, MT, WARPS>::Q + (a.fixed ? attn_smem<HD, MT, WARPS>::FOLD : 0);
     if (a.group % MT || smem > cuda_attn_smem(d->arch)) return false;
-    LAUNCH((k_attn_tile<T, HD, MT, WARPS>), a.plan.n_tile * (4 / WARPS) * (a.n_head / MT), WARPS * 32, smem, d, a);
+    enum { ROWS = WARPS / attn_dim<HD>::PARTS * 16 };
+    LAUNCH((k_attn_tile<T, HD, MT, WARPS>), a.plan.n_tile * (CUDA_ATTN_ROWS / ROWS) * (a.n_head / MT), WARPS * 32, smem,
+           d, a);
     return true;
 }
 
 /* Shared memory of a block of decode. */
 template <int HD> static constexpr size_t attn_decode_smem()
 {
-    return 3 * attn_dim<HD>::SLOT + (attn_query<HD, 1, 1>::IN_REGISTERS ? 0 : 16 * attn_dim<HD>::STRIDE);
+    return 3 * attn_dim<HD>::SLOT +
+           (attn_query<HD, 1, attn_dim<HD>::PARTS>::IN_REGISTERS ? 0 : 16 * attn_dim<HD>::STRIDE);
 }
 
 /* How many blocks of decode an SM runs at a time when it gives shared memory all that it can; 0: it does not say. */
@@ -347,7 +360,8 @@ template <class T, int HD> static uint32_t attn_resident_as(const struct cuda_de
     if (attn_decode_smem<HD>() > cuda_attn_smem(d->arch)) return 0;
     cudaError_t e = cudaFuncSetAttribute(k, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)attn_decode_smem<HD>());
     if (e == cudaSuccess) e = cudaFuncSetAttribute(k, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
-    if (e == cudaSuccess) e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&n, k, 32, attn_decode_smem<HD>());
+    if (e == cudaSuccess)
+        e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&n, k, attn_dim<HD>::PARTS * 32, attn_decode_smem<HD>());
     (void)cudaGetLastError();
     return e == cudaSuccess && n > 0 ? (uint32_t)n : 0;
 }
@@ -367,7 +381,8 @@ extern "C" uint32_t cuda_attn_resident(struct cuda_dev *d, uint32_t head_dim)
     case 80: return attn_resident<80>(d);
     case 96: return attn_resident<96>(d);
     case 128: return attn_resident<128>(d);
-    default: return attn_resident<256>(d);
+    case 256: return attn_resident<256>(d);
+    default: return attn_resident<512>(d);
     }
 }
 
@@ -377,7 +392,7 @@ template <class T, int HD> static void attn_launch(struct cuda_dev *d, const str
         uint32_t n = a.n_item * a.n_unit, slots = a.n_slot;
         size_t   smem = attn_decode_smem<HD>();
         CHECK(smem <= cuda_attn_smem(d->arch)); /* 256 numbers a head need more than 100 KB */
-        LAUNCH((k_attn_decode<T, HD>), n < slots ? n : slots, 32, smem, d, a);
+        LAUNCH((k_attn_decode<T, HD>), n < slots ? n : slots, attn_dim<HD>::PARTS * 32, smem, d, a);
     }
     if (a.plan.n_tile == 0) return;
     /* Two heads a block halve what is read of K and V. It takes all registers that two blocks an SM may have; and with
@@ -397,7 +412,8 @@ template <class T> static void attn_launch_as(struct cuda_dev *d, const struct a
     case 80: attn_launch<T, 80>(d, a); break;
     case 96: attn_launch<T, 96>(d, a); break;
     case 128: attn_launch<T, 128>(d, a); break;
-    default: attn_launch<T, 256>(d, a); break;
+    case 256: attn_launch<T, 256>(d, a); break;
+    default: attn_launch<T, 512>(d, a); break;
     }
 }
 
@@ -407,7 +423,6 @@ extern "C" void cuda_attention(struct device *dev, const struct op_attn *o, cons
     struct cuda_dev *d = cuda_of(dev);
     CHECK(kv_holds_heads(kv, o->layer, o->n_kv_head, o->head_dim) && (kv->dtype == DT_BF16 || kv->dtype == dev->act));
     CHECK(o->head_dim > 0 && o->head_dim <= ATTN_DIM_MAX && o->n_head % o->n_kv_head == 0 && o->scale > 0.0f);
-    CHECK(!o->q_only);
     uint32_t         dim = cuda_attn_dim(o->head_dim);
     struct attn_args a = attn_args_of(d, o, b);
     a.block_stride = kv->block_bytes / sizeof *a.pool;
@@ -432,7 +447,7 @@ extern "C" void cuda_attention(struct device *dev, const struct op_attn *o, cons
     a.n_slot = split.n_slot;
     a.n_item = a.plan.n_item;
     if (a.window && a.n_item) {
-        a.cut = cuda_attn_window(&split, a.plan.n_decode, a.window);
+        a.cut = cuda_attn_window(&split, a.plan.n_decode, a.plan.n_part, a.window);
         a.n_item = a.plan.n_decode * a.cut.each;
     }
     if (kv->dtype == DT_F16)

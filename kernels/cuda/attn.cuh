@@ -8,13 +8,17 @@
  * mma a lane holds rows g = lane / 4 and g + 8, columns 2 * (lane % 4), + 1. All that rounds is spelt out (__fmaf_rn,
  * ...), so that no instance of a template contracts it in another way.
  *
+ * Heads of more than 256 numbers: a row's result is too wide for the registers of one warp. Two warps share it then, a
+ * half of the columns each; both make the row's scores, so neither waits for the other. Their tiles are of 16 tokens, so
+ * that every GPU's shared memory holds the ring.
+ *
  * K and V come through a ring of three slots in shared memory, a tile of K or of V each: while one is worked on two are
  * under way. Where they come from is a feed's to know (struct attn_feed: from the pool). Tokens that no row of the block
  * sees are zero there, so weight zero times what lies behind a sequence stays zero. */
 #pragma once
 #include "kernels/cuda/common.cuh"
 
-enum { ATTN_KV = CUDA_ATTN_KV, ATTN_GROUP = 16 /* tokens: rows of a fragment */, ATTN_NOWHERE = -1 };
+enum { ATTN_GROUP = 16 /* tokens: rows of a fragment */, ATTN_NOWHERE = -1 };
 
 static constexpr float ATTN_LOG2E = 1.44269504088896341f; /* log2(e): weights are powers of two */
 
@@ -28,6 +32,7 @@ struct attn_args {
     long long             first, guest; /* elements from pool to block 0; to where number 0 of the guests would lie */
     size_t                guest_stride;
     uint32_t              block_tokens, head_dim, n_head, n_kv_head, group, window;
+    uint32_t              width;           /* heads of a row of qkv */
     float                 scale;           /* times log2(e) */
     float                 cap_in, cap_out; /* of attn_cap: 2 scale log2(e) / cap, -2 cap; cap_out 0: no cap */
     const float          *sinks;           /* [n_head] or NULL */
@@ -53,8 +58,25 @@ static __device__ __forceinline__ uint32_t attn_first(const struct attn_args &a,
 }
 
 template <int HD> struct attn_dim {
-    enum { STRIDE = (HD / 8 | 1) * 16, SLOT = ATTN_KV * STRIDE, TILES = HD / 8, STEPS = HD / 16 };
+    enum {
+        KV = HD > CUDA_ATTN_WHOLE_ROW ? CUDA_ATTN_KV_WIDE : CUDA_ATTN_KV, /* tokens of a tile, as cuda_attn_tile says */
+        PARTS = HD > CUDA_ATTN_WHOLE_ROW ? 2 : 1,                         /* warps that share the result of a row */
+        OUT = HD / PARTS,                                                 /* numbers of it that a warp has */
+        STRIDE = (HD / 8 | 1) * 16,
+        SLOT = KV * STRIDE,
+        STEPS = HD / 16
+    };
 };
+
+/* Which of the warps that share rows this one is, and the first number of the result that is its own. */
+template <int HD> static __device__ __forceinline__ uint32_t attn_share_of(void)
+{
+    return attn_dim<HD>::PARTS == 1 ? 0 : threadIdx.x / 32 % attn_dim<HD>::PARTS;
+}
+template <int HD> static __device__ __forceinline__ uint32_t attn_column(void)
+{
+    return attn_share_of<HD>() * attn_dim<HD>::OUT;
+}
 
 /* ---------------------------------------------------------------- K and V to shared memory */
 
@@ -132,11 +154,13 @@ template <int HD, int WARPS>
 static __device__ __forceinline__ void attn_load(const struct attn_args &a, const struct attn_feed &f,
                                                  const __nv_bfloat16 *head)
 {
+    enum { GROUPS = attn_dim<HD>::KV / ATTN_GROUP };
     char *slot = f.ring + f.slot * attn_dim<HD>::SLOT;
 #pragma unroll
-    for (uint32_t i = 0; i < ATTN_KV / ATTN_GROUP / WARPS; i++) {
+    for (uint32_t i = 0; i < (GROUPS + WARPS - 1) / WARPS; i++) {
         uint32_t j = i * WARPS + threadIdx.x / 32;
-        char    *to = slot + j * (ATTN_GROUP * attn_dim<HD>::STRIDE);
+        if (GROUPS % WARPS && j >= GROUPS) break;
+        char *to = slot + j * (ATTN_GROUP * attn_dim<HD>::STRIDE);
         if (a.fast) {
             long long at = __shfl_sync(0xffffffffu, f.at, (int)j);
             attn_load16<HD>(to, head + (at < 0 ? 0 : at), at >= 0, f.t + j * ATTN_GROUP, f.lo, f.hi);
@@ -164,14 +188,14 @@ static __device__ __forceinline__ void attn_feed_v(const struct attn_args &a, FE
     if (f.t < f.hi) attn_load<HD, WARPS>(a, f, f.head + a.v_offset);
     cp_async_commit();
     f.slot = f.slot == 2 ? 0 : f.slot + 1;
-    f.t += ATTN_KV;
+    f.t += attn_dim<HD>::KV;
     attn_seek(a, f);
 }
 template <int HD, int WARPS, class FEED>
 static __device__ __forceinline__ void attn_feed_begin(const struct attn_args &a, FEED &f)
 {
     f.slot = 0;
-    f.t = f.lo / ATTN_KV * ATTN_KV;
+    f.t = f.lo / attn_dim<HD>::KV * attn_dim<HD>::KV;
     attn_seek(a, f);
     attn_feed_k<HD, WARPS>(a, f);
     attn_feed_v<HD, WARPS>(a, f);
@@ -180,10 +204,10 @@ static __device__ __forceinline__ void attn_feed_begin(const struct attn_args &a
 /* ---------------------------------------------------------------- rows */
 
 template <int HD, int MT> struct attn_rows {
-    float    o[MT][HD / 8][4], m[MT][2], l[MT][2]; /* l: this lane's part of the sum */
-    uint32_t first[2], last[2];                    /* what rows g and g + 8 see: positions first .. last */
-    uint32_t seen_first, seen_last;                /* what any row of the warp sees                       */
-    uint32_t all_first, all_last;                  /* what every row of the warp sees                     */
+    float    o[MT][attn_dim<HD>::OUT / 8][4], m[MT][2], l[MT][2]; /* l: this lane's part of the sum */
+    uint32_t first[2], last[2];     /* what rows g and g + 8 see: positions first .. last */
+    uint32_t seen_first, seen_last; /* what any row of the warp sees                       */
+    uint32_t all_first, all_last;   /* what every row of the warp sees                     */
 };
 
 template <int HD, int MT> static __device__ __forceinline__ void attn_clear(struct attn_rows<HD, MT> &r)
@@ -191,7 +215,7 @@ template <int HD, int MT> static __device__ __forceinline__ void attn_clear(stru
 #pragma unroll
     for (int i = 0; i < MT; i++) {
 #pragma unroll
-        for (int j = 0; j < HD / 8; j++)
+        for (int j = 0; j < attn_dim<HD>::OUT / 8; j++)
 #pragma unroll
             for (int x = 0; x < 4; x++) r.o[i][j][x] = 0.0f;
         r.m[i][0] = r.m[i][1] = -INFINITY;
@@ -264,30 +288,30 @@ template <> struct attn_type<__half> { /* act is f16 too */
 };
 /* 16 rows of Q go to `to`, where rows of this warp's fragments lie; each is `step` behind the one before, from `from`
  * on. There are n, at least one; those behind repeat the last, which nobody looks at. All that a lane reads is asked
- * for at once: no load waits for another. */
+ * for at once: no load waits for another. Warps that share rows bring a part of them each; the walk waits for all. */
 template <class T, int HD>
 static __device__ __forceinline__ void attn_q_rows(const struct attn_args &a, char *to, const uint16_t *from,
                                                    size_t step, uint32_t n)
 {
-    enum { PIECES = HD / 8, EACH = HD / 16 };
-    uint32_t lane = threadIdx.x & 31;
+    enum { PIECES = HD / 8, PARTS = attn_dim<HD>::PARTS, EACH = HD / 16 / PARTS };
+    uint32_t lane = threadIdx.x & 31, mine = attn_share_of<HD>();
     if (a.wide_q) {
         uint4 w[EACH];
 #pragma unroll
         for (uint32_t j = 0; j < EACH; j++) {
-            uint32_t i = j * 32 + lane;
+            uint32_t i = (mine * EACH + j) * 32 + lane;
             w[j] = *(const uint4 *)(from + min(i / PIECES, n - 1) * step + i % PIECES * 8);
         }
 #pragma unroll
         for (uint32_t j = 0; j < EACH; j++) {
-            uint32_t i = j * 32 + lane;
+            uint32_t i = (mine * EACH + j) * 32 + lane;
             w[j] = make_uint4(attn_type<T>::q2(a, w[j].x), attn_type<T>::q2(a, w[j].y), attn_type<T>::q2(a, w[j].z),
                               attn_type<T>::q2(a, w[j].w));
             *(uint4 *)(to + i / PIECES * attn_dim<HD>::STRIDE + i % PIECES * 16) = w[j];
         }
     } else {
 #pragma unroll 1
-        for (uint32_t i = lane; i < 16 * HD; i += 32) {
+        for (uint32_t i = mine * 32 + lane; i < 16 * HD; i += PARTS * 32) {
             uint32_t row = i / HD, e = i % HD, w = e < a.head_dim ? from[min(row, n - 1) * step + e] : 0;
             *(uint16_t *)(to + row * attn_dim<HD>::STRIDE + e * 2) = (uint16_t)attn_type<T>::q2(a, w);
         }
@@ -296,7 +320,7 @@ static __device__ __forceinline__ void attn_q_rows(const struct attn_args &a, ch
 }
 static __device__ __forceinline__ const uint16_t *attn_q_row(const struct attn_args &a, uint32_t row, uint32_t head)
 {
-    return (const uint16_t *)a.qkv + ((size_t)row * (a.n_head + 2 * a.n_kv_head) + head) * a.head_dim;
+    return (const uint16_t *)a.qkv + ((size_t)row * a.width + head) * a.head_dim;
 }
 /* Numbers e and e + 1 of the result */
 static __device__ __forceinline__ void attn_put2(const struct attn_args &a, uint32_t row, uint32_t head, uint32_t e,
@@ -342,8 +366,8 @@ static __device__ __forceinline__ void attn_q_take(struct attn_query<HD, MT, WAR
 }
 
 template <class T, int HD, int MT, int WARPS>
-static __device__ __forceinline__ void attn_scores(float s[MT][8][4], const struct attn_query<HD, MT, WARPS> &q,
-                                                   const char *k)
+static __device__ __forceinline__ void attn_scores(float s[MT][attn_dim<HD>::KV / 8][4],
+                                                   const struct attn_query<HD, MT, WARPS> &q, const char *k)
 {
     enum { STRIDE = attn_dim<HD>::STRIDE };
     uint32_t lane = threadIdx.x & 31;
@@ -352,7 +376,7 @@ static __device__ __forceinline__ void attn_scores(float s[MT][8][4], const stru
 #pragma unroll
     for (int i = 0; i < MT; i++)
 #pragma unroll
-        for (int j = 0; j < 8; j++)
+        for (int j = 0; j < attn_dim<HD>::KV / 8; j++)
 #pragma unroll
             for (int x = 0; x < 4; x++) s[i][j][x] = 0.0f;
 #pragma unroll
@@ -368,7 +392,7 @@ static __device__ __forceinline__ void attn_scores(float s[MT][8][4], const stru
             }
         }
 #pragma unroll
-        for (int j = 0; j < 4; j++) {
+        for (int j = 0; j < attn_dim<HD>::KV / 16; j++) {
             uint32_t b[4];
             ldmatrix_x4(b, k + j * 16 * STRIDE + d * 32);
 #pragma unroll
@@ -382,12 +406,13 @@ static __device__ __forceinline__ void attn_scores(float s[MT][8][4], const stru
 
 /* cap * tanh(u) = cap - 2 cap / (1 + e^2u), of which the second part is left: a softmax does not see what all scores
  * have in common. Far from 0 the power is 0 or infinite, and the result -2 cap or 0. */
-template <int MT> static __device__ __forceinline__ void attn_cap(float s[MT][8][4], float cap_in, float cap_out)
+template <int HD, int MT>
+static __device__ __forceinline__ void attn_cap(float s[MT][attn_dim<HD>::KV / 8][4], float cap_in, float cap_out)
 {
 #pragma unroll
     for (int i = 0; i < MT; i++)
 #pragma unroll
-        for (int j = 0; j < 8; j++)
+        for (int j = 0; j < attn_dim<HD>::KV / 8; j++)
 #pragma unroll
             for (int x = 0; x < 4; x++) {
                 float e = ex2_approx(__fmul_rn(s[i][j][x], cap_in));
@@ -397,15 +422,16 @@ template <int MT> static __device__ __forceinline__ void attn_cap(float s[MT][8]
 
 /* Scores of the tile at t become weights p, as fragments of A; maximum, sum and o move along. */
 template <class T, int HD, int MT>
-static __device__ __forceinline__ void attn_softmax(uint32_t p[MT][4][4], float s[MT][8][4],
-                                                    struct attn_rows<HD, MT> &r, uint32_t t, bool mixed, float scale)
+static __device__ __forceinline__ void attn_softmax(uint32_t p[MT][attn_dim<HD>::KV / 16][4],
+                                                    float s[MT][attn_dim<HD>::KV / 8][4], struct attn_rows<HD, MT> &r,
+                                                    uint32_t t, bool mixed, float scale)
 {
     uint32_t column = t + (threadIdx.x & 3) * 2;
 #pragma unroll
     for (int i = 0; i < MT; i++) {
         if (mixed) {
 #pragma unroll
-            for (int j = 0; j < 8; j++)
+            for (int j = 0; j < attn_dim<HD>::KV / 8; j++)
 #pragma unroll
                 for (int x = 0; x < 4; x++) {
                     uint32_t at = column + j * 8 + (x & 1);
@@ -417,7 +443,7 @@ static __device__ __forceinline__ void attn_softmax(uint32_t p[MT][4][4], float 
         for (int h = 0; h < 2; h++) {
             float m = r.m[i][h];
 #pragma unroll
-            for (int j = 0; j < 8; j++) m = fmaxf(m, fmaxf(s[i][j][2 * h], s[i][j][2 * h + 1]));
+            for (int j = 0; j < attn_dim<HD>::KV / 8; j++) m = fmaxf(m, fmaxf(s[i][j][2 * h], s[i][j][2 * h + 1]));
             m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 1));
             m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 2));
             was[h] = attn_weight(r.m[i][h], m, scale);
@@ -428,7 +454,7 @@ static __device__ __forceinline__ void attn_softmax(uint32_t p[MT][4][4], float 
         for (int h = 0; h < 2; h++) {
             float even = 0.0f, odd = 0.0f;
 #pragma unroll
-            for (int j = 0; j < 8; j++) {
+            for (int j = 0; j < attn_dim<HD>::KV / 8; j++) {
                 float x = s[i][j][2 * h] = ex2_approx(__fmaf_rn(s[i][j][2 * h], scale, shift[h]));
                 float y = s[i][j][2 * h + 1] = ex2_approx(__fmaf_rn(s[i][j][2 * h + 1], scale, shift[h]));
                 even = __fadd_rn(even, x), odd = __fadd_rn(odd, y);
@@ -437,12 +463,12 @@ static __device__ __forceinline__ void attn_softmax(uint32_t p[MT][4][4], float 
         }
         if (__any_sync(0xffffffffu, was[0] != 1.0f || was[1] != 1.0f)) { /* times 1 changes no bit */
 #pragma unroll
-            for (int j = 0; j < HD / 8; j++)
+            for (int j = 0; j < attn_dim<HD>::OUT / 8; j++)
 #pragma unroll
                 for (int x = 0; x < 4; x++) r.o[i][j][x] = __fmul_rn(r.o[i][j][x], was[x >> 1]);
         }
 #pragma unroll
-        for (int j = 0; j < 4; j++)
+        for (int j = 0; j < attn_dim<HD>::KV / 16; j++)
 #pragma unroll
             for (int x = 0; x < 4; x++)
                 p[i][j][x] =
@@ -457,17 +483,18 @@ template <class T> static __device__ __forceinline__ uint32_t attn_not_finite(ui
     return ((w & low) == low ? 0xffffu : 0u) | ((w & high) == high ? 0xffff0000u : 0u);
 }
 
-/* o += p V. FINITE: of what is finite in V only. */
+/* o += p V, of the columns from v on that this warp has. FINITE: of what is finite in V only. */
 template <class T, int HD, int MT, bool FINITE>
-static __device__ __forceinline__ void attn_sum(struct attn_rows<HD, MT> &r, const uint32_t p[MT][4][4], const char *v)
+static __device__ __forceinline__ void attn_sum(struct attn_rows<HD, MT> &r,
+                                                const uint32_t p[MT][attn_dim<HD>::KV / 16][4], const char *v)
 {
     enum { STRIDE = attn_dim<HD>::STRIDE };
     uint32_t lane = threadIdx.x & 31;
     v += ((lane / 8 % 2) * 8 + lane % 8) * STRIDE + (lane / 16) * 16;
 #pragma unroll
-    for (int j = 0; j < 4; j++)
+    for (int j = 0; j < attn_dim<HD>::KV / 16; j++)
 #pragma unroll
-        for (int d = 0; d < attn_dim<HD>::STEPS; d++) {
+        for (int d = 0; d < attn_dim<HD>::OUT / 16; d++) {
             uint32_t b[4];
             ldmatrix_x4_trans(b, v + j * 16 * STRIDE + d * 32);
             if (FINITE) {
@@ -485,7 +512,7 @@ static __device__ __forceinline__ void attn_sum(struct attn_rows<HD, MT> &r, con
 template <class T, int HD> static __device__ __forceinline__ bool attn_any_not_finite(const char *v)
 {
     uint32_t bad = 0;
-    for (uint32_t i = threadIdx.x & 31; i < ATTN_KV * (HD / 8); i += 32) {
+    for (uint32_t i = threadIdx.x & 31; i < attn_dim<HD>::KV * (HD / 8); i += 32) {
         uint4 w = *(const uint4 *)(v + i / (HD / 8) * attn_dim<HD>::STRIDE + i % (HD / 8) * 16);
         bad |= attn_not_finite<T>(w.x) | attn_not_finite<T>(w.y) | attn_not_finite<T>(w.z) | attn_not_finite<T>(w.w);
     }
@@ -496,15 +523,16 @@ template <class T, int HD> static __device__ __forceinline__ bool attn_any_not_f
  * so it is left out of the product and added to the rows that see it. A lane's columns are its own, so nobody else
  * knows of it. */
 template <class T, int HD, int MT>
-static __device__ __forceinline__ void attn_sum_careful(struct attn_rows<HD, MT> &r, const uint32_t p[MT][4][4],
-                                                        const char *v, uint32_t t)
+static __device__ __forceinline__ void attn_sum_careful(struct attn_rows<HD, MT> &r,
+                                                        const uint32_t p[MT][attn_dim<HD>::KV / 16][4], const char *v,
+                                                        uint32_t t)
 {
     attn_sum<T, HD, MT, true>(r, p, v);
     v += (threadIdx.x & 3) * 4;
 #pragma unroll
-    for (int d = 0; d < HD / 8; d++)
+    for (int d = 0; d < attn_dim<HD>::OUT / 8; d++)
 #pragma unroll 1
-        for (uint32_t j = 0; j < ATTN_KV; j++) {
+        for (uint32_t j = 0; j < attn_dim<HD>::KV; j++) {
             uint32_t w = *(const uint32_t *)(v + j * attn_dim<HD>::STRIDE + d * 16);
             w &= attn_not_finite<T>(w);
             if (!w) continue;
@@ -522,7 +550,7 @@ static __device__ __forceinline__ void attn_sum_careful(struct attn_rows<HD, MT>
 
 /* Sums of the chunks so far, per thread: [MT][m, l of row g; m, l of row g + 8; o] of THREADS floats each. */
 template <int HD, int MT> struct attn_fold {
-    enum { EACH = 4 + HD / 2 };
+    enum { EACH = 4 + attn_dim<HD>::OUT / 2 };
 };
 /* Adds what row half h has now to what was folded, or begins with it; the result goes to memory (KEEP) or to the
  * rows. more than eight: it is compiled into its caller, which has all of this in registers. */
@@ -542,7 +570,7 @@ static __device__ __forceinline__ void attn_merge(struct attn_rows<HD, MT> &r, i
     r.m[i][h] = keep ? -INFINITY : m;
     r.l[i][h] = keep ? 0.0f : sum;
 #pragma unroll
-    for (int j = 0; j < HD / 8; j++)
+    for (int j = 0; j < attn_dim<HD>::OUT / 8; j++)
 #pragma unroll
         for (int x = 2 * h; x < 2 * h + 2; x++) {
             float *at = fold + (4 + j * 4 + x) * THREADS, o = r.o[i][j][x];
@@ -576,13 +604,13 @@ static __device__ __forceinline__ void attn_walk(const struct attn_args &a, FEED
                                                  const struct attn_query<HD, MT, WARPS> &q, struct attn_rows<HD, MT> &r,
                                                  float *fold)
 {
+    enum { KV = attn_dim<HD>::KV, PARTS = attn_dim<HD>::PARTS };
     attn_clear(r);
     /* The feed is a tile ahead. Of three slots, the one that it fills next but has not yet begun to is the one to be
      * worked on. */
-    while (f.t < f.hi + ATTN_KV) {
-        uint32_t t = f.t - ATTN_KV, p[MT][4][4];
-        bool     seen = t <= r.seen_last && t + ATTN_KV > r.seen_first,
-             mixed = t < r.all_first || t + ATTN_KV - 1 > r.all_last;
+    while (f.t < f.hi + KV) {
+        uint32_t t = f.t - KV, p[MT][KV / 16][4];
+        bool     seen = t <= r.seen_last && t + KV > r.seen_first, mixed = t < r.all_first || t + KV - 1 > r.all_last;
         cp_async_wait<1>();
         if (WARPS == 1)
             __syncwarp();
@@ -591,9 +619,9 @@ static __device__ __forceinline__ void attn_walk(const struct attn_args &a, FEED
         attn_feed_k<HD, WARPS>(a, f);
         if (fold && t % CUDA_ATTN_FIXED_MIN == 0) attn_put_aside<HD, MT, WARPS * 32>(r, fold, t, a.window, a.scale);
         if (seen) {
-            float s[MT][8][4];
+            float s[MT][KV / 8][4];
             attn_scores<T, HD, MT, WARPS>(s, q, f.ring + f.slot * attn_dim<HD>::SLOT);
-            if (a.cap_out != 0.0f) attn_cap<MT>(s, a.cap_in, a.cap_out);
+            if (a.cap_out != 0.0f) attn_cap<HD, MT>(s, a.cap_in, a.cap_out);
             attn_softmax<T, HD, MT>(p, s, r, t, mixed, a.scale);
         }
         cp_async_wait<1>();
@@ -604,10 +632,11 @@ static __device__ __forceinline__ void attn_walk(const struct attn_args &a, FEED
         attn_feed_v<HD, WARPS>(a, f);
         if (!seen) continue;
         const char *v = f.ring + f.slot * attn_dim<HD>::SLOT;
-        if (WARPS > 1 && mixed && attn_any_not_finite<T, HD>(v))
-            attn_sum_careful<T, HD, MT>(r, p, v, f.t - 2 * ATTN_KV);
+        const char *mine = v + attn_column<HD>() * sizeof(T);
+        if (WARPS > PARTS && mixed && attn_any_not_finite<T, HD>(v))
+            attn_sum_careful<T, HD, MT>(r, p, mine, f.t - 2 * KV);
         else
-            attn_sum<T, HD, MT, false>(r, p, v);
+            attn_sum<T, HD, MT, false>(r, p, mine);
     }
 #pragma unroll
     for (int i = 0; i < MT; i++)
@@ -623,8 +652,8 @@ static __device__ __forceinline__ void attn_put_rows(const struct attn_args &a, 
 {
     float by = attn_share(a, head, r.m[i][h], r.l[i][h]);
 #pragma unroll
-    for (int j = 0; j < HD / 8; j++)
-        attn_put2(a, row, head, j * 8 + (threadIdx.x & 3) * 2, __fmul_rn(r.o[i][j][2 * h], by),
+    for (int j = 0; j < attn_dim<HD>::OUT / 8; j++)
+        attn_put2(a, row, head, attn_column<HD>() + j * 8 + (threadIdx.x & 3) * 2, __fmul_rn(r.o[i][j][2 * h], by),
                   __fmul_rn(r.o[i][j][2 * h + 1], by));
 }
 
@@ -634,7 +663,8 @@ static __device__ __forceinline__ void attn_put_rows(const struct attn_args &a, 
 template <int HD, int MT, int WARPS> struct attn_smem {
     enum {
         RING = CUDA_ATTN_RING * attn_dim<HD>::SLOT,
-        Q = attn_query<HD, MT, WARPS>::IN_REGISTERS ? 0 : MT * WARPS * 16 * attn_dim<HD>::STRIDE,
+        Q = attn_query<HD, MT, WARPS>::IN_REGISTERS ? 0
+                                                    : MT * (WARPS / attn_dim<HD>::PARTS) * 16 * attn_dim<HD>::STRIDE,
         FOLD = MT * attn_fold<HD, MT>::EACH * WARPS * 32 * 4
     };
 };
@@ -647,6 +677,7 @@ static inline struct attn_args attn_args_of(const struct cuda_dev *d, const stru
     memset(&a, 0, sizeof a);
     a.qkv = o->qkv, a.out = o->out;
     a.head_dim = o->head_dim, a.n_head = o->n_head, a.n_kv_head = o->n_kv_head;
+    a.width = op_attn_heads(o);
     a.group = o->n_head / o->n_kv_head, a.window = o->window, a.chunked = o->chunked;
     a.scale = o->scale * ATTN_LOG2E;
     a.sinks = o->sinks;

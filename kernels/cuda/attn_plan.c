@@ -13,10 +13,11 @@ uint32_t cuda_attn_smem(int arch) { return (smem_kb(arch) - 1) * 1024; }
 
 uint32_t cuda_attn_warps(int arch, uint32_t head_dim)
 {
-    /* Each decode block is one warp with a ring of tiles; the system keeps 1 KB of every block for itself. More than 8
-     * warps bring no more bytes under way: rings of short heads are short too, and so are their items. */
-    uint32_t block = CUDA_ATTN_RING * CUDA_ATTN_KV * cuda_attn_stride(cuda_attn_dim(head_dim)) + 1024,
-             n = smem_kb(arch) * 1024 / block;
+    /* Each decode block is one warp, or two that share rows, with a ring of tiles; the system keeps 1 KB of every block for itself. More than 8
+     * blocks bring no more bytes under way: rings of short heads are short too, and so are their items. */
+    uint32_t dim = cuda_attn_dim(head_dim), rows = CUDA_ATTN_RING * cuda_attn_tile(dim);
+    if (dim > CUDA_ATTN_WHOLE_ROW) rows += CUDA_ATTN_HEADS; /* Q lies there too */
+    uint32_t n = smem_kb(arch) * 1024 / (rows * cuda_attn_stride(dim) + 1024);
     CHECK(n >= 1);
     return n < 8 ? n : 8;
 }
@@ -70,7 +71,7 @@ uint32_t cuda_attn_chunk(const struct cuda_attn_split *s, const uint32_t *len, u
     return lo * CUDA_ATTN_KV;
 }
 
-struct cuda_attn_cut cuda_attn_window(const struct cuda_attn_split *s, uint32_t n_seq, uint32_t window)
+struct cuda_attn_cut cuda_attn_window(const struct cuda_attn_split *s, uint32_t n_seq, uint32_t n_part, uint32_t window)
 {
     if (s->fixed) {
         /* of rows that the window holds whole, and of those that it does not */
@@ -85,7 +86,9 @@ struct cuda_attn_cut cuda_attn_window(const struct cuda_attn_split *s, uint32_t 
     chunk = (chunk + CUDA_ATTN_KV - 1) / CUDA_ATTN_KV * CUDA_ATTN_KV;
     uint32_t least = cheapest((window - 1) / CUDA_ATTN_KV + 1) * CUDA_ATTN_KV;
     if (chunk < least) chunk = least;
-    return (struct cuda_attn_cut){ cuda_attn_touched(window, chunk), chunk };
+    uint32_t each = cuda_attn_touched(window, chunk);
+    if ((uint64_t)each * n_seq > n_part) return (struct cuda_attn_cut){ 1, CUDA_ATTN_WHOLE };
+    return (struct cuda_attn_cut){ each, chunk };
 }
 
 uint32_t cuda_attn_items_max(const struct cuda_attn_split *s, uint32_t n_seq)

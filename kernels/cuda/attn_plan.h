@@ -12,6 +12,8 @@
 
 enum {
     CUDA_ATTN_KV = 64,          /* tokens of KV in a tile                                              */
+    CUDA_ATTN_KV_WIDE = 16,     /* the same for heads of more than CUDA_ATTN_WHOLE_ROW numbers         */
+    CUDA_ATTN_WHOLE_ROW = 256,  /* most numbers of a head whose result one warp holds                  */
     CUDA_ATTN_ROWS = 64,        /* query rows of one sequence in a tile                                */
     CUDA_ATTN_HEADS = 16,       /* heads of a group that one warp takes in decode: the rows of an mma  */
     CUDA_ATTN_CHUNK_MIN = 256,  /* shortest chunk that a batch may choose: below it merging costs more */
@@ -41,6 +43,11 @@ static inline CUDA_BOTH uint32_t cuda_attn_chunk_fixed(uint32_t kv_len, uint32_t
 static inline CUDA_BOTH uint32_t cuda_attn_part(uint32_t head_dim) { return (head_dim + 3) / 4 * 4 + 4; }
 /* Bytes of a row of K or V in shared memory: an odd number of 16-byte pieces, so that ldmatrix meets each bank once. */
 static inline CUDA_BOTH uint32_t cuda_attn_stride(uint32_t dim) { return (dim / 8 | 1) * 16; }
+/* Tokens of KV in a tile of heads of one of the dims below. */
+static inline CUDA_BOTH uint32_t cuda_attn_tile(uint32_t dim)
+{
+    return dim > CUDA_ATTN_WHOLE_ROW ? CUDA_ATTN_KV_WIDE : CUDA_ATTN_KV;
+}
 /* The dims that kernels exist for; 0: none. */
 static inline CUDA_BOTH uint32_t cuda_attn_dim(uint32_t head_dim)
 {
@@ -49,5 +56,6 @@ static inline CUDA_BOTH uint32_t cuda_attn_dim(uint32_t head_dim)
     if (head_dim <= 80) return 80;
     if (head_dim <= 96) return 96;
     if (head_dim <= 128) return 128;
-    return head_dim <= 256 ? 256 : 0;
+    if (head_dim <= 256) return 256;
+    return head_dim <= 512 ? 512 : 0;
 }

@@ -42,7 +42,8 @@ struct cuda_attn_plan {
     const uint32_t *seq_item;   /* [n_decode + 1] how many items the sequences before have: where its parts lie */
     const uint32_t
           *chunk; /* [1] tokens per chunk, a multiple of CUDA_ATTN_KV; 0: cuda_attn_chunk_fixed of each row's length */
-    float *partial;    /* [most items][n_head][cuda_attn_part(head_dim)]; 16-byte aligned */
+    float *partial; /* [n_part][n_head][cuda_attn_part(head_dim)]; 16-byte aligned */
+    uint32_t  n_part;
     uint32_t *arrived; /* [seqs_max][n_head] zero between launches: step_init zeroes it once, the kernel restores it */
 };
 
@@ -212,12 +213,14 @@ uint32_t               cuda_attn_warps(int      arch,
  * one that leaves most of them whole. 0 with a fixed split. */
 uint32_t cuda_attn_chunk(const struct cuda_attn_split *s, const uint32_t *len, uint32_t n_seq);
 /* How layers with a window are cut: the window alone matters, so items are not listed. Sequence s has chunks
- * s * each .. of those that its window touches. */
+ * s * each .. of those that its window touches. n_part: parts that there is room for, at least cuda_attn_items_max of
+ * the step's split, which may be that of layers with other heads. */
 struct cuda_attn_cut {
-    uint32_t each;  /* chunks that a window may touch; each times n_seq is within cuda_attn_items_max, or it is 1 */
+    uint32_t each;  /* chunks that a window may touch; each times n_seq is at most n_part, or it is 1 */
     uint32_t chunk; /* tokens, a multiple of CUDA_ATTN_KV; 0: cuda_attn_chunk_fixed of each row's length */
 };
-struct cuda_attn_cut cuda_attn_window(const struct cuda_attn_split *s, uint32_t n_seq, uint32_t window);
+struct cuda_attn_cut cuda_attn_window(const struct cuda_attn_split *s, uint32_t n_seq, uint32_t n_part,
+                                      uint32_t window);
 /* Any plan's bound of items; it rises with n_seq, so it is a bucket's too. */
 uint32_t cuda_attn_items_max(const struct cuda_attn_split *s, uint32_t n_seq);
 uint32_t cuda_attn_tiles_max(uint32_t rows_max, uint32_t seqs_max); /* any plan's bound of tiles */

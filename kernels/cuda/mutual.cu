@@ -25,7 +25,7 @@ template <int HD, int WARPS>
 static __device__ __forceinline__ void attn_load(const struct attn_args &a, const struct mutual_feed &f,
                                                  const __nv_bfloat16 *head)
 {
-    enum { PIECES = HD / 8, EACH = ATTN_KV * PIECES / (WARPS * 32), STRIDE = attn_dim<HD>::STRIDE };
+    enum { PIECES = HD / 8, EACH = attn_dim<HD>::KV * PIECES / (WARPS * 32), STRIDE = attn_dim<HD>::STRIDE };
     char *slot = f.ring + f.slot * attn_dim<HD>::SLOT;
     if (a.fast) {
 #pragma unroll
@@ -36,7 +36,7 @@ static __device__ __forceinline__ void attn_load(const struct attn_args &a, cons
         }
     } else {
 #pragma unroll 1
-        for (uint32_t i = threadIdx.x; i < ATTN_KV * HD; i += WARPS * 32) {
+        for (uint32_t i = threadIdx.x; i < attn_dim<HD>::KV * HD; i += WARPS * 32) {
             uint32_t row = i / HD, at = i % HD, t = f.t + row;
             bool     in = t >= f.lo && t < f.hi && at < a.head_dim;
             ((__nv_bfloat16 *)(slot + row * STRIDE))[at] = in ? head[t * f.step + at] : __ushort_as_bfloat16(0);
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(MUTUAL_WARPS * 32, HD > 128 ? 1 : 3) k_mutual(
     struct mutual_feed f;
     f.ring = smem;
     f.lo = mutual_first(a, t0), f.hi = mutual_last(a, end - 1, n) + 1;
-    f.step = (size_t)(a.n_head + 2 * a.n_kv_head) * a.head_dim;
+    f.step = (size_t)a.width * a.head_dim;
     f.head = (const __nv_bfloat16 *)attn_q_row(a, begin, a.n_head + head / a.group);
     pdl_wait();
     attn_feed_begin<HD, MUTUAL_WARPS>(a, f);

@@ -68,7 +68,8 @@ static struct cuda_attn_split split_of(const struct cuda_dev *d, const struct de
 }
 
 struct sizes {
-    size_t in, out, work, partial, arrived;
+    size_t   in, out, work, partial, arrived;
+    uint32_t n_part;
 };
 static struct sizes sizes_of(const struct cuda_dev *d, const struct dev_limits *lim)
 {
@@ -83,7 +84,8 @@ static struct sizes sizes_of(const struct cuda_dev *d, const struct dev_limits *
         .out = up(cuda_back_place(&all.n).end),
         .work = up((size_t)(moe > sample ? moe : sample)), /* a step is done with the one before it needs the other */
         .partial = up((size_t)items * lim->n_head * cuda_attn_part(lim->head_dim) * sizeof(float)),
-        .arrived = up((size_t)lim->seqs_max * lim->n_head * sizeof(uint32_t))
+        .arrived = up((size_t)lim->seqs_max * lim->n_head * sizeof(uint32_t)),
+        .n_part = items
     };
 }
 
@@ -165,7 +167,7 @@ enum status cuda_step_init(struct device *dev, const struct dev_limits *lim)
     s->out = out;
     d->work = work;
     d->work_bytes = z.work;
-    d->attn = (struct cuda_attn_plan){ .partial = partial, .arrived = arrived };
+    d->attn = (struct cuda_attn_plan){ .partial = partial, .n_part = z.n_part, .arrived = arrived };
     if (!host_slabs(s)) {
         LOG_WARN("dev: gpu %d: %zu MiB cannot be pinned for steps (ulimit -l?), each will wait for its copies",
                  d->ordinal, DEV_STEPS_MAX * (z.in + z.out) >> 20);

@@ -5,7 +5,7 @@
 #include "cuda/cuda_test.h"
 #include "kernels/cuda/cuda.h"
 
-enum { AW_SEQS = 8, AW_ROWS = 2048, AW_LAYERS = 2, AW_LAYER = 1, AW_PAGES = 4096 };
+enum { AW_SEQS = 8, AW_ROWS = 2048, AW_LAYERS = 2, AW_LAYER = 1, AW_PAGES = 4096, AW_PARTS = 256 };
 
 struct aw_shape {
     uint32_t   n_head, n_kv_head, dim, block_tokens, window;
@@ -175,7 +175,7 @@ static inline struct aw_device aw_open(const struct aw_world *w, bool determinis
     if (w->s.sinks) a.sinks = ct_bytes(a.d, w->sinks, sizeof w->sinks);
     a.out_bytes = (size_t)AW_ROWS * w->s.n_head * w->s.dim * 2;
     a.out = ct_alloc(a.d, a.out_bytes);
-    a.partial = ct_alloc(a.d, 256 * (size_t)w->s.n_head * cuda_attn_part(w->s.dim) * sizeof *a.partial);
+    a.partial = ct_alloc(a.d, AW_PARTS * (size_t)w->s.n_head * cuda_attn_part(w->s.dim) * sizeof *a.partial);
     uint32_t zero[AW_SEQS * 256] = { 0 };
     a.arrived = ct_bytes(a.d, zero, AW_SEQS * w->s.n_head * sizeof *zero);
     return a;
@@ -196,7 +196,7 @@ static inline void aw_upload(struct aw_device *a, const struct aw_world *w, stru
     cuda_of(a->d)->attn =
         (struct cuda_attn_plan){ st->l.n_decode_pad, st->l.n_tile,    a->at->tile_seq,   a->at->tile_row,
                                  st->l.n_item_pad,   a->at->item_seq, a->at->item_chunk, a->at->seq_item,
-                                 a->at->chunk,       a->partial,      a->arrived };
+                                 a->at->chunk,       a->partial,      AW_PARTS,          a->arrived };
 }
 static inline struct op_attn aw_op(const struct aw_world *w, void *out, const void *qkv, const float *sinks)
 {

@@ -25,6 +25,8 @@ static const struct aw_shape shapes[] = {
     { 6, 2, 20, 16, 33, DT_F16, 2, false, false, DT_F32 },  { 8, 1, 64, 16, 70, DT_BF16, 0, true, false, DT_F32 },
     { 4, 2, 64, 16, 0, DT_F16, 0, true, false, DT_F32 },    { 17, 1, 32, 16, 0, DT_BF16, 2, true, false, DT_F32 },
     { 4, 1, 128, 16, 96, DT_BF16, 0, false, true, DT_F32 }, { 3, 1, 20, 5, 33, DT_F16, 0, true, true, DT_F32 },
+    { 4, 1, 512, 16, 0, DT_BF16, 0, false, false, DT_F32 }, { 2, 1, 512, 32, 130, DT_F16, 0, true, false, DT_F32 },
+    { 3, 1, 420, 16, 0, DT_BF16, 2, false, false, DT_F32 }, { 17, 1, 512, 8, 33, DT_BF16, 0, false, true, DT_F32 },
     { 4, 1, 128, 16, 0, DT_F16, 0, false, false, DT_BF16 }, { 3, 1, 20, 5, 70, DT_F16, 0, false, false, DT_BF16 },
 };
 static const uint32_t lens[] = { 1, 333, 64, 130, 65, 190 };
@@ -56,23 +58,26 @@ static void less_shared_memory_serves_too(void **state)
 {
     (void)state;
 #ifdef CUDA_EMU
-    static const uint32_t       len[] = { 300, 70 };
-    static const struct aw_part part[] = { { 1, 69, 70 }, { 0, 7, 300 } }, one[] = { { 0, 280, 281 } };
-    struct emu_device           small = { (size_t)1 << 30, 80, 4 };
-    struct aw_shape             s = { 2, 1, 256, 16, 0, DT_BF16, 0, false, false, DT_F32 };
-    struct aw_world             w = aw_make(s, len, 2);
-    float                      *want = aw_want(&w, part, 2);
-    emu_set_device(0, &small);
-    struct aw_device a = aw_open(&w, true);
-    uint16_t        *got = aw_run(&a, &w, part, 2, false), *row = aw_run(&a, &w, one, 1, false);
-    aw_assert_close(&w, got, want, part, 2, "small");
-    ct_assert_same(row, got + (1 + 280 - 7) * 512, 1024, "decode");
-    free(got);
-    free(row);
-    free(want);
-    dev_close(a.d);
-    aw_free(&w);
-    emu_reset();
+    static const uint32_t        len[] = { 300, 70 };
+    static const struct aw_part  part[] = { { 1, 69, 70 }, { 0, 7, 300 } }, one[] = { { 0, 280, 281 } };
+    static const struct aw_shape s[] = { { 2, 1, 256, 16, 0, DT_BF16, 0, false, false, DT_F32 },
+                                         { 2, 1, 512, 16, 0, DT_BF16, 0, false, false, DT_F32 } };
+    for (int i = 0; i < 2; i++) {
+        struct emu_device small = { (size_t)1 << 30, i ? 89 : 80, 4 };
+        struct aw_world   w = aw_make(s[i], len, 2);
+        float            *want = aw_want(&w, part, 2);
+        emu_set_device(0, &small);
+        struct aw_device a = aw_open(&w, true);
+        uint16_t        *got = aw_run(&a, &w, part, 2, false), *row = aw_run(&a, &w, one, 1, false);
+        aw_assert_close(&w, got, want, part, 2, "small");
+        ct_assert_same(row, got + (1 + 280 - 7) * 2 * s[i].dim, 4 * s[i].dim, "decode");
+        free(got);
+        free(row);
+        free(want);
+        dev_close(a.d);
+        aw_free(&w);
+        emu_reset();
+    }
 #endif
 }
 
@@ -83,6 +88,7 @@ static void every_schedule_gives_the_same_bits(void **state)
     static const struct aw_shape some[] = { { 4, 2, 64, 16, 0, DT_BF16, 0, false, false, DT_F32 },
                                             { 2, 2, 128, 16, 100, DT_BF16, 0, false, false, DT_F32 },
                                             { 2, 1, 64, 16, 100, DT_BF16, 0, false, true, DT_F32 },
+                                            { 2, 1, 512, 16, 0, DT_BF16, 0, false, false, DT_F32 },
                                             { 3, 1, 20, 5, 0, DT_BF16, 0, false, false, DT_F32 } };
     for (size_t i = 0; i < sizeof some / sizeof *some; i++)
         for (int fixed = 0; fixed < 2; fixed++) {

@@ -91,8 +91,10 @@ static void a_window_is_cut_by_itself(void **state)
     for (uint32_t i = 0; i < 3000; i++) {
         struct cuda_attn_split s = split_of(32, 1u << i % 6, 128, 1 + (int)below(31, i, 200), 90, i % 2);
         uint32_t               n = 1 + below(32, i, SEQS), window = 1 + below(33, i, 1u << (1 + below(34, i, 17)));
-        struct cuda_attn_cut   cut = cuda_attn_window(&s, n, window);
-        assert_true(cut.each >= 1 && (cut.each == 1 || n * cut.each <= cuda_attn_items_max(&s, n)));
+        uint32_t               n_part = s.fixed || i % 3 ? cuda_attn_items_max(&s, n) : 1 + below(30, i, 4 * SEQS);
+        struct cuda_attn_cut   cut = cuda_attn_window(&s, n, n_part, window);
+        assert_true(cut.each >= 1 &&
+                    (cut.each == 1 || (n * cut.each <= n_part && n * cut.each <= cuda_attn_items_max(&s, n))));
         for (uint32_t j = 0; j < 20; j++) { /* rows at any position find all that they see in that many chunks */
             uint32_t pos = below(35 + j, i, 400000), first = pos >= window ? pos - window + 1 : 0;
             uint32_t chunk = cut.chunk ? cut.chunk : cuda_attn_chunk_fixed(pos + 1, window);
@@ -100,12 +102,15 @@ static void a_window_is_cut_by_itself(void **state)
         }
     }
     struct cuda_attn_split s = split_of(32, 8, 128, 132, 90, false);
-    struct cuda_attn_cut   cut = cuda_attn_window(&s, 1, 4096);
+    struct cuda_attn_cut   cut = cuda_attn_window(&s, 1, 1000, 4096);
     assert_true(cut.each == 17 && cut.chunk == 256); /* at any length: of the whole 32k in chunks of 704, it had 7 */
-    cut = cuda_attn_window(&s, 64, 4096);
+    cut = cuda_attn_window(&s, 1, 16, 4096);         /* parts for 17 chunks are not there */
+    assert_true(cut.each == 1 && cut.chunk == CUDA_ATTN_WHOLE);
+    cut = cuda_attn_window(&s, 64, 1000, 4096);
     assert_true(cut.each == 1 && cut.chunk == CUDA_ATTN_WHOLE);
     s.fixed = true;
-    cut = cuda_attn_window(&s, 64, 1024); /* where a chunk was 2048 at 32k, and one or two of them had all the work */
+    cut = cuda_attn_window(&s, 64, 1024,
+                           1024); /* where a chunk was 2048 at 32k, and one or two of them had all the work */
     assert_true(cut.each == 5 && cut.chunk == 0 && cuda_attn_chunk_fixed(32768, 1024) == 256);
 }
 

@@ -149,7 +149,7 @@ struct op_moe {                   /* router, SwiGLU experts, weighted sum */
     const struct dev_weight *down;    /* [n_expert] each [hidden, inter]                                         */
     uint32_t                 n_row, n_expert, top_k, hidden, inter;
     bool                     renorm; /* weights are divided by max(their sum, sum_min) + sum_add */
-    enum op_act              act;    /* of the experts; cuda: OP_SILU and OP_CLAMPED alone */
+    enum op_act              act;    /* of the experts */
     enum op_route            score;
     bool                     router_f32;
     const float             *bias; /* F32 [n_expert], finite; NULL: 0                                              */
@@ -364,7 +364,7 @@ struct dev_ops {
     /* act [n], in place: act(x); not OP_CLAMPED, which needs both factors */
     void (*ungated)(struct device *d, void *x, size_t n, enum op_act act);
     /* act [n, dim], in place: x[i] = act(x[i]) * y[row[i]], where rows of y are y_stride numbers apart; row NULL: y[i];
-     * of row UINT32_MAX: 0. NULL: the device has none, and models whose layers have inputs of their own are refused. */
+     * of row UINT32_MAX: 0. Not OP_CLAMPED. */
     void (*act_mul)(struct device *d, void *x, const void *y, size_t y_stride, const uint32_t *row, uint32_t n,
                     uint32_t dim, enum op_act act);
     void (*moe)(struct device *d, const struct op_moe *o);

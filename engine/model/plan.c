@@ -194,6 +194,16 @@ static uint32_t head_dim_max(const struct model_spec *s)
     return s->full_head_dim > s->head_dim ? s->full_head_dim : s->head_dim;
 }
 
+/* The fewest of a layer: what a step's plan of attention is made for. Layers with a window may have more, and cut their
+ * window by themselves. */
+static uint32_t kv_heads_min(const struct model_spec *s, uint32_t n_rank)
+{
+    uint32_t n = model_kv_heads(s, 0, n_rank);
+    for (uint32_t l = 1; l < s->n_layer; l++)
+        if (model_kv_heads(s, l, n_rank) < n) n = model_kv_heads(s, l, n_rank);
+    return n;
+}
+
 /* A matrix that every rank has whole. */
 static void plan_whole(struct place *p, struct dev_weight *w, uint32_t n, uint32_t k, enum slot slot, uint32_t l)
 {
@@ -266,7 +276,7 @@ struct dev_limits plan_limits(const struct place *p, const struct model_load_cfg
     struct dev_limits   lim = { .logit_rows_max = m->logit_rows_max,
                                 .vocab = m->vocab,
                                 .n_head = m->n_head,
-                                .n_kv_head = model_kv_heads(p->spec, 0, p->n_rank),
+                                .n_kv_head = kv_heads_min(p->spec, p->n_rank),
                                 .head_dim = head_dim_max(p->spec),
                                 .hidden = m->hidden,
                                 .n_expert = m->n_expert,

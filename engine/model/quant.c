@@ -41,18 +41,6 @@ enum status model_quant_check(const struct model_spec *spec, const struct model_
 {
     const struct model_quant *q = &spec->quant;
     uint32_t o = spec->n_head * spec->head_dim / n_rank, inter = (spec->inter ? spec->inter : spec->moe_inter) / n_rank;
-    if (kind == DEV_CUDA && spec->family->ffn == FFN_MOE && spec->act != OP_SILU && spec->act != OP_CLAMPED) {
-        snprintf(err, err_bytes,
-                 "config.json: hidden_act: experts on the cuda device have silu alone; --device cpu has the others");
-        return ST_CONFIG;
-    }
-    if (kind == DEV_CUDA && spec->family->gemma4) {
-        snprintf(
-            err, err_bytes,
-            "config.json: global_head_dim, layer_scalar: the cuda device has one size of heads, up to 256, and no layers with "
-            "inputs of their own; --device cpu has them");
-        return ST_CONFIG;
-    }
     if (!q->method && cfg->quant.code == DT_F32) return ST_OK;
     if (kind == DEV_CUDA) {
         snprintf(err, err_bytes, "%s: the cuda device has bf16 and f16 weights only; --device cpu has codes",

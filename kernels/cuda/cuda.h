@@ -174,6 +174,8 @@ void cuda_add_rmsnorm(struct device *d, void *out, void *x, const void *delta, c
 /* mlp.cu */
 void cuda_embed(struct device *d, void *out, const uint32_t *id, const struct dev_weight *w, uint32_t n);
 void cuda_ungated(struct device *d, void *x, size_t n, enum op_act act);
+void cuda_act_mul(struct device *d, void *x, const void *y, size_t y_stride, const uint32_t *row, uint32_t n,
+                  uint32_t dim, enum op_act act);
 void cuda_glu(struct device *d, void *out, const void *gate_up, uint32_t n, uint32_t inter, enum op_act act);
 void cuda_scale(struct device *d, void *x, size_t n, float by);
 void cuda_add_gated(struct device *d, void *x, const void *y, const void *gate, uint32_t n, uint32_t dim);

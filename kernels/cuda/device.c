@@ -367,6 +367,7 @@ static const struct dev_ops cuda_ops = {
     .mutual = cuda_mutual,
     .glu = cuda_glu,
     .ungated = cuda_ungated,
+    .act_mul = cuda_act_mul,
     .moe = cuda_moe,
     .lora = cuda_lora,
     .lora_alloc = cuda_lora_alloc,

@@ -189,19 +189,6 @@ extern "C" void cuda_state(struct device *dev, float *out, const void *x, size_t
 
 /* ---------------------------------------------------------------- gates */
 
-/* All but SiLU, told apart as they run: no model of today's catalogue uses them much. */
-__device__ __forceinline__ float act_gate(float x, enum op_act act)
-{
-    if (act == OP_RELU || act == OP_RELU2) {
-        float r = x < 0.0f ? 0.0f : x; /* NaN stays */
-        return act == OP_RELU ? r : r * r;
-    }
-    if (act == OP_GELU) return 0.5f * x * (1.0f + erff(x * 0.707106781f));
-    float t = act == OP_QUICK_GELU ? 1.702f * x
-                                   : x * fmaf(x * x, 0.0713548163f, 1.59576912f); /* tanh(u) = 2 / (1 + exp(-2u)) - 1 */
-    return x / (1.0f + expf(-t));
-}
-
 /* Gates as types: the kernel of the one that most models use holds no other. */
 struct gate_silu {
     __device__ __forceinline__ float operator()(float x) const { return act_silu(x); }
@@ -305,6 +292,58 @@ template <class T, class GATE> static void act_on(struct cuda_dev *d, void *x, s
     else
         LAUNCH((k_act<T, GATE, false>), (uint32_t)((n + MLP_THREADS - 1) / MLP_THREADS), MLP_THREADS, 0, d, (T *)x, n,
                act);
+}
+
+/* x[i] = act(x[i]) * y[row[i]], or 0. */
+template <class T, bool VECTOR>
+__global__ void __launch_bounds__(MLP_THREADS)
+    k_act_mul(T *x, const T *y, size_t y_stride, const uint32_t *row, uint32_t dim, enum op_act act)
+{
+    uint32_t i = (blockIdx.y * MLP_THREADS + threadIdx.x) * (VECTOR ? VEC : 1);
+    pdl_wait();
+    if (i >= dim) return;
+    uint32_t from = row ? row[blockIdx.x] : blockIdx.x;
+    T       *at = x + (size_t)blockIdx.x * dim + i;
+    const T *by = y + (from == UINT32_MAX ? 0 : from) * y_stride + i;
+    if (VECTOR) {
+        uint4 a = *(const uint4 *)at, b = *(const uint4 *)by;
+        float f[VEC], g[VEC];
+        pdl_launch();
+        act_load8<T>(f, a);
+        act_load8<T>(g, b);
+#pragma unroll
+        for (int j = 0; j < VEC; j++) f[j] = from == UINT32_MAX ? 0.0f : __fmul_rn(act_any(f[j], act), g[j]);
+        *(uint4 *)at = act_store8<T>(f);
+    } else {
+        float f = act_load(*at), g = act_load(*by);
+        pdl_launch();
+        *at = act_store<T>(from == UINT32_MAX ? 0.0f : __fmul_rn(act_any(f, act), g));
+    }
+}
+
+template <class T>
+static void act_mul(struct cuda_dev *d, void *x, const void *y, size_t y_stride, const uint32_t *row, uint32_t n,
+                    uint32_t dim, enum op_act act)
+{
+    if (vec_fits(dim, x, y, x) && y_stride % VEC == 0)
+        LAUNCH((k_act_mul<T, true>), mlp_grid(n, dim / VEC), MLP_THREADS, 0, d, (T *)x, (const T *)y, y_stride, row,
+               dim, act);
+    else
+        LAUNCH((k_act_mul<T, false>), mlp_grid(n, dim), MLP_THREADS, 0, d, (T *)x, (const T *)y, y_stride, row, dim,
+               act);
+}
+
+extern "C" void cuda_act_mul(struct device *dev, void *x, const void *y, size_t y_stride, const uint32_t *row,
+                             uint32_t n, uint32_t dim, enum op_act act)
+{
+    struct cuda_dev *d = cuda_of(dev);
+    CHECK(act != OP_CLAMPED);
+    if (!n || !dim) return;
+    if (dev->act == DT_F16)
+        act_mul<__half>(d, x, y, y_stride, row, n, dim, act);
+    else
+        act_mul<__nv_bfloat16>(d, x, y, y_stride, row, n, dim, act);
+    cuda_launched(d, "act_mul");
 }
 
 extern "C" void cuda_ungated(struct device *dev, void *x, size_t n, enum op_act act)

@@ -94,6 +94,7 @@ struct route_args {
     uint32_t      n_expert, top_k, n_group, group_keep;
     float         sum_min, sum_add, scale;
     bool          renorm, by_logit; /* by_logit: the choice is by logits, as scores may tie */
+    const float  *expert_scale;     /* as in op_moe */
 };
 
 __device__ __forceinline__ float route_load(float x) { return x; }
@@ -180,7 +181,10 @@ __global__ void __launch_bounds__(ROUTE_THREADS)
     float by = a.scale;
     if (a.renorm) by /= fmaxf(chosen, a.sum_min) + a.sum_add;
     __syncwarp();
-    for (uint32_t k = lane; k < a.top_k; k += 32) weight[k] *= by;
+    for (uint32_t k = lane; k < a.top_k; k += 32) {
+        float factor = a.expert_scale && expert[k] < a.n_expert ? a.expert_scale[expert[k]] : 1.0f;
+        weight[k] = __fmul_rn(__fmul_rn(weight[k], by), factor);
+    }
 }
 
 /* A block per expert: start[e] = slots of the experts before it, and its own slots from there on in order[], rising.
@@ -360,7 +364,7 @@ static void moe_product_of(struct cuda_dev *d, const struct moe_args *p, uint32_
 template <class T, bool GATE_UP>
 static void moe_product(struct cuda_dev *d, const struct moe_args *p, uint32_t n_row, bool vector)
 {
-    if (p->gate_up_bias || p->down_bias || p->clamped || p->weigh_input)
+    if (p->gate_up_bias || p->down_bias || p->act != OP_SILU || p->weigh_input)
         moe_product_of<T, GATE_UP, true>(d, p, n_row, vector);
     else
         moe_product_of<T, GATE_UP, false>(d, p, n_row, vector);
@@ -375,7 +379,7 @@ static void moe_route(struct cuda_dev *d, const struct op_moe *o, const struct m
     uint32_t        blocks = (n_row + ROUTE_THREADS / 32 - 1) / (ROUTE_THREADS / 32);
     size_t          at = (size_t)row0 * o->n_expert;
     bool plain = o->score == OP_ROUTE_SOFTMAX && !o->bias && !o->n_group && o->scale == 0 && o->sum_min == 0 &&
-                 o->sum_add == 0 && !o->router_f32;
+                 o->sum_add == 0 && !o->router_f32 && !o->expert_scale;
     struct route_args a = { o->bias,
                             o->score,
                             o->n_expert,
@@ -386,7 +390,8 @@ static void moe_route(struct cuda_dev *d, const struct op_moe *o, const struct m
                             o->sum_add,
                             o->scale != 0 ? o->scale : 1.0f,
                             o->renorm,
-                            o->score == OP_ROUTE_SIGMOID && !o->bias && !o->n_group };
+                            o->score == OP_ROUTE_SIGMOID && !o->bias && !o->n_group,
+                            o->expert_scale };
     if (plain)
         LAUNCH(k_moe_route<T>, blocks, ROUTE_THREADS, 0, d, w->expert, w->weight, (const T *)o->router_logits + at,
                row_seq, n_row, o->n_expert, o->top_k, o->renorm);
@@ -421,7 +426,7 @@ template <class T> static void moe_rows(struct cuda_dev *d, const struct op_moe 
                           o->inter,
                           o->gate_up_bias,
                           o->down_bias,
-                          o->act == OP_CLAMPED,
+                          o->act,
                           o->weigh_input };
     bool vector = vec_fits(o->hidden, o->x, o->out, p.gate_up) && vec_fits(o->inter, p.down, d->work, d->work);
     CHECK(w.bytes <= d->work_bytes);
@@ -446,7 +451,7 @@ extern "C" void cuda_moe(struct device *dev, const struct op_moe *o)
 {
     struct cuda_dev *d = cuda_of(dev);
     if (!o->n_row) return;
-    CHECK(o->top_k >= 1 && o->top_k <= o->n_expert && o->n_group <= OP_ROUTE_GROUPS_MAX && !o->expert_scale);
+    CHECK(o->top_k >= 1 && o->top_k <= o->n_expert && o->n_group <= OP_ROUTE_GROUPS_MAX);
     uint32_t n_part = (o->n_row + MOE_ROWS - 1) / MOE_ROWS, rows = (o->n_row + n_part - 1) / n_part; /* even parts */
     for (uint32_t r = 0; r < o->n_row; r += rows) {
         uint32_t n = o->n_row - r < rows ? o->n_row - r : rows;

@@ -2,7 +2,7 @@
  * knows.   For moe.cu.
  *
  * Two products, both D = W * X^T in fp32, with weights as the 16 rows of mma.m16n8k16 and tokens as its 8 columns:
- *   gate_up  x[row, hidden] of each place -> h[place, inter] = silu(gate) * up, or OP_CLAMPED.  16 rows of a
+ *   gate_up  x[row, hidden] of each place -> h[place, inter] = act(gate) * up, or OP_CLAMPED.  16 rows of a
  *            fragment are 8 gate rows and the same 8 up rows, so that both meet in one thread
  *   down     h[place, inter] -> y[slot, hidden] = weight of the slot * product
  * A place is a slot (row * top_k + k) in order of expert; start[e]: first place of expert e. A tile is up to TOKENS
@@ -30,8 +30,8 @@ struct moe_args {
     void           *h, *y;                       /* act [n_slot, inter], [n_slot, hidden] */
     uint32_t        n_expert, top_k, hidden, inter;
     const float    *gate_up_bias, *down_bias; /* [n_expert, 2 inter], [n_expert, hidden]; or NULL */
-    bool            clamped;                  /* OP_CLAMPED, else OP_SILU */
-    bool            weigh_input;              /* as in op_moe; weight is then 1 for the product `down` */
+    enum op_act     act;
+    bool            weigh_input; /* as in op_moe; weight is then 1 for the product `down` */
 };
 
 /* One part of the work: row tile `rt` of the weights of `expert` times the places [place, end). */
@@ -55,7 +55,7 @@ __device__ __forceinline__ float moe_h(const struct moe_args &p, const struct mo
         const float *bias = p.gate_up_bias + (size_t)it.expert * 2 * p.inter + min(r, p.inter - 1);
         gate += bias[0], up += bias[p.inter];
     }
-    return p.clamped ? act_clamped(gate, up) : act_silu(gate) * up;
+    return p.act == OP_CLAMPED ? act_clamped(gate, up) : act_any(gate, p.act) * up;
 }
 /* The weight of what a slot's expert made. */
 template <bool MORE> __device__ __forceinline__ float moe_weight(const struct moe_args &p, uint32_t slot)

@@ -18,7 +18,7 @@ enum {
 
 struct qkv_args {
     void           *qkv;
-    const float    *q_norm, *k_norm, *inv_freq;
+    const float    *q_norm, *k_norm, *v_norm, *inv_freq;
     float           eps, rope_scale, q_beta;
     uint32_t        n_head, n_kv_head, head_dim, half; /* half: pairs that are turned */
     __nv_bfloat16  *pool;                   /* K of head 0, token 0 of block 0 in this layer; NULL: nothing is kept */
@@ -104,7 +104,8 @@ static __device__ __forceinline__ float qkv_norm_scale(const struct qkv_args &a,
 static __device__ __forceinline__ const float *qkv_norm(const struct qkv_args &a, uint32_t head, bool is_q, bool is_v)
 {
     const float *norm = is_q ? a.q_norm : a.k_norm;
-    if (is_v || !norm) return NULL;
+    if (is_v) return a.v_norm;
+    if (!norm) return NULL;
     if (!a.square && !a.norm_mean) return norm; /* one for all heads */
     if (!is_q) head -= a.n_head;
     return norm + (size_t)head * a.head_dim;
@@ -341,10 +342,11 @@ extern "C" void cuda_qkv(struct device *dev, const struct op_qkv *o, const struc
     if (!b->n_row) return;
     struct qkv_args a;
     memset(&a, 0, sizeof a);
-    a.qkv = o->qkv, a.q_norm = o->q_norm, a.k_norm = o->k_norm, a.inv_freq = o->inv_freq;
+    a.qkv = o->qkv, a.q_norm = o->q_norm, a.k_norm = o->k_norm, a.v_norm = o->v_norm, a.inv_freq = o->inv_freq;
     a.eps = o->eps, a.rope_scale = o->rope_scale, a.q_beta = o->q_beta, a.q_period = o->q_period;
     a.q_shift = o->q_shift;
-    CHECK((o->q_beta == 0.0f || o->q_period > 0) && !o->v_norm);
+    CHECK(o->q_beta == 0.0f || o->q_period > 0);
+    CHECK(!o->v_norm || !(o->norm_late || o->norm_mean || o->square));
     a.n_head = o->n_head, a.n_kv_head = o->n_kv_head, a.head_dim = o->head_dim, a.half = o->inv_freq ? o->rot / 2 : 0;
     if (kv) {
         a.v_offset = kv->layer[o->layer].bytes / 2 / sizeof *a.pool;

@@ -57,6 +57,22 @@ __device__ __forceinline__ uint4 vec_load8(const uint16_t *row, uint32_t k, uint
 
 /* x / (1 + exp(-x)): 0 for the far negative, where exp is infinite */
 __device__ __forceinline__ float act_silu(float x) { return x / (1.0f + expf(-x)); }
+/* All but SiLU, told apart as they run: no model of today's catalogue uses them much. */
+__device__ __forceinline__ float act_gate(float x, enum op_act act)
+{
+    if (act == OP_RELU || act == OP_RELU2) {
+        float r = x < 0.0f ? 0.0f : x; /* NaN stays */
+        return act == OP_RELU ? r : r * r;
+    }
+    if (act == OP_GELU) return 0.5f * x * (1.0f + erff(x * 0.707106781f));
+    float t = act == OP_QUICK_GELU ? 1.702f * x
+                                   : x * fmaf(x * x, 0.0713548163f, 1.59576912f); /* tanh(u) = 2 / (1 + exp(-2u)) - 1 */
+    return x / (1.0f + expf(-t));
+}
+__device__ __forceinline__ float act_any(float x, enum op_act act)
+{
+    return act == OP_SILU ? act_silu(x) : act_gate(x, act);
+}
 /* OP_CLAMPED; NaN stays in both. */
 __device__ __forceinline__ float act_clamped(float gate, float up)
 {

@@ -115,6 +115,48 @@ static void activations_without_a_gate_agree_with_ref(void **state)
         }
 }
 
+/* Rows of another array by number, at another stride, and rows of nowhere; a row alone has the same bits. */
+static void products_with_rows_of_another_array_agree_with_ref(void **state)
+{
+    (void)state;
+    static const uint32_t dim[] = { 1, 77, 256 };
+    static const uint32_t row[] = { 3, 0, UINT32_MAX, 3, 4 };
+    enum { N = 5, STRIDE_MORE = 24 };
+    for (size_t t = 0; t < 2; t++)
+        for (size_t s = 0; s < sizeof dim / sizeof *dim; s++)
+            for (int listed = 0; listed < 2; listed++) {
+                size_t         n = (size_t)N * dim[s], stride = dim[s] + STRIDE_MORE;
+                struct device *d = ct_open(acts[t], 0), *ref = ct_open_ref();
+                float         *x = op_random(n, 1, 4), *y = op_random(N * stride, 2, 4), *got = malloc(n * sizeof *got),
+                      *want = malloc(n * sizeof *want), *alone = malloc(dim[s] * sizeof *alone);
+                ct_round(x, n, d->act);
+                ct_round(y, N * stride, d->act);
+                void           *dy = ct_act(d, y, N * stride);
+                const uint32_t *dr = listed ? ct_bytes(d, row, sizeof row) : NULL;
+                double          unit = d->act == DT_BF16 ? 0x1p-8 : 0x1p-11;
+                for (int act = 0; act < OP_CLAMPED; act++) {
+                    memcpy(want, x, n * sizeof *x);
+                    ref->ops->act_mul(ref, want, y, stride, listed ? row : NULL, N, dim[s], (enum op_act)act);
+                    void *dx = ct_act(d, x, n), *d1 = ct_act(d, x + 3 * dim[s], dim[s]);
+                    d->ops->act_mul(d, dx, dy, stride, dr, N, dim[s], (enum op_act)act);
+                    ct_act_get(d, got, dx, n);
+                    for (size_t i = 0; i < n; i++)
+                        assert_true(fabs((double)got[i] - (double)want[i]) <= unit * fabs((double)want[i]) + 1e-4);
+                    d->ops->act_mul(d, d1, (const uint16_t *)dy + 3 * stride, stride, NULL, 1, dim[s],
+                                    (enum op_act)act);
+                    ct_act_get(d, alone, d1, dim[s]);
+                    assert_memory_equal(alone, got + 3 * dim[s], dim[s] * sizeof *alone);
+                }
+                free(x);
+                free(y);
+                free(got);
+                free(want);
+                free(alone);
+                dev_close(d);
+                dev_close(ref);
+            }
+}
+
 static void gated_sums_agree_with_ref(void **state)
 {
     (void)state;
@@ -244,6 +286,7 @@ int main(void)
         cmocka_unit_test(embed_copies_rows_and_reads_nothing_for_an_id_it_has_not),
         cmocka_unit_test(gather_takes_rows_and_zeros),
         cmocka_unit_test(activations_without_a_gate_agree_with_ref),
+        cmocka_unit_test(products_with_rows_of_another_array_agree_with_ref),
         cmocka_unit_test(gated_sums_agree_with_ref),
         cmocka_unit_test(multipliers_and_soft_caps_agree_with_ref),
         cmocka_unit_test(gates_agree_with_ref_and_rows_stand_alone),

@@ -8,13 +8,13 @@
 #include <emu.h>
 #endif
 
-static const char *const names[] = {
-    "llama3",       "llama2",        "llama-linear", "llama-yarn",     "llama-bias",    "mistral",
-    "qwen2",        "qwen3",         "mixtral",      "qwen3-moe",      "qwen3-moe-raw", "llama-gelu",
-    "mistral-gelu", "qwen3-relu",    "llama-untied", "glm4",           "cohere2",       "starcoder2",
-    "qwen2-moe",    "glm4-moe",      "glm4-moe-air", "ernie4-5-moe",   "minimax-m2",    "granite-moe",
-    "gpt-oss",      "gpt-oss-mxfp4", "qwen3-vl-moe", "cohere-qk-norm", "llama4",        "llama4-wrapped"
-};
+static const char *const names[] = { "llama3",        "llama2",       "llama-linear",   "llama-yarn",  "llama-bias",
+                                     "mistral",       "qwen2",        "qwen3",          "mixtral",     "qwen3-moe",
+                                     "qwen3-moe-raw", "llama-gelu",   "mistral-gelu",   "qwen3-relu",  "llama-untied",
+                                     "glm4",          "cohere2",      "starcoder2",     "qwen2-moe",   "glm4-moe",
+                                     "glm4-moe-air",  "ernie4-5-moe", "minimax-m2",     "granite-moe", "gpt-oss",
+                                     "gpt-oss-mxfp4", "qwen3-vl-moe", "cohere-qk-norm", "llama4",      "llama4-wrapped",
+                                     "gemma4",        "gemma4-small", "gemma4-moe" };
 #ifdef CUDA_EMU
 enum { PROMPT_MAX = 200, CASES = 6 }; /* what an emulator does in time */
 #else

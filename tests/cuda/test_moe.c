@@ -12,15 +12,15 @@ struct moe {
     struct device     *d;
     struct shape       s;
     struct dev_weight *gate_up, *down;
-    float             *gate_up_bias, *down_bias; /* NULL: none, and the gate is SiLU; else it clamps */
+    float             *gate_up_bias, *down_bias; /* NULL: none; else the gate clamps */
+    float             *expert_scale;             /* NULL: none; else the gate is GELU. Neither: SiLU */
     void              *guard;                    /* behind the scratch */
 };
 
 static struct moe make(struct device *d, struct shape s, bool steps)
 {
-    struct moe m = {
-        d, s, calloc(s.n_expert, sizeof *m.gate_up), calloc(s.n_expert, sizeof *m.down), NULL, NULL, NULL
-    };
+    struct moe m = { d,    s,   calloc(s.n_expert, sizeof *m.gate_up), calloc(s.n_expert, sizeof *m.down), NULL, NULL,
+                     NULL, NULL };
     enum dtype t = d->act == DT_F16 ? DT_F16 : DT_BF16;
     for (uint32_t e = 0; e < s.n_expert; e++) {
         float *g = op_random((size_t)2 * s.inter * s.hidden, 1000 + e, 1.5f / sqrtf((float)s.hidden)),
@@ -73,6 +73,7 @@ static void drop(struct moe *m)
 }
 static void run(struct moe *m, void *out, const void *x, const void *logits, uint32_t n, bool renorm)
 {
+    enum op_act   act = m->expert_scale ? OP_GELU_TANH : OP_SILU;
     struct op_moe o = { .out = out,
                         .x = x,
                         .router_logits = logits,
@@ -84,7 +85,8 @@ static void run(struct moe *m, void *out, const void *x, const void *logits, uin
                         .hidden = m->s.hidden,
                         .inter = m->s.inter,
                         .renorm = renorm,
-                        .act = m->gate_up_bias ? OP_CLAMPED : OP_SILU,
+                        .act = m->gate_up_bias ? OP_CLAMPED : act,
+                        .expert_scale = m->expert_scale,
                         .gate_up_bias = m->gate_up_bias,
                         .down_bias = m->down_bias };
     m->d->ops->moe(m->d, &o);
@@ -120,13 +122,26 @@ static void add_biases(struct moe *m)
     free(w);
 }
 
-static void agree(struct shape s, enum dtype t, uint64_t seed, bool biases)
+/* A factor for each expert, of both signs. */
+static void add_scales(struct moe *m)
+{
+    float *by = op_random(m->s.n_expert, 79, 1.5f);
+    m->expert_scale = ct_bytes(m->d, by, m->s.n_expert * sizeof *by);
+    free(by);
+}
+
+enum more { PLAIN, BIASES, SCALES };
+static void agree(struct shape s, enum dtype t, uint64_t seed, enum more more)
 {
     size_t     all = (size_t)s.rows * s.hidden;
     struct moe m = make(ct_open(t, 256 << 20), s, true), r = make_ref(t, s);
-    if (biases) {
+    if (more == BIASES) {
         add_biases(&m);
         add_biases(&r);
+    }
+    if (more == SCALES) {
+        add_scales(&m);
+        add_scales(&r);
     }
     float *x = op_random(all, seed, 1), *logits = op_random((size_t)s.rows * s.n_expert, seed + 1, 2),
           *want = op_random(all, 3, 1), *got = op_random(all, 4, 1);
@@ -146,8 +161,11 @@ static void agree(struct shape s, enum dtype t, uint64_t seed, bool biases)
         ct_act_get(m.d, got, out, all);
         snprintf(what, sizeof what, "%u experts, top %u, %u x %u, %u rows, routing %d, %s", s.n_expert, s.top_k,
                  s.hidden, s.inter, s.rows, how, t == DT_BF16 ? "bf16" : "f16");
-        /* with these biases outputs are ten times as large */
-        ct_assert_close(got, want, all, t == DT_BF16 ? 5e-3 : 7e-4, (t == DT_BF16 ? 0.1 : 0.02) * (biases ? 10 : 1),
+        /* with these biases outputs are ten times as large, with these factors three times */
+        ct_assert_close(got, want, all, t == DT_BF16 ? 5e-3 : 7e-4,
+                        (t == DT_BF16 ? 0.1 : 0.02) * (more == BIASES   ? 10
+                                                       : more == SCALES ? 3
+                                                                        : 1),
                         what);
         assert_guard(&m);
     }
@@ -172,9 +190,10 @@ static void experts_agree_with_ref(void **state)
         { 8, 2, 1024, 64, 4 },  { 4, 2, 4096, 64, 2 },  { 2, 1, 64, 1024, 18 },
     };
     for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
-        agree(shape[i], DT_BF16, 10 + i, false);
-        agree(shape[i], DT_BF16, 10 + i, true);
-        if (i % 3 == 0) agree(shape[i], DT_F16, 50 + i, i % 2);
+        agree(shape[i], DT_BF16, 10 + i, PLAIN);
+        agree(shape[i], DT_BF16, 10 + i, BIASES);
+        if (i % 2 == 0) agree(shape[i], DT_BF16, 10 + i, SCALES);
+        if (i % 3 == 0) agree(shape[i], DT_F16, 50 + i, (enum more)(i % 2));
     }
 }
 

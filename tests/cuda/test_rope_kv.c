@@ -8,6 +8,7 @@ struct shape {
     enum dtype act;
     bool       late, whole, mean; /* norms behind RoPE; over whole projections; of deviations, by head */
     bool       narrow;            /* a pool of bf16 under activations of f16 */
+    bool       v;                 /* values have a norm too */
 };
 static const struct shape shapes[] = {
     { 4, 2, 128, 128, 16, true, DT_BF16, .late = false }, { 4, 1, 128, 128, 32, false, DT_F16, .late = false },
@@ -24,6 +25,7 @@ static const struct shape shapes[] = {
     { 6, 2, 64, 64, 16, true, DT_BF16, .mean = true },    { 4, 2, 128, 128, 16, true, DT_F16, .mean = true },
     { 4, 2, 128, 128, 16, true, DT_F16, .narrow = true }, { 3, 1, 7, 6, 16, true, DT_F16, .narrow = true },
     { 2, 1, 96, 96, 16, true, DT_BF16, .mean = true },    { 3, 2, 7, 3, 16, true, DT_BF16, .mean = true },
+    { 2, 1, 512, 512, 16, true, DT_BF16, .v = true },     { 3, 2, 20, 6, 16, true, DT_F16, .v = true },
 };
 enum { ROWS = 7, SEQS = 3, LAYERS = 3, LAYER = 1, PAGES = 64, BLOCKS = 37 };
 
@@ -45,7 +47,7 @@ static struct step make_step(uint32_t block_tokens)
 struct world {
     struct shape  s;
     size_t        width, pool;
-    float        *x, *q_norm, *k_norm, inv_freq[256];
+    float        *x, *q_norm, *k_norm, *v_norm, inv_freq[256];
     struct dev_kv kv;
 };
 static struct world make(struct shape s)
@@ -54,6 +56,7 @@ static struct world make(struct shape s)
     w.x = op_random(ROWS * w.width, 1, 2);
     w.q_norm = op_random((size_t)s.n_head * s.dim, 2, 1);
     w.k_norm = op_random((size_t)s.n_head * s.dim, 3, 1);
+    w.v_norm = op_random(s.dim, 4, 1);
     ct_round(w.x, ROWS * w.width, s.act);
     for (uint32_t i = 0; i < s.rot / 2; i++) w.inv_freq[i] = 1.0f / powf(10000.0f, 2.0f * (float)i / (float)s.rot);
     w.kv = (struct dev_kv){
@@ -68,6 +71,7 @@ static void unmake(struct world *w)
     free(w->x);
     free(w->q_norm);
     free(w->k_norm);
+    free(w->v_norm);
 }
 
 /* x [n][width] and the pool, as the device leaves them, when it is given rows row0 .. row0 + n of the step. pool_out
@@ -94,6 +98,7 @@ static void run(struct world *w, const struct step *s, uint32_t row0, uint32_t n
                         w->s.n_kv_head,
                         w->s.dim,
                         w->s.rot,
+                        .v_norm = w->s.v ? ct_bytes(d, w->v_norm, w->s.dim * sizeof(float)) : NULL,
                         .layer = LAYER,
                         .q_beta = w->s.norm ? 0.3f : 0,
                         .q_period = 7,
@@ -154,6 +159,7 @@ static void every_shape_agrees_with_ref_and_nothing_else_is_written(void **state
                                    w.s.n_kv_head,
                                    w.s.dim,
                                    w.s.rot,
+                                   .v_norm = w.s.v ? w.v_norm : NULL,
                                    .layer = LAYER,
                                    .q_beta = w.s.norm ? 0.3f : 0,
                                    .q_period = 7,
@@ -167,9 +173,9 @@ static void every_shape_agrees_with_ref_and_nothing_else_is_written(void **state
             memset((char *)want_pool + w.kv.block_bytes, 0xff, w.kv.block_bytes);
             for (size_t r = 0; r < ROWS; r++)
                 for (size_t k = 0; k < w.width; k++) {
+                    bool  exact = r == 5 || k >= (size_t)(w.s.n_head + w.s.n_kv_head) * w.s.dim; /* as they were */
                     float x = from_half(got[r * w.width + k], w.s.act),
-                          y = r == 5 ? w.x[r * w.width + k] : want[r * w.width + k];
-                    bool exact = r == 5 || k >= (size_t)(w.s.n_head + w.s.n_kv_head) * w.s.dim;
+                          y = exact ? w.x[r * w.width + k] : want[r * w.width + k];
                     if (exact ? x != y : !near(x, y, w.s.act, 1))
                         fail_msg("shape %zu row %zu number %zu is %.9g, should be %.9g (%s)", i, r, k, (double)x,
                                  (double)y, ct_schedule_name(schedule));

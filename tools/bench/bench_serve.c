@@ -1,11 +1,11 @@
 /* bench_serve: load for a server that speaks OpenAI's API, over one epoll loop in one thread. --help lists the options.
  *
- * Load    closed loop: --concurrency clients, each asks again when it has its answer; --rate R: Poisson arrivals, R a
- * second, for
- *         which a request's time counts from when it should have been sent
- * Work    prompts of --prompt-tokens that all differ; --shared-prefix N: the first N tokens are those of one of
- * --prefix-groups;
+ * Load    closed loop: --concurrency clients, each asks again when it has its answer
+ *         --rate R: Poisson arrivals, R a second; a request's time counts from when it should have been sent
+ * Work    prompts of --prompt-tokens that all differ
+ *         --shared-prefix N: the first N tokens are those of one of --prefix-groups
  *         --turns N: conversations, each turn sends all that was said before
+ *
  * Prompts are token ids (completions), or words whose number is set by two requests ahead of the measurement (--chat).
  * Tokens are those of the server's usage; where an answer has no usage, its content events count. TTFT: request to
  * first content. ITL: gap between content events. TPOT: (last - first content) / (tokens - 1). E2E: request to end. The

@@ -126,8 +126,10 @@ static bool load_start(struct kv_tiers *t, struct kv_want *w, struct kv_salt sal
     uint32_t n_block = n_path + l->plan.n_win;
     memcpy(l->ids, ids, (n_hit + n_path * bt) * sizeof *ids);
     memcpy(l->key, key, n_path * sizeof *key);
-    memcpy(l->key + n_path, t->piece_key, l->plan.n_win * sizeof *key);
-    memcpy(l->piece, t->piece, l->plan.n_win * sizeof *l->piece);
+    if (l->plan.n_win) { /* a model without window layers has no list of pieces */
+        memcpy(l->key + n_path, t->piece_key, l->plan.n_win * sizeof *key);
+        memcpy(l->piece, t->piece, l->plan.n_win * sizeof *l->piece);
+    }
     memset(l->from, KV_TIER_HOST, n_block);
     for (uint32_t k = 0; k < n_block; k++) l->slot[k] = l->seen[k] = SLOT_NONE;
     l->used = true;

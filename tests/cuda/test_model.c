@@ -4,6 +4,7 @@
 #include "model/golden.h"
 #include "models/embed.h"
 #include "test.h"
+#include "tests_root.h"
 #ifdef CUDA_EMU
 #include <emu.h>
 #endif

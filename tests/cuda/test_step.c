@@ -7,6 +7,7 @@
 #include "engine/model/model.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/step.h"
+#include "tests_root.h"
 
 /* sanitized builds are much slower */
 #if defined(__SANITIZE_ADDRESS__)

@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/utf8.h"
 #include "tests/model/tok_corpus.h"
+#include "tests_root.h"
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);

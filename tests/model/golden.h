@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "engine/rank.h"
 #include "test.h"
+#include "tests_root.h"
 #include <math.h>
 
 enum { GOLD_PROMPTS_MAX = 20, GOLD_TOKENS_MAX = 512, GOLD_ROWS_MAX = 64, GOLD_BLOCK_TOKENS = 16, GOLD_BLOCKS = 40 };

@@ -3,6 +3,7 @@
  * memcmp. */
 #include "base/rng.h"
 #include "states.h"
+#include "tests_root.h"
 
 /* tests/cuda/test_embed.c includes this file with another device. */
 #ifndef EMBED_DEVICES

@@ -2,6 +2,7 @@
  * and the same bits alone and among others. */
 #include "engine/model/head.h"
 #include "states.h"
+#include "tests_root.h"
 
 /* tests/cuda/test_head.c includes this file with another device. */
 #ifndef HEAD_DEVICES

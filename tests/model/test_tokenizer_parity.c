@@ -3,6 +3,7 @@
  * tools/golden/tokenizer_diff.py looks at all, and shows what differs. */
 #include "model/tok_corpus.h"
 #include "base/utf8.h"
+#include "tests_root.h"
 #include <openssl/evp.h>
 #include <setjmp.h>
 #include <stdarg.h>

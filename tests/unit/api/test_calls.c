@@ -1,5 +1,6 @@
 #include "calls_world.h"
 #include "size.h"
+#include "tests_root.h"
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>

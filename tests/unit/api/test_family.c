@@ -1,6 +1,7 @@
 #include "api/calls/calls_row.h"
 #include "api/family.h"
 #include "api_world.h"
+#include "tests_root.h"
 
 /* What is found out of the templates that models ship with (tests/data/templates). */
 

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <cmocka.h>
 #include "size.h"
+#include "tests_root.h"
 
 /* What Jinja2 made of the same templates lies in tests/data/templates (tools/golden/make_template_golden.py). */
 

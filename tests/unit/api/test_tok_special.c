@@ -2,6 +2,7 @@
 #include "api/dialect.h"
 #include "api/jinja/template.h"
 #include "tests/unit/api/api_world.h"
+#include "tests_root.h"
 
 /* What transformers passes to a chat template lies in tests/data/templates/special.json
  * (tools/golden/make_template_golden.py --special). */

@@ -1,6 +1,7 @@
 /* The team with its inside open: what happens when a rank fails, and what an idle team costs. */
 #include "engine/rank.c"
 #include "test.h"
+#include "tests_root.h"
 #include <time.h>
 
 static const char            dir[] = TESTS_DATA "/golden/llama3";

@@ -1,6 +1,7 @@
 #include "base/json.h"
 #include "engine/model/model.h"
 #include "memory_source.h"
+#include "tests_root.h"
 #include <math.h>
 
 /* Every set of RoPE parameters in rope.json, read as config.json has them, against transformers' inverse

@@ -2,6 +2,7 @@
 #include "base/log.h"
 #include "server/cmd/plan.h"
 #include "server/config_impl.h"
+#include "tests_root.h"
 #include <math.h>
 
 static const char *const models[] = { "",      "qwen3",     "llama3",        "llama-untied", "mistral", "mixtral",

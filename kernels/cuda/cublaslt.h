@@ -45,13 +45,10 @@ enum {
     LT_OP_T = 1,
     LT_DESC_TRANSA = 3,
     LT_PREF_WORKSPACE_BYTES = 1,
-    LT_PREF_REDUCTION_MASK = 3,
     LT_PREF_ALIGN_A = 5, /* B, C, D follow */
-    LT_REDUCTION_NONE = 0,
     LT_CONFIG_ID = 0,
     LT_CONFIG_TILE = 1,
     LT_CONFIG_SPLITK = 2,
-    LT_CONFIG_REDUCTION = 3,
     LT_CONFIG_STAGES = 6
 };
 

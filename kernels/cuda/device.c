@@ -481,7 +481,7 @@ static void cuda_arith(const struct device *dev, enum dtype weights, const struc
     (void)weights;
     (void)q;
     (void)kv;
-    snprintf(text, bytes, "cuda.2 sm %d %s", d->arch, d->deterministic ? "deterministic" : "fast");
+    snprintf(text, bytes, "cuda.3 sm %d %s", d->arch, d->deterministic ? "deterministic" : "fast");
 }
 
 static bool cuda_place(const struct device *dev, struct dev_place *out)

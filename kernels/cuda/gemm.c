@@ -22,15 +22,6 @@ uint32_t gemm_bucket(uint32_t m)
 
 /* ---------------------------------------------------------------- ways to multiply */
 
-static bool plain_mul(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *p)
-{
-    (void)pin;
-    cuda_gemm_plain(d, p->out, p->out_t, p->x, p->w->data, p->m, p->w->n, p->w->k);
-    return true;
-}
-
-const struct cuda_gemm_kind gemm_plain = { .name = "plain", .last = true, .mul = plain_mul };
-
 static bool rows_mul(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *p)
 {
     (void)pin;
@@ -42,18 +33,17 @@ static bool rows_mul(struct cuda_dev *d, const struct gemm_pin *pin, const struc
 static uint32_t rows_offer(struct cuda_dev *d, const struct gemm_shape *s, const struct gemm_want *want, bool tuned,
                            struct gemm_pin *pin_out)
 {
-    if (!tuned || want->exact) return 0;
+    if (!tuned) return 0;
     const struct gemm_file_row *row = gemm_file_find(&d->blas->file, s->n, s->k, d->impl.dev.act, s->out, want->hi);
     if (!row || !gemm_is_ours(&row->algo)) return 0;
     *pin_out = (struct gemm_pin){ .kind = &gemm_rows, .tuned = true };
     return 1;
 }
 
-const struct cuda_gemm_kind gemm_rows = { .name = "rows", .offer = rows_offer, .mul = rows_mul };
+const struct cuda_gemm_kind gemm_rows = { .name = "rows", .last = true, .offer = rows_offer, .mul = rows_mul };
 
-static const struct cuda_gemm_kind *const kinds[] = {
-    &gemm_rows, &gemm_lt, &gemm_plain
-}; /* best first; each kind of weights has one that is its last */
+/* Best first; each kind of weights has one that is its last. */
+static const struct cuda_gemm_kind *const kinds[] = { &gemm_rows, &gemm_lt };
 enum { N_KIND = sizeof kinds / sizeof *kinds };
 
 static bool kind_suits(const struct cuda_gemm_kind *k, enum dtype code, bool act8, uint32_t m)
@@ -129,45 +119,11 @@ float gemm_error(struct cuda_dev *d, const struct gemm_pin *pin, const struct ge
     return worst;
 }
 
-/* The first m rows of p against each of some of them alone: what differs is counted at answer_at */
-static bool rows_differ(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *p, uint32_t m,
-                        void *alone)
-{
-    size_t              row = (size_t)p->w->n * dtype_bytes(p->out_t);
-    const uint32_t      at[] = { 0, 1, m / 3, m / 2, m - 2, m - 1 };
-    struct gemm_product all = rows_of(d, p, 0, m);
-    if (!gemm_run(d, pin, &all)) return false;
-    for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
-        if (at[i] >= m || (i && at[i] <= at[i - 1])) continue;
-        struct gemm_product one = rows_of(d, p, at[i], 1);
-        const void         *among = one.out;
-        one.out = alone;
-        if (!gemm_run(d, pin, &one)) return false;
-        cuda_gemm_differ(d, answer_at(d), among, alone, row);
-    }
-    return true;
-}
-
-bool gemm_rows_alone(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *p, void *alone)
-{
-    /* on both sides of the sizes of tiles, and where waves of them fill the GPU in other ways */
-    static const uint32_t ms[] = { 2,   3,   8,   15,   17,   33,   64,   65,   128, 129,
-                                   200, 256, 500, 1024, 1500, 2048, 3000, 4096, 6000 };
-    uint32_t              differ = 1;
-    cudaMemsetAsync(answer_at(d), 0, sizeof differ, d->stream);
-    for (size_t i = 0; i < sizeof ms / sizeof *ms && ms[i] < p->m; i++)
-        if (!rows_differ(d, pin, p, ms[i], alone)) return false;
-    if (!rows_differ(d, pin, p, p->m, alone)) return false;
-    return cuda_ok(d, cudaMemcpyAsync(&differ, answer_at(d), sizeof differ, cudaMemcpyDeviceToHost, d->stream),
-                   "gemm check") &&
-           cuda_ok(d, cudaStreamSynchronize(d->stream), "gemm check") && differ == 0;
-}
-
 /* ---------------------------------------------------------------- pins */
 
 /* Room in the arena's unused end, while loading: nothing is kept there. NULL: too little. */
 struct room {
-    char    *x, *out, *alone;
+    char    *x, *out;
     uint32_t m, want; /* rows that fit, of those that are wanted */
 };
 static size_t up(size_t n) { return (n + GEMM_ALIGN - 1) / GEMM_ALIGN * GEMM_ALIGN; }
@@ -182,7 +138,6 @@ static uint32_t rows_tried(const struct cuda_dev *d, uint32_t n, uint32_t k, enu
 #ifdef CUDA_EMU /* a row costs thousands of times as much there */
     uint32_t few = (1u << 20) / (n * k);
     if (few < 6) few = 6;
-    if (d->deterministic) few = 24;
     if (few < most) most = few;
 #else
     (void)n;
@@ -196,12 +151,11 @@ static struct room check_room(struct cuda_dev *d, uint32_t n, uint32_t k, enum d
     size_t      used = up(d->used), left = d->size > used ? d->size - used : 0;
     size_t      x_row = (size_t)k * dtype_bytes(d->impl.dev.act), out_row = (size_t)n * dtype_bytes(out);
     uint32_t    most = rows_tried(d, n, k, out);
-    struct room r = { NULL, NULL, NULL, most, most };
-    while (r.m && up(r.m * x_row) + up(r.m * out_row) + up(out_row) > left) r.m /= 2;
+    struct room r = { NULL, NULL, most, most };
+    while (r.m && up(r.m * x_row) + up(r.m * out_row) > left) r.m /= 2;
     if (!r.m) return r;
     r.x = d->arena + used;
     r.out = r.x + up(r.m * x_row);
-    r.alone = r.out + up(r.m * out_row);
     return r;
 }
 
@@ -217,8 +171,7 @@ static bool pin_right(struct cuda_dev *d, const struct gemm_shape *s, const stru
 }
 
 /* Right at both ends of its bucket, as far as there is room for so many rows: which kernel an algorithm is, how it
- * splits K and what it does with a remainder hang on the rows too. And, where it must be, the same bits for a row
- * alone. w holds numbers, or is NULL: unchecked. */
+ * splits K and what it does with a remainder hang on the rows too. w holds numbers, or is NULL: unchecked. */
 static bool pin_holds(struct cuda_dev *d, const struct gemm_shape *s, const struct gemm_pin *pin,
                       const struct gemm_want *want, const struct room *r, const struct dev_weight *w)
 {
@@ -227,9 +180,7 @@ static bool pin_holds(struct cuda_dev *d, const struct gemm_shape *s, const stru
     if (!w || !r->m) return true;
     uint32_t lo = want->lo < r->m ? want->lo : r->m, hi = want->hi < r->m ? want->hi : r->m;
     if (!pin_right(d, s, pin, r, w, hi)) return false;
-    if (lo != hi && !pin_right(d, s, pin, r, w, lo)) return false;
-    struct gemm_product p = { .out = r->out, .out_t = s->out, .x = r->x, .w = w, .m = r->m };
-    return !want->exact || gemm_rows_alone(d, pin, &p, r->alone);
+    return lo == hi || pin_right(d, s, pin, r, w, lo);
 }
 
 /* The first pin that holds: kinds best first, and of each what was tuned before what is guessed. */
@@ -238,7 +189,7 @@ static struct gemm_pin pin_pick(struct cuda_dev *d, const struct gemm_shape *s, 
 {
     struct gemm_pin pin[GEMM_CANDIDATES];
     for (uint32_t i = 0; i < N_KIND; i++) {
-        if (kinds[i]->last || !kind_suits(kinds[i], s->code, s->act8, want->hi)) continue;
+        if (!kinds[i]->offer || !kind_suits(kinds[i], s->code, s->act8, want->hi)) continue;
         for (int guessed = 0; guessed < 2; guessed++) {
             uint32_t n = kinds[i]->offer(d, s, want, !guessed, pin);
             for (uint32_t c = 0; c < n; c++)
@@ -246,19 +197,6 @@ static struct gemm_pin pin_pick(struct cuda_dev *d, const struct gemm_shape *s, 
         }
     }
     return last_pin(s->code, s->act8);
-}
-
-/* One algorithm for all numbers of rows. It was compared for so many rows as there was room for: more are multiplied in
- * slices of that, so that nothing rests on what was not looked at. */
-static void pin_exact(struct cuda_dev *d, struct gemm_shape *s, const struct room *r, const struct dev_weight *w)
-{
-    const struct gemm_want want = { .lo = 1, .hi = GEMM_ROWS_MAX, .exact = true };
-    struct gemm_pin        pin = pin_pick(d, s, &want, r, w);
-    for (uint32_t i = 0; i < GEMM_BUCKETS; i++) s->pin[i] = pin;
-    if (!pin.kind->last) s->rows_max = r->m;
-    if (!pin.kind->last && r->m < r->want)
-        LOG_WARN("gemm: [%u, %u]: memory for %u rows is left to compare bits with; more rows than that go in slices",
-                 s->n, s->k, r->m);
 }
 
 static void pin_bucket(struct cuda_dev *d, struct gemm_shape *s, uint32_t i, const struct room *r,
@@ -273,10 +211,11 @@ static void pin_bucket(struct cuda_dev *d, struct gemm_shape *s, uint32_t i, con
 static void shape_pin(struct cuda_dev *d, struct gemm_shape *s, const struct dev_weight *w)
 {
     struct cuda_blas *b = d->blas;
-    struct room       r = { NULL, NULL, NULL, 0, 0 };
+    struct room       r = { NULL, NULL, 0, 0 };
     for (uint32_t i = 0; i < GEMM_BUCKETS; i++) s->pin[i] = last_pin(s->code, s->act8);
     s->rows_max = s->out == DT_F32 ? LOGIT_ROWS : GEMM_ROWS_MAX;
-    if (!b->h || (d->deterministic && !w)) return; /* what was not compared is not relied on */
+    /* The last kind gives a row the same bits for every number of rows, by construction; the library does not say. */
+    if (!b->h || d->deterministic) return;
     if (w) {
         r = check_room(d, s->n, s->k, s->out);
         cuda_fill(d, w->data, d->impl.dev.act, s->n, s->k, 1, 0, 0, s->k, 1);
@@ -284,11 +223,8 @@ static void shape_pin(struct cuda_dev *d, struct gemm_shape *s, const struct dev
         cuda_ok(d, cudaStreamSynchronize(d->stream), "gemm check"); /* gemm_rows asks for weights ahead of its wait */
     }
     bool known = false;
-    if (d->deterministic)
-        pin_exact(d, s, &r, w);
-    else
-        for (uint32_t i = 0; i < GEMM_BUCKETS && (!i || buckets[i - 1] < s->rows_max); i++) pin_bucket(d, s, i, &r, w);
-    if (!d->deterministic && w && r.m < r.want)
+    for (uint32_t i = 0; i < GEMM_BUCKETS && (!i || buckets[i - 1] < s->rows_max); i++) pin_bucket(d, s, i, &r, w);
+    if (w && r.m < r.want)
         LOG_WARN("gemm: [%u, %u]: memory for %u rows is left to try algorithms with; for more rows they were not tried",
                  s->n, s->k, r.m);
     if (w)
@@ -335,8 +271,7 @@ static void multiply(struct cuda_dev *d, void *out, enum dtype out_t, const void
                      uint32_t m)
 {
     CHECK(w->dtype == d->impl.dev.act);
-    /* a matrix that nobody announced is pinned now, without looking at its numbers: they are the caller's; when bits
-     * must hold, as plain */
+    /* a matrix that nobody announced is pinned now, without looking at its numbers: they are the caller's */
     const struct gemm_shape  *s = shape_of(d, w, out_t, false);
     const struct gemm_product p = { .out = out, .out_t = out_t, .x = x, .w = w, .m = m };
     const struct gemm_pin     last = last_pin(w->q.code, w->q.act8);
@@ -404,12 +339,12 @@ enum status cuda_blas_init(struct cuda_dev *d)
     if (!cuda_ok(d, cudaGetDeviceProperties(&prop, d->ordinal), "device properties")) return ST_DEVICE;
     snprintf(b->gpu, sizeof b->gpu, "%.95s", prop.name);
     if (cublaslt_load(d->cublaslt, &b->lt, err, sizeof err)) {
-        LOG_WARN("gemm: %s; our own plain kernel multiplies, several times slower", err);
+        LOG_WARN("gemm: %s; our own kernels multiply, prompts slower", err);
         return ST_OK;
     }
     int lt_st = b->lt.create(&b->h);
     if (lt_st != LT_OK) {
-        LOG_WARN("gemm: cuBLASLt %zu does not start (status %d); our own plain kernel multiplies, several times slower",
+        LOG_WARN("gemm: cuBLASLt %zu does not start (status %d); our own kernels multiply, prompts slower",
                  b->lt.version(), lt_st);
         b->h = NULL;
         return ST_OK;
@@ -418,7 +353,7 @@ enum status cuda_blas_init(struct cuda_dev *d)
     if ((lt_st = gemm_lt_works(b)) != LT_OK) {
         LOG_WARN(
             "gemm: cuBLASLt %zu does not understand how this server describes a product (status %d; it was written for 12 and 13); our "
-            "own plain kernel multiplies, several times slower",
+            "own kernels multiply, prompts slower",
             b->version, lt_st);
         b->lt.destroy(b->h);
         b->h = NULL;

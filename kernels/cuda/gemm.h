@@ -1,8 +1,7 @@
 /* gemm: which algorithm multiplies which matrix for how many rows.   Private to gemm*.c and tune.c. Thread: rank's.
  * A shape is seen once, while loading, and every bucket of rows of it gets its pin then: from the file that `spillway
- * tune` wrote, else the library's first choice, else our own plain kernel. Nothing is chosen later and nothing is
- * allocated. With --deterministic a matrix has one pin for all, whose bits were compared up to the most rows of a step;
- * one that was not seen is the plain kernel's. */
+ * tune` wrote, else the library's first choice, else our own kernels. Nothing is chosen later and nothing is allocated.
+ * With --deterministic every pin is our own kernels', which give a row the same bits for every number of rows. */
 #pragma once
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/cuda.h"
@@ -44,7 +43,6 @@ struct gemm_product {
 /* What a pin is looked for. */
 struct gemm_want {
     uint32_t lo, hi; /* rows of a product */
-    bool     exact;  /* a row has the same bits for each of these numbers of rows */
 };
 /* A way to multiply: one row of the table in gemm.c, which stands there best first. It says which weights it multiplies
  * and for how many rows, and what it does to activations first. A kernel for few rows that streams weights is a row,
@@ -53,11 +51,12 @@ struct cuda_gemm_kind {
     const char *name;
     enum dtype  code; /* of the weights: F32 are plain ones, in the type of the activations */
     bool        act8;
-    bool
-             last; /* ours: it multiplies any such weights for any number of rows, never refuses, and is what others are checked by */
+    /* Ours: it multiplies any such weights for any number of rows, never refuses, and a row has the same bits for each
+     * number of them. */
+    bool     last;
     uint32_t rows_max; /* of a product; 0: any */
-    /* Pins for what is wanted, best guess first, at most GEMM_CANDIDATES: tuned ones, or those that are guessed. Not
-     * where `last` is. */
+    /* Pins for what is wanted, best guess first, at most GEMM_CANDIDATES: tuned ones, or those that are guessed.
+     * NULL: it is the last and nothing else. */
     uint32_t (*offer)(struct cuda_dev *d, const struct gemm_shape *s, const struct gemm_want *want, bool tuned,
                       struct gemm_pin *pin_out);
     /* Whether it can multiply m rows by this pin; NULL: it can. */
@@ -70,12 +69,10 @@ struct cuda_gemm_kind {
     bool (*mul)(struct cuda_dev *d, const struct gemm_pin *pin,
                 const struct gemm_product *p); /* false: it did nothing */
 };
-extern const struct cuda_gemm_kind gemm_plain; /* our own kernel, gemm_plain.cu */
-extern const struct cuda_gemm_kind gemm_rows;  /* our own kernels, gemm_rows.cu */
-extern const struct cuda_gemm_kind gemm_lt;    /* gemm_lt.c: the library */
+extern const struct cuda_gemm_kind gemm_rows; /* our own kernels, gemm_rows.cu */
+extern const struct cuda_gemm_kind gemm_lt;   /* gemm_lt.c: the library */
 
-/* A file of algorithms: lines of text, the last a checksum of those before it. Rows of `det` have bucket UINT32_MAX:
- * one algorithm for every number of rows. An algorithm of zeros is gemm_rows. */
+/* A file of algorithms: lines of text, the last a checksum of those before it. An algorithm of zeros is gemm_rows. */
 struct gemm_file_row {
     uint32_t       n, k, bucket;
     enum dtype     in, out;
@@ -103,7 +100,7 @@ const char *gemm_file_name(const char *gpu, int arch, size_t version, char *text
 
 struct cuda_blas {
     struct cublaslt   lt;
-    struct lt_handle *h; /* NULL: no library, everything is gemm_plain's */
+    struct lt_handle *h; /* NULL: no library, everything is gemm_rows' */
     size_t            version;
     char              gpu[96];
     void            *workspace; /* GEMM_WORKSPACE bytes of the arena: the library's, or the rows that a kind prepares */
@@ -126,16 +123,14 @@ int gemm_problem_init(struct cuda_blas *b, struct gemm_problem *p, uint32_t m, u
                       enum dtype out); /* LT_OK, or what the library said first */
 /* Whether the library takes our descriptions and offers something for the plainest of products: LT_OK. Asked once. */
 int gemm_lt_works(struct cuda_blas *b);
-/* Candidates for m rows, best guess first. exact: no split of K that is added up in another order. Returns how many.
+/* Candidates for m rows, best guess first. Returns how many.
  * more than eight: a shape, its types, and the question. */
 uint32_t gemm_candidates(struct cuda_blas *b, uint32_t m, uint32_t n, uint32_t k, enum dtype in, enum dtype out,
-                         bool exact, uint32_t want, struct lt_algo *out_algo);
+                         uint32_t want, struct lt_algo *out_algo);
 /* Whether the library takes this algorithm for m rows in our workspace. */
 bool gemm_takes(struct cuda_blas *b, const struct lt_algo *a, uint32_t m, uint32_t n, uint32_t k, enum dtype in,
                 enum dtype out);
 bool gemm_is_ours(const struct lt_algo *a); /* of a file: it stands for gemm_rows */
-/* Whether K is walked in one piece. */
-bool gemm_is_exact(struct cuda_blas *b, const struct lt_algo *a);
 /* Prepares the rows where the kind wants that, and multiplies. false: it did nothing that counts, another pin must. */
 bool gemm_run(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *p);
 
@@ -143,22 +138,14 @@ bool gemm_run(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_
  * out is overwritten. Waits for the device. INFINITY: it does not run. */
 float gemm_error(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *p);
 float gemm_error_max(enum dtype out);
-/* Whether rows have the bits among others that they have alone: some of each of many numbers of rows up to p->m, p->m
- * among them. x: as many rows of numbers. out: room for as many; alone: for one. */
-bool gemm_rows_alone(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *p, void *alone);
-
 /* gemm_rows.cu: ours. A row has the same bits for every m from 1 to GEMM_ROWS_MAX. Weights are asked for before what is
- * ahead on the stream has ended: no kernel there may write them. more than eight: as cuda_gemm_plain. */
+ * ahead on the stream has ended: no kernel there may write them. more than eight: three matrices, their types and sizes. */
 void cuda_gemm_rows(struct cuda_dev *d, void *out, enum dtype out_t, const void *x, const void *w, uint32_t m,
                     uint32_t n, uint32_t k);
-/* gemm_plain.cu: ours, for where there is no library. Exact: K in steps of 16 from 0, for every m. */
-void cuda_gemm_plain(struct cuda_dev *d, void *out, enum dtype out_t, const void *x, const void *w, uint32_t m,
-                     uint32_t n, uint32_t k);
 /* gemm_check.cu: *worst becomes the largest relative error of out over sampled elements. more than eight: the three
  * matrices of a product, their types and sizes. */
 void cuda_gemm_check(struct cuda_dev *d, float *worst, const void *out, enum dtype out_t, const void *x, const void *w,
                      uint32_t m, uint32_t n, uint32_t k);
-void cuda_gemm_differ(struct cuda_dev *d, uint32_t *n_differ, const void *a, const void *b, size_t bytes);
 /* fill.cu: element (row0 + r) * row_len + col0 + c of the numbers of `seed` to w[r, c]; see dev_weight_fill. more than
  * eight: as there. */
 void cuda_fill(struct cuda_dev *d, void *w, enum dtype t, uint32_t n_row, uint32_t n_col, uint64_t seed, uint64_t row0,

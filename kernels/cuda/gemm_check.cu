@@ -53,17 +53,6 @@ __global__ void __launch_bounds__(CHECK_THREADS)
     pdl_launch();
 }
 
-__global__ void __launch_bounds__(CHECK_THREADS)
-    k_gemm_differ(uint32_t *n_differ, const uint8_t *a, const uint8_t *b, size_t bytes)
-{
-    pdl_wait();
-    uint32_t n = 0;
-    for (size_t i = (size_t)blockIdx.x * CHECK_THREADS + threadIdx.x; i < bytes; i += (size_t)gridDim.x * CHECK_THREADS)
-        n += a[i] != b[i];
-    if (n) atomicAdd(n_differ, n);
-    pdl_launch();
-}
-
 /* more than eight: as cuda_gemm_check. */
 template <class T>
 static void check_launch(struct cuda_dev *d, uint32_t *worst, const void *out, enum dtype out_t, const void *x,
@@ -84,11 +73,5 @@ extern "C" void cuda_gemm_check(struct cuda_dev *d, float *worst, const void *ou
         check_launch<__half>(d, (uint32_t *)worst, out, out_t, x, w, m, n, k);
     else
         check_launch<__nv_bfloat16>(d, (uint32_t *)worst, out, out_t, x, w, m, n, k);
-    cuda_launched(d, "gemm check");
-}
-
-extern "C" void cuda_gemm_differ(struct cuda_dev *d, uint32_t *n_differ, const void *a, const void *b, size_t bytes)
-{
-    LAUNCH(k_gemm_differ, CHECK_BLOCKS, CHECK_THREADS, 0, d, n_differ, (const uint8_t *)a, (const uint8_t *)b, bytes);
     cuda_launched(d, "gemm check");
 }

@@ -1,10 +1,10 @@
 /* gemm_file: pinned algorithms as text, one line each:
- *   spillway gemm algorithms 1
+ *   spillway gemm algorithms 2
  *   gpu NVIDIA H100 80GB HBM3
  *   arch 90
  *   cublaslt 130100
  *   workspace 33554432
- *   algo <n> <k> <in> <out> <rows, or det> <64 bytes in hex> tile <id> stages <id> splitk <n> us <t> gbs <x> tflops
+ *   algo <n> <k> <in> <out> <rows> <64 bytes in hex> tile <id> stages <id> splitk <n> us <t> gbs <x> tflops
  *   <x> err <x>
  *   end <lines before this one> <hash of them, hex>
  * Only the hex matters to the library; the rest is for people and for whoever compares two files. */
@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 enum { FILE_BYTES_MAX = 4 << 20, ROWS_MAX = 20000 };
-static const char magic[] = "spillway gemm algorithms 1";
+static const char magic[] = "spillway gemm algorithms 2";
 
 static enum dtype type_of(const char *s)
 {
@@ -83,18 +83,16 @@ void gemm_file_free(struct gemm_file *f)
 
 static bool line_algo(const char *line, struct gemm_file_row *r)
 {
-    char in[8], out[8], rows[12], hex[2 * sizeof r->algo + 1];
+    char in[8], out[8], hex[2 * sizeof r->algo + 1];
     if (sscanf(line,
-               "algo %" SCNu32 " %" SCNu32
-               " %7s %7s %11s %128s tile %d stages %d splitk %d us %lf gbs %lf tflops %lf err %lf",
-               &r->n, &r->k, in, out, rows, hex, &r->tile, &r->stages, &r->splitk, &r->us, &r->gbs, &r->tflops,
+               "algo %" SCNu32 " %" SCNu32 " %7s %7s %" SCNu32
+               " %128s tile %d stages %d splitk %d us %lf gbs %lf tflops %lf err %lf",
+               &r->n, &r->k, in, out, &r->bucket, hex, &r->tile, &r->stages, &r->splitk, &r->us, &r->gbs, &r->tflops,
                &r->err) != 13)
         return false;
-    char *end = rows;
-    r->bucket = !strcmp(rows, "det") ? UINT32_MAX : (uint32_t)strtoul(rows, &end, 10);
     r->in = type_of(in);
     r->out = type_of(out);
-    return r->n && r->k && (r->bucket == UINT32_MAX || !*end) && r->in != DT_COUNT && r->out != DT_COUNT &&
+    return r->n && r->k && r->bucket && r->in != DT_COUNT && r->out != DT_COUNT &&
            hex_parse(hex, &r->algo, sizeof r->algo);
 }
 
@@ -182,14 +180,13 @@ static bool dirs_make(const char *path)
 
 static size_t line_print(char *to, size_t bytes, const struct gemm_file_row *r)
 {
-    char                 hex[2 * sizeof r->algo + 1], rows[12] = "det";
+    char                 hex[2 * sizeof r->algo + 1];
     const unsigned char *p = (const unsigned char *)&r->algo;
     for (size_t i = 0; i < sizeof r->algo; i++) snprintf(hex + 2 * i, 3, "%02x", p[i]);
-    if (r->bucket != UINT32_MAX) snprintf(rows, sizeof rows, "%u", r->bucket);
     return (size_t)snprintf(
-        to, bytes, "algo %u %u %s %s %s %s tile %d stages %d splitk %d us %.2f gbs %.1f tflops %.2f err %.3g\n", r->n,
-        r->k, type_name(r->in), type_name(r->out), rows, hex, r->tile, r->stages, r->splitk, r->us, r->gbs, r->tflops,
-        r->err);
+        to, bytes, "algo %u %u %s %s %u %s tile %d stages %d splitk %d us %.2f gbs %.1f tflops %.2f err %.3g\n", r->n,
+        r->k, type_name(r->in), type_name(r->out), r->bucket, hex, r->tile, r->stages, r->splitk, r->us, r->gbs,
+        r->tflops, r->err);
 }
 
 enum status gemm_file_write(const char *path, const struct gemm_file *f, char *err, size_t err_bytes)

@@ -31,13 +31,11 @@ int gemm_problem_init(struct cuda_blas *b, struct gemm_problem *p, uint32_t m, u
 }
 
 /* How candidates are asked for; LT_OK, or what the library said first. */
-static int pref_init(struct cuda_blas *b, struct lt_pref *pref, const uint32_t align[4], bool exact)
+static int pref_init(struct cuda_blas *b, struct lt_pref *pref, const uint32_t align[4])
 {
     uint64_t workspace = GEMM_WORKSPACE;
-    uint32_t none = LT_REDUCTION_NONE;
     int      st = b->lt.pref_init(pref, sizeof *pref);
     if (st == LT_OK) st = b->lt.pref_set(pref, LT_PREF_WORKSPACE_BYTES, &workspace, sizeof workspace);
-    if (st == LT_OK && exact) st = b->lt.pref_set(pref, LT_PREF_REDUCTION_MASK, &none, sizeof none);
     for (int i = 0; i < 4 && st == LT_OK; i++)
         st = b->lt.pref_set(pref, LT_PREF_ALIGN_A + i, &align[i], sizeof align[i]);
     return st;
@@ -50,13 +48,13 @@ int gemm_lt_works(struct cuda_blas *b)
     struct lt_pref      pref;
     struct lt_result    r;
     int                 n = 0, st = gemm_problem_init(b, &p, 16, 64, 64, DT_BF16, DT_BF16);
-    if (st == LT_OK) st = pref_init(b, &pref, align, true);
+    if (st == LT_OK) st = pref_init(b, &pref, align);
     if (st == LT_OK) st = b->lt.heuristic(b->h, &p.op, &p.a, &p.b, &p.d, &p.d, &pref, 1, &r, &n);
     return st == LT_OK && n == 0 ? LT_NOT_SUPPORTED : st;
 }
 
 uint32_t gemm_candidates(struct cuda_blas *b, uint32_t m, uint32_t n, uint32_t k, enum dtype in, enum dtype out,
-                         bool exact, uint32_t want, struct lt_algo *out_algo)
+                         uint32_t want, struct lt_algo *out_algo)
 {
     struct gemm_problem p;
     struct lt_pref      pref;
@@ -65,11 +63,10 @@ uint32_t gemm_candidates(struct cuda_blas *b, uint32_t m, uint32_t n, uint32_t k
     int                 n_r = 0;
     uint32_t            n_out = 0;
     if (want > GEMM_CANDIDATES) want = GEMM_CANDIDATES;
-    if (gemm_problem_init(b, &p, m, n, k, in, out) != LT_OK || pref_init(b, &pref, align, exact) != LT_OK) return 0;
+    if (gemm_problem_init(b, &p, m, n, k, in, out) != LT_OK || pref_init(b, &pref, align) != LT_OK) return 0;
     if (b->lt.heuristic(b->h, &p.op, &p.a, &p.b, &p.d, &p.d, &pref, (int)want, r, &n_r) != LT_OK) return 0;
     for (int i = 0; i < n_r; i++)
-        if (r[i].state == LT_OK && r[i].workspace_bytes <= GEMM_WORKSPACE && (!exact || gemm_is_exact(b, &r[i].algo)))
-            out_algo[n_out++] = r[i].algo;
+        if (r[i].state == LT_OK && r[i].workspace_bytes <= GEMM_WORKSPACE) out_algo[n_out++] = r[i].algo;
     return n_out;
 }
 
@@ -88,36 +85,23 @@ bool gemm_is_ours(const struct lt_algo *a)
     return memcmp(a, &zero, sizeof zero) == 0;
 }
 
-bool gemm_is_exact(struct cuda_blas *b, const struct lt_algo *a)
-{
-    int      splitk = 0;
-    uint32_t reduction = 0;
-    size_t   n;
-    if (b->lt.config_get(a, LT_CONFIG_SPLITK, &splitk, sizeof splitk, &n) != LT_OK) return false;
-    if (b->lt.config_get(a, LT_CONFIG_REDUCTION, &reduction, sizeof reduction, &n) != LT_OK) return false;
-    return splitk >= 0 && splitk <= 1 &&
-           reduction == LT_REDUCTION_NONE; /* below 0: split as the library likes (stream-K) */
-}
-
 /* ---------------------------------------------------------------- the kind */
 
 static uint32_t lt_offer(struct cuda_dev *d, const struct gemm_shape *s, const struct gemm_want *want, bool tuned,
                          struct gemm_pin *pin_out)
 {
-    enum { GUESSES = 4, EXACT_ROWS = 16 }; /* exact: of those that suit few rows */
+    enum { GUESSES = 4 };
     struct cuda_blas *b = d->blas;
     enum dtype        in = d->impl.dev.act;
     struct lt_algo    algo[GEMM_CANDIDATES];
     if (!b->h) return 0;
     if (tuned) {
-        const struct gemm_file_row *row =
-            gemm_file_find(&b->file, s->n, s->k, in, s->out, want->exact ? UINT32_MAX : want->hi);
-        if (!row || gemm_is_ours(&row->algo) || (want->exact && !gemm_is_exact(b, &row->algo))) return 0;
+        const struct gemm_file_row *row = gemm_file_find(&b->file, s->n, s->k, in, s->out, want->hi);
+        if (!row || gemm_is_ours(&row->algo)) return 0;
         *pin_out = (struct gemm_pin){ .kind = &gemm_lt, .tuned = true, .algo = row->algo };
         return 1;
     }
-    uint32_t n = want->exact ? gemm_candidates(b, EXACT_ROWS, s->n, s->k, in, s->out, true, GEMM_CANDIDATES, algo)
-                             : gemm_candidates(b, want->hi, s->n, s->k, in, s->out, false, GUESSES, algo);
+    uint32_t n = gemm_candidates(b, want->hi, s->n, s->k, in, s->out, GUESSES, algo);
     for (uint32_t i = 0; i < n; i++) pin_out[i] = (struct gemm_pin){ .kind = &gemm_lt, .algo = algo[i] };
     return n;
 }
@@ -135,8 +119,8 @@ static bool lt_mul(struct cuda_dev *d, const struct gemm_pin *pin, const struct 
     uint32_t            m = o->m, n = o->w->n, k = o->w->k;
     uint32_t            align = row_align(k, d->impl.dev.act), align_out = row_align(n, o->out_t);
     bool                aligned = !((uintptr_t)o->x & (align - 1)) && !((uintptr_t)o->out & (align_out - 1));
-    if (!aligned && !(d->deterministic && d->step)) return false; /* it was asked for aligned rows */
-    int         st = aligned ? gemm_problem_init(b, &p, m, n, k, d->impl.dev.act, o->out_t) : LT_INVALID_VALUE;
+    if (!aligned) return false; /* it was asked for aligned rows */
+    int         st = gemm_problem_init(b, &p, m, n, k, d->impl.dev.act, o->out_t);
     cudaError_t e = cudaSuccess;
     bool        described = st == LT_OK, again = cuda_may_relaunch(d);
     /* as LAUNCH does, whatever the library says of a launch of its own that was refused */
@@ -151,24 +135,9 @@ static bool lt_mul(struct cuda_dev *d, const struct gemm_pin *pin, const struct 
         return true;
     }
     if (st == LT_OK) return true;
-    if (st == LT_ALLOC_FAILED && d->deterministic &&
-        d->step) { /* may pass: the step is run again, as after a launch that was refused */
-        cuda_ok(d, cudaErrorMemoryAllocation, "cuBLASLt");
-        return true;
-    }
-    if (d->deterministic &&
-        d->step) { /* the plain kernel gives other bits than what the cache may hold from this one */
-        if (cuda_lose(d))
-            LOG_ERROR(
-                "dev: gpu %d: cuBLASLt refuses its algorithm for [%u, %u] x [%u, %u] (status %d), which --deterministic relies on; the "
-                "device is given up, all requests fail",
-                d->ordinal, m, k, n, k, st);
-        return true;
-    }
     if (!b->broken)
-        LOG_WARN(
-            "gemm: cuBLASLt refuses its algorithm for [%u, %u] x [%u, %u] (status %d), the plain kernel computes it, slower",
-            m, k, n, k, st);
+        LOG_WARN("gemm: cuBLASLt refuses its algorithm for [%u, %u] x [%u, %u] (status %d), our own kernels compute it",
+                 m, k, n, k, st);
     b->broken = true;
     return false;
 }

@@ -1,7 +1,6 @@
 /* tune: every candidate of the library for every matrix and bucket of rows, its numbers checked, then timed on weights
  * that come from memory: copies that are larger together than the L2 cache are multiplied in turn. Random numbers:
- * zeros run faster than work does. Our own kernels are one more candidate. The fastest goes to the file. A second
- * family of rows, `det`, has one algorithm for every number of rows, for --deterministic. */
+ * zeros run faster than work does. Our own kernels are one more candidate. The fastest goes to the file. */
 #include "base/log.h"
 #include "kernels/cuda/gemm.h"
 #include <math.h>
@@ -10,23 +9,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BATCHES = 5, COPIES_MAX = 64, DET_ROWS = 5 };
+enum { BATCHES = 5, COPIES_MAX = 64 };
 #ifdef CUDA_EMU
 enum { COPIES_MIN = 2, COLD_BYTES = 0, LOGIT_ROWS = 8, CHECK_ROWS = 6, ARENA = 192 << 20 };
 #else
 enum { COPIES_MIN = 4, COLD_BYTES = 384 << 20, LOGIT_ROWS = 512, CHECK_ROWS = 256, ARENA = 0 /* all that is free */ };
 #endif
-/* An algorithm that is best for one row alone multiplies a prompt at a fraction of what the GPU can do, so `det` is
- * chosen for the whole range: the least product of the times at these numbers of rows. */
-static const uint32_t det_rows[DET_ROWS] = { 1, 8, 32, 128, 2048 };
-
 struct tune {
     struct cuda_dev           *d;
     const struct dev_tune_cfg *cfg;
     uint32_t                   n, k, rows_max, n_copy;
     enum dtype                 in, out;
     struct dev_weight          copy[COPIES_MAX];
-    char                      *x, *y, *alone;
+    char                      *x, *y;
     cudaEvent_t                from, to;
     struct gemm_file           file;
     enum status                st; /* the first failure sticks */
@@ -88,13 +83,12 @@ static int config_of(struct tune *t, const struct lt_algo *a, int attr)
     return t->d->blas->lt.config_get(a, attr, &v, sizeof v, &n) == LT_OK ? v : -1;
 }
 
-static void keep(struct tune *t, const struct lt_algo *a, uint32_t bucket, uint32_t m, double s, double err,
-                 uint32_t n_candidate)
+static void keep(struct tune *t, const struct lt_algo *a, uint32_t m, double s, double err, uint32_t n_candidate)
 {
     double bytes = ((double)t->n * t->k + (double)m * t->k) * 2 + (double)m * t->n * (double)dtype_bytes(t->out);
     struct gemm_file_row r = { .n = t->n,
                                .k = t->k,
-                               .bucket = bucket,
+                               .bucket = m,
                                .in = t->in,
                                .out = t->out,
                                .algo = *a,
@@ -105,8 +99,7 @@ static void keep(struct tune *t, const struct lt_algo *a, uint32_t bucket, uint3
                                .gbs = bytes / s * 1e-9,
                                .tflops = 2.0 * m * t->n * t->k / s * 1e-12,
                                .err = err };
-    const char          *mark = bucket == UINT32_MAX ? " det" : "    ";
-    if (gemm_is_ours(a)) mark = "ours";
+    const char          *mark = gemm_is_ours(a) ? "ours" : "    ";
     if (gemm_file_add(&t->file, &r)) t->st = ST_NOMEM;
     say(t,
         "%7u x %-7u %-4s %5u %s %10.2f us %8.1f GB/s %8.2f TFLOP/s  tile %-4d stages %-3d split %-3d err %.1e, of %u",
@@ -125,7 +118,7 @@ static void tune_bucket(struct tune *t, uint32_t bucket)
     struct lt_algo algo[GEMM_CANDIDATES];
     uint32_t       m = gemm_bucket_rows(bucket), lo = bucket ? gemm_bucket_rows(bucket - 1) + 1 : 1;
     uint32_t       want = t->cfg->n_candidate ? t->cfg->n_candidate : 16, best = UINT32_MAX;
-    uint32_t       n = gemm_candidates(t->d->blas, m, t->n, t->k, t->in, t->out, false, want, algo);
+    uint32_t       n = gemm_candidates(t->d->blas, m, t->n, t->k, t->in, t->out, want, algo);
     double         best_s = INFINITY, best_err = 0;
     for (uint32_t i = 0; i < n && !t->st; i++) {
         struct gemm_pin pin = { .kind = &gemm_lt, .algo = algo[i] };
@@ -145,66 +138,9 @@ static void tune_bucket(struct tune *t, uint32_t bucket)
     struct gemm_pin ours = { .kind = &gemm_rows };
     double          ours_s = t->st ? INFINITY : time_pin(t, &ours, m);
     if (ours_s < best_s)
-        keep(t, &ours.algo, m, m, ours_s, (double)error_of(t, &ours, m), n);
+        keep(t, &ours.algo, m, ours_s, (double)error_of(t, &ours, m), n);
     else if (best != UINT32_MAX)
-        keep(t, &algo[best], m, m, best_s, best_err, n);
-}
-
-/* How many rows are compared with themselves alone: all that a step may have */
-static uint32_t exact_rows(const struct tune *t)
-{
-#ifdef CUDA_EMU
-    (void)t;
-    return CHECK_ROWS;
-#else
-    uint32_t most = t->out == DT_F32 ? LOGIT_ROWS : GEMM_ROWS_MAX;
-    if (t->rows_max < CHECK_ROWS) return CHECK_ROWS;
-    return t->rows_max < most ? t->rows_max : most;
-#endif
-}
-
-/* One algorithm for every number of rows: taken everywhere, right, and a row alone has the bits that it has among
- * others. */
-static void tune_det(struct tune *t)
-{
-    struct lt_algo algo[DET_ROWS * GEMM_CANDIDATES];
-    uint32_t       n = 0, want = t->cfg->n_candidate ? t->cfg->n_candidate : 16, best = UINT32_MAX;
-    double         best_score = INFINITY, best_s = 0, best_err = 0;
-    for (int r = 0; r < DET_ROWS; r++) {
-        struct lt_algo some[GEMM_CANDIDATES];
-        uint32_t       n_some = gemm_candidates(t->d->blas, det_rows[r], t->n, t->k, t->in, t->out, true, want, some);
-        for (uint32_t i = 0; i < n_some; i++) {
-            uint32_t j = 0;
-            while (j < n && memcmp(&algo[j], &some[i], sizeof *algo) != 0) j++;
-            if (j == n) algo[n++] = some[i];
-        }
-    }
-    for (uint32_t i = 0; i < n && !t->st; i++) {
-        struct gemm_pin pin = { .kind = &gemm_lt, .algo = algo[i] };
-        bool            taken = true;
-        for (uint32_t b = 0; b < GEMM_BUCKETS && taken; b++)
-            taken = gemm_takes(t->d->blas, &algo[i], gemm_bucket_rows(b), t->n, t->k, t->in, t->out);
-        float err = taken ? error_of(t, &pin, CHECK_ROWS) : INFINITY;
-        if (!(err <= gemm_error_max(t->out))) continue;
-        struct gemm_product p = product_of(t, exact_rows(t), 0);
-        if (!gemm_rows_alone(t->d, &pin, &p, t->alone)) continue;
-        double score = 0, one = 0;
-        for (int r = 0; r < DET_ROWS && det_rows[r] <= t->rows_max; r++) {
-            double s = time_pin(t, &pin, det_rows[r]);
-            score += log(s);
-            if (!r) one = s;
-        }
-        if (score < best_score) {
-            best_score = score;
-            best = i;
-            best_s = one;
-            best_err = (double)err;
-        }
-    }
-    if (best != UINT32_MAX)
-        keep(t, &algo[best], UINT32_MAX, 1, best_s, best_err, n);
-    else
-        say(t, "%7u x %-7u det: the library has no algorithm, the plain kernel will do it", t->n, t->k);
+        keep(t, &algo[best], m, best_s, best_err, n);
 }
 
 static char *take(struct tune *t, size_t bytes)
@@ -227,7 +163,6 @@ static void tune_matrix(struct tune *t, const struct dev_matrix *x)
     uint32_t rows = t->rows_max > CHECK_ROWS ? t->rows_max : CHECK_ROWS;
     t->x = take(t, (size_t)rows * x->k * 2);
     t->y = take(t, (size_t)rows * x->n * dtype_bytes(t->out));
-    t->alone = take(t, (size_t)x->n * dtype_bytes(t->out));
     t->n_copy = copies > COPIES_MAX ? COPIES_MAX : copies;
     if (copies < COPIES_MIN) t->n_copy = COPIES_MIN;
     for (uint32_t i = 0; i < t->n_copy && !t->st; i++) {
@@ -245,7 +180,6 @@ static void tune_matrix(struct tune *t, const struct dev_matrix *x)
     if (!t->st) cuda_fill(t->d, t->x, t->in, rows, x->k, 1, 0, 0, x->k, 1);
     if (!t->st && cuda_sync(&t->d->impl.dev)) t->st = ST_DEVICE; /* gemm_rows asks for weights ahead of its wait */
     for (uint32_t b = 0; b < GEMM_BUCKETS && !t->st && gemm_bucket_rows(b) <= t->rows_max; b++) tune_bucket(t, b);
-    if (!t->st) tune_det(t);
     if (cuda_sync(&t->d->impl.dev) && !t->st) t->st = ST_DEVICE;
     t->d->used = mark;
 }

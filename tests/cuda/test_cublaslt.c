@@ -15,17 +15,14 @@ _Static_assert((int)LT_R_32F == (int)CUDA_R_32F && (int)LT_R_16F == (int)CUDA_R_
 _Static_assert((int)LT_COMPUTE_32F == (int)CUBLAS_COMPUTE_32F && (int)LT_OP_T == (int)CUBLAS_OP_T, "operation");
 _Static_assert((int)LT_DESC_TRANSA == (int)CUBLASLT_MATMUL_DESC_TRANSA, "operation");
 _Static_assert((int)LT_PREF_WORKSPACE_BYTES == (int)CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, "preference");
-_Static_assert((int)LT_PREF_REDUCTION_MASK == (int)CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, "preference");
 _Static_assert((int)LT_PREF_ALIGN_A == (int)CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, "preference");
 _Static_assert((int)LT_PREF_ALIGN_A + 1 == (int)CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, "preference");
 _Static_assert((int)LT_PREF_ALIGN_A + 2 == (int)CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, "preference");
 _Static_assert((int)LT_PREF_ALIGN_A + 3 == (int)CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, "preference");
-_Static_assert((int)LT_REDUCTION_NONE == (int)CUBLASLT_REDUCTION_SCHEME_NONE, "reduction");
 _Static_assert((int)LT_CONFIG_ID == (int)CUBLASLT_ALGO_CONFIG_ID &&
                    (int)LT_CONFIG_TILE == (int)CUBLASLT_ALGO_CONFIG_TILE_ID,
                "config");
 _Static_assert((int)LT_CONFIG_SPLITK == (int)CUBLASLT_ALGO_CONFIG_SPLITK_NUM, "config");
-_Static_assert((int)LT_CONFIG_REDUCTION == (int)CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, "config");
 _Static_assert((int)LT_CONFIG_STAGES == (int)CUBLASLT_ALGO_CONFIG_STAGES_ID, "config");
 _Static_assert(sizeof(struct lt_layout) == sizeof(cublasLtMatrixLayoutOpaque_t), "size");
 _Static_assert(sizeof(struct lt_desc) == sizeof(cublasLtMatmulDescOpaque_t), "size");
@@ -64,7 +61,7 @@ static void the_library_takes_our_descriptors(void **state)
     struct lt_pref   p;
     int              op = LT_OP_T;
     uint64_t         bytes = 1 << 20;
-    uint32_t         mask = LT_REDUCTION_NONE, align = 16;
+    uint32_t         align = 16;
     if (cublaslt_load(NULL, &lt, err, sizeof err)) test_skip("%s", err);
     assert_true(lt.version() >= 120000);
     assert_int_equal(lt.layout_init(&l, sizeof l, LT_R_16BF, 64, 48, 64), LT_OK);
@@ -72,7 +69,6 @@ static void the_library_takes_our_descriptors(void **state)
     assert_int_equal(lt.desc_set(&d, LT_DESC_TRANSA, &op, sizeof op), LT_OK);
     assert_int_equal(lt.pref_init(&p, sizeof p), LT_OK);
     assert_int_equal(lt.pref_set(&p, LT_PREF_WORKSPACE_BYTES, &bytes, sizeof bytes), LT_OK);
-    assert_int_equal(lt.pref_set(&p, LT_PREF_REDUCTION_MASK, &mask, sizeof mask), LT_OK);
     for (int i = 0; i < 4; i++) assert_int_equal(lt.pref_set(&p, LT_PREF_ALIGN_A + i, &align, sizeof align), LT_OK);
 }
 

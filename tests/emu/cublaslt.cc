@@ -35,11 +35,11 @@ struct Desc { /* lt_desc */
 };
 struct Pref { /* lt_pref */
     uint64_t magic, workspace;
-    uint32_t reduction, align[4];
+    uint32_t align[4];
 };
 struct Algo { /* lt_algo */
     uint64_t magic;
-    uint32_t id, tile, stages, splitk, reduction, in, out, spare;
+    uint32_t id, tile, stages, splitk, in, out, spare[2];
     uint64_t sum; /* of the fields: a damaged one is refused */
 };
 struct Problem {
@@ -49,8 +49,7 @@ struct Problem {
 
 uint64_t algo_sum(const Algo &a)
 {
-    return a.id * 3u + a.tile * 5u + a.stages * 7u + a.splitk * 11u + a.reduction * 13u + a.in * 17u + a.out * 19u +
-           23u;
+    return a.id * 3u + a.tile * 5u + a.stages * 7u + a.splitk * 11u + a.in * 17u + a.out * 19u + 23u;
 }
 size_t type_bytes(int64_t t) { return t == LT_R_32F ? 4 : 2; }
 
@@ -137,7 +136,7 @@ int pref_init(lt_pref *p, size_t size)
 {
     if (size != sizeof *p) return misuse("size of a preference");
     memset(p, 0, sizeof *p);
-    *reinterpret_cast<Pref *>(p) = { PREF, 0, 7, { 256, 256, 256, 256 } };
+    *reinterpret_cast<Pref *>(p) = { PREF, 0, { 256, 256, 256, 256 } };
     return LT_OK;
 }
 int pref_set(lt_pref *lp, int attr, const void *v, size_t size)
@@ -146,8 +145,6 @@ int pref_set(lt_pref *lp, int attr, const void *v, size_t size)
     if (!as<Pref>(lp, PREF)) return misuse("a preference was not initialised");
     if (attr == LT_PREF_WORKSPACE_BYTES && size == 8)
         memcpy(&p->workspace, v, 8);
-    else if (attr == LT_PREF_REDUCTION_MASK && size == 4)
-        memcpy(&p->reduction, v, 4);
     else if (attr >= LT_PREF_ALIGN_A && attr < LT_PREF_ALIGN_A + 4 && size == 4)
         memcpy(&p->align[attr - LT_PREF_ALIGN_A], v, 4);
     else
@@ -158,8 +155,7 @@ int pref_set(lt_pref *lp, int attr, const void *v, size_t size)
 Algo algo_of(uint32_t id, const Problem &p)
 {
     Algo a = {};
-    a.magic = ALGO, a.id = id, a.tile = 18 + id, a.stages = 4, a.splitk = id == EMU_LT_SPLIT ? 2 : 1,
-    a.reduction = id == EMU_LT_SPLIT ? 2 : 0;
+    a.magic = ALGO, a.id = id, a.tile = 18 + id, a.stages = 4, a.splitk = id == EMU_LT_SPLIT ? 2 : 1;
     a.in = (uint32_t)p.in, a.out = (uint32_t)p.out;
     a.sum = algo_sum(a);
     return a;
@@ -184,7 +180,6 @@ int heuristic(lt_handle *h, lt_desc *op, lt_layout *la, lt_layout *lb, lt_layout
         if ((id == EMU_LT_WRONG && !emu_lt.wrong) || (id == EMU_LT_DRIFT && !emu_lt.drift) || !fits(id, p) ||
             workspace_of(id, p) > pref->workspace)
             continue;
-        if (id == EMU_LT_SPLIT && pref->reduction == LT_REDUCTION_NONE) continue;
         lt_result out = {};
         Algo      a = algo_of(id, p);
         memcpy(&out.algo, &a, sizeof a);
@@ -221,11 +216,10 @@ int config_get(const lt_algo *la, int attr, void *v, size_t size, size_t *writte
 {
     const Algo *a = as<Algo>(la, ALGO);
     if (!a || size != 4) return LT_INVALID_VALUE;
-    uint32_t x = attr == LT_CONFIG_ID          ? a->id
-                 : attr == LT_CONFIG_TILE      ? a->tile
-                 : attr == LT_CONFIG_SPLITK    ? a->splitk
-                 : attr == LT_CONFIG_REDUCTION ? a->reduction
-                                               : a->stages;
+    uint32_t x = attr == LT_CONFIG_ID       ? a->id
+                 : attr == LT_CONFIG_TILE   ? a->tile
+                 : attr == LT_CONFIG_SPLITK ? a->splitk
+                                            : a->stages;
     memcpy(v, &x, 4);
     if (written) *written = 4;
     return LT_OK;

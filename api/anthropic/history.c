@@ -50,26 +50,56 @@ static enum status unsupported(struct maker *m, const json_t *block)
 
 /* ---------------------------------------------------------------- a user's turn */
 
-/* A result's content as one text. A picture that a tool returned is named and left out: an error would end an agent's
- * session for good. */
+static void put_string(struct buf *b, const json_t *text)
+{
+    buf_put(b, json_string_value(text), json_string_length(text));
+}
+
+/* The passages of a search, one a line. */
+static void put_found(struct buf *b, const json_t *content)
+{
+    for (size_t i = 0, n = 0; i < json_array_size(content); i++) {
+        const json_t *text = json_object_get(json_array_get(content, i), "text");
+        if (!json_is_string(text)) continue;
+        if (n++) buf_putc(b, '\n');
+        put_string(b, text);
+    }
+}
+
+/* A block of a result as text. What has none is named and left out: an error would end an agent's session for good. */
+static void put_part(struct buf *b, const json_t *part, const json_t *type)
+{
+    const json_t *source = json_object_get(part, "source"), *text = json_object_get(part, "text");
+    char          show[200];
+    bool          is_text = json_str_is(type, "text");
+    if (json_str_is(type, "document")) {
+        is_text = json_str_is(json_object_get(source, "type"), "text");
+        text = json_object_get(source, "data");
+    }
+    if (is_text && json_is_string(text))
+        put_string(b, text);
+    else if (json_str_is(type, "search_result"))
+        put_found(b, json_object_get(part, "content"));
+    else if (!json_str_is(type, "tool_reference"))
+        buf_printf(b, "[%s omitted]",
+                   api_excerpt(show, sizeof show, json_string_value(type), json_string_length(type)));
+}
+
+/* A result's content as one text. */
 static enum status result_text(struct maker *m, const json_t *content, bool failed, json_t **out)
 {
     struct buf *b = &m->c->scratch;
     buf_clear(b);
     if (failed) buf_puts(b, "Error: ");
-    if (json_is_string(content)) buf_put(b, json_string_value(content), json_string_length(content));
+    if (json_is_string(content)) put_string(b, content);
     if (!absent(content) && !json_is_string(content) && !json_is_array(content))
         return fail_at_block(m, "the 'content' of a tool_result must be a string or an array of blocks");
     for (size_t j = 0; j < json_array_size(content); j++) {
         const json_t *part = json_array_get(content, j), *type = json_object_get(part, "type");
-        const json_t *text = json_object_get(part, "text");
+        if (!json_is_string(type))
+            return fail_at_block(m, "the 'content' of a tool_result has a block without a 'type'");
         if (j) buf_putc(b, '\n');
-        if (json_str_is(type, "text") && json_is_string(text))
-            buf_put(b, json_string_value(text), json_string_length(text));
-        else if (json_str_is(type, "image"))
-            buf_puts(b, "[image omitted]");
-        else if (!json_str_is(type, "tool_reference"))
-            return fail_at_block(m, "the 'content' of a tool_result has a block that is neither text nor an image");
+        put_part(b, part, type);
     }
     *out = b->failed ? NULL : json_stringn_nocheck(text_of(b), b->n);
     return *out ? ST_OK : ST_NOMEM;
@@ -152,13 +182,19 @@ static enum status assistant_blocks(struct maker *m, const json_t *content)
 
 /* ---------------------------------------------------------------- system */
 
-/* A client puts its version and a number of the session there. As part of the prompt it would make every session's
- * prefix another one. */
-static bool is_billing(const json_t *text)
+/* A client puts its version and a number of the session there, as a line of its own. As part of the prompt it would make
+ * every session's prefix another one. Gateways join the blocks of a system to one text, so what follows the line stays. */
+static enum status add_system_text(struct maker *m, json_t *text)
 {
     static const char head[] = "x-anthropic-billing-header";
-    const char       *s = json_string_value(text);
-    return s && !strncmp(s, head, sizeof head - 1);
+    const char       *s = json_string_value(text), *end = s + json_string_length(text);
+    if (strncmp(s, head, sizeof head - 1) != 0) return turns_text(&m->turns, "system", text);
+    const char *line = memchr(s, '\n', (size_t)(end - s));
+    if (!line) return ST_OK;
+    json_t     *rest = json_stringn_nocheck(line + 1, (size_t)(end - line) - 1);
+    enum status st = rest ? turns_text(&m->turns, "system", rest) : ST_NOMEM;
+    json_decref(rest);
+    return st;
 }
 
 static enum status system_wrong(struct api_error *e)
@@ -169,14 +205,13 @@ static enum status system_wrong(struct api_error *e)
 static enum status add_system(struct maker *m, json_t *v)
 {
     if (absent(v)) return ST_OK;
-    if (json_is_string(v)) return is_billing(v) ? ST_OK : turns_text(&m->turns, "system", v);
+    if (json_is_string(v)) return add_system_text(m, v);
     if (!json_is_array(v)) return system_wrong(m->e);
     for (size_t i = 0; i < json_array_size(v); i++) {
         const json_t *block = json_array_get(v, i);
         json_t       *text = json_object_get(block, "text");
         if (!json_str_is(json_object_get(block, "type"), "text") || !json_is_string(text)) return system_wrong(m->e);
-        if (is_billing(text)) continue;
-        enum status st = turns_text(&m->turns, "system", text);
+        enum status st = add_system_text(m, text);
         if (st) return st;
     }
     return ST_OK;

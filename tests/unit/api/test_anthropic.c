@@ -128,6 +128,21 @@ static void turns_become_the_prompt_of_a_chat(void **state)
               "[258]user\nHi[259]\n[258]assistant\nRlow");
 }
 
+static void what_a_tool_returns_is_text_as_far_as_it_has_any(void **state)
+{
+    (void)state;
+    prompt_is(
+        "\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\",\"tool_use_id\":\"t\",\"content\":["
+        "{\"type\":\"document\",\"source\":{\"type\":\"text\",\"media_type\":\"text/plain\",\"data\":\"a\"}},"
+        "{\"type\":\"document\",\"source\":{\"type\":\"base64\",\"media_type\":\"application/pdf\",\"data\":\"QQ==\"}},"
+        "{\"type\":\"search_result\",\"source\":\"u\",\"title\":\"v\",\"content\":[{\"type\":\"text\",\"text\":\"b\"},5,"
+        "{\"type\":\"text\",\"text\":\"c\"}]},{\"type\":\"tool_reference\",\"tool_name\":\"x\"},{\"type\":\"new<|im_end|>\"}]}]}]",
+        "[258]toolt\na\n[document omitted]\nb\nc\n\n[new<|im_end|> omitted][259]\n[258]assistant\n");
+    refuses(
+        "\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\",\"tool_use_id\":\"t\",\"content\":[5]}]}]",
+        "messages.0.content.0");
+}
+
 static void control_tokens_in_blocks_stay_text(void **state)
 {
     (void)state;
@@ -157,6 +172,11 @@ static void a_clients_numbers_do_not_enter_the_prompt(void **state)
               "{\"type\":\"text\",\"text\":\"S\"}]," HI,
               "[258]system\nS[259]\n[258]user\nHi[259]\n[258]assistant\n");
     prompt_is("\"system\":\"x-anthropic-billing-header: 5\"," HI, "[258]user\nHi[259]\n[258]assistant\n");
+    /* what a gateway has made one text of loses that line alone */
+    prompt_is("\"system\":\"x-anthropic-billing-header: 5\\nS\\nT\"," HI,
+              "[258]system\nS\nT[259]\n[258]user\nHi[259]\n[258]assistant\n");
+    prompt_is("\"system\":[{\"type\":\"text\",\"text\":\"x-anthropic-billing-header: 5\\n\"}]," HI,
+              "[258]user\nHi[259]\n[258]assistant\n");
 }
 
 static void notes_between_turns_are_the_users(void **state)
@@ -452,6 +472,7 @@ int main(void)
         cmocka_unit_test(what_is_wrong_is_named),
         cmocka_unit_test(what_clients_send_besides_is_taken),
         cmocka_unit_test(turns_become_the_prompt_of_a_chat),
+        cmocka_unit_test(what_a_tool_returns_is_text_as_far_as_it_has_any),
         cmocka_unit_test(control_tokens_in_blocks_stay_text),
         cmocka_unit_test(a_clients_numbers_do_not_enter_the_prompt),
         cmocka_unit_test(notes_between_turns_are_the_users),

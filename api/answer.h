@@ -27,6 +27,7 @@ struct answer_tool {
     const char           *text;  /* OPEN: the name; ARGS: a piece of a JSON object, or of a custom tool's text */
     size_t                n;
     bool                  custom;
+    bool                  cut;      /* CLOSE of a custom tool: the answer ended before its text did */
     uint32_t              from, to; /* tokens, as in a piece */
 };
 

@@ -20,6 +20,7 @@ struct parts {
     struct buf   piece;      /* text of one token */
     struct buf   args;       /* of a custom tool, until they are whole */
     bool         custom;
+    bool         ends, cut; /* no more text will come; and the arguments of a custom tool were not whole */
 };
 
 /* ---------------------------------------------------------------- events */
@@ -48,24 +49,60 @@ static void put_tool(struct parts *p, enum answer_tool_what what, const struct c
                                    .text = s,
                                    .n = n,
                                    .custom = p->custom,
+                                   .cut = p->cut,
                                    .from = p->told,
                                    .to = p->k + 1 };
     p->told = p->k + 1;
     writer_of(p->c)->tool(p->c, p->i, &t, p->out);
 }
 
-/* {"input":".."} -> what it holds; text that is no such object goes out as it is. */
+/* Whether text is the beginning of {"input":" and ends within that. */
+static bool is_before_input(const char *text, size_t n)
+{
+    const char *at = "{\"input\":\"";
+    for (size_t i = 0; i < n; i++) {
+        if (strchr(" \t\r\n", text[i])) continue;
+        if (text[i] != *at) return false;
+        at++;
+    }
+    return *at;
+}
+
+/* The object that arguments would be if their text ended where they do: without what is left of an escape. NULL: they
+ * are no beginning of such an object. */
+static json_t *closed(const char *text, size_t n)
+{
+    enum { ESCAPE_MAX = 12 }; /* both halves of a character */
+    struct json_error je;
+    struct buf        b;
+    json_t           *v = NULL;
+    buf_init(&b, CALLS_ARGS_MAX + 16);
+    for (size_t cut = 0; !v && cut < ESCAPE_MAX && cut < n; cut++) {
+        buf_clear(&b);
+        buf_put(&b, text, n - cut);
+        buf_puts(&b, "\"}");
+        v = json_parse_bounded(text_of(&b), b.n, &bounds, &je);
+    }
+    buf_free(&b);
+    return v;
+}
+
+/* {"input":".."} -> what it holds, or as much of it as there is; text that is no such object goes out as it is. */
 static void put_input(struct parts *p, const struct calls_event *ev)
 {
     struct json_error je;
-    json_t           *v = json_parse_bounded(text_of(&p->args), p->args.n, &bounds, &je);
-    const json_t     *input = json_object_get(v, "input");
+    struct buf       *args = &p->args;
+    size_t            n = args->n;
+    json_t           *v = json_parse_bounded(text_of(args), n, &bounds, &je);
+    p->cut = !v && p->ends;
+    if (p->cut && !is_before_input(text_of(args), n)) v = closed(text_of(args), n);
+    const json_t *input = json_object_get(v, "input");
     if (json_is_string(input))
         put_tool(p, ANSWER_TOOL_ARGS, ev, json_string_value(input), json_string_length(input));
-    else
-        put_tool(p, ANSWER_TOOL_ARGS, ev, text_of(&p->args), p->args.n);
+    else if (!p->cut || !is_before_input(text_of(args), n))
+        put_tool(p, ANSWER_TOOL_ARGS, ev, text_of(args), n);
     json_decref(v);
-    buf_clear(&p->args);
+    buf_clear(args);
 }
 
 static void on_event(void *ctx, const struct calls_event *ev)
@@ -90,6 +127,7 @@ static void on_event(void *ctx, const struct calls_event *ev)
     case CALLS_OPEN: {
         const struct calls_tool *tool = calls_tool_find(c->tools, ev->text, ev->n);
         p->custom = tool && tool->custom;
+        p->cut = false;
         ch->n_call++;
         put_tool(p, ANSWER_TOOL_OPEN, ev, ev->text, ev->n);
         break;
@@ -170,6 +208,7 @@ void parts_end(struct call *c, uint32_t i, uint32_t *from_out, struct buf *out)
     struct call_choice *ch = &c->choice[i];
     struct parts       *p = ch->parts;
     p->out = out;
+    p->ends = true;
     if (!p->stops.stopped) {
         buf_clear(&p->piece);
         detok_finish(&ch->detok, &p->piece);

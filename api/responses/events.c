@@ -309,7 +309,7 @@ void responses_tool(struct call *c, uint32_t i, const struct answer_tool *t, str
         if (c->stream) event_close(out);
         break;
     case ANSWER_TOOL_CLOSE:
-        responses_of(c)->is_cut = !t->custom && c->choice[0].finish == ENG_LENGTH && !is_whole(item_text(c));
+        responses_of(c)->is_cut = c->choice[0].finish == ENG_LENGTH && (t->custom ? t->cut : !is_whole(item_text(c)));
         end_item(c, out);
         break;
     }

@@ -222,6 +222,23 @@ static void a_stream_comes_to_the_same_as_the_whole(void **state)
              "<tool_call>\n{\"name\": \"p\", \"arguments\": {\"input\": \"a\\nb\"}}\n</tool_call>", ENG_STOP,
              "[{\"type\":\"custom_tool_call\",\"status\":\"completed\",\"name\":\"p\",\"input\":\"a\\nb\"}]",
              "completed");
+    /* one that is cut off has as much of its text as there is */
+    static const char *const cut[][2] = { { "{\"input\": \"a\\nb", "a\\nb" },
+                                          { "{\"input\": \"a\\", "a" },
+                                          { "{\"input\": \"a\\ud83d\\u", "a" },
+                                          { "{\"input\": \"a\\\"", "a\\\"" },
+                                          { "{\"input\": \"", "" },
+                                          { "{\"inp", "" },
+                                          { "", "" },
+                                          { "{\"in\": \"a\\", "{\\\"in\\\": \\\"a\\\\" } };
+    for (size_t i = 0; i < sizeof cut / sizeof *cut; i++) {
+        char text[200], want[300];
+        snprintf(text, sizeof text, "<tool_call>\n{\"name\": \"p\", \"arguments\": %s", cut[i][0]);
+        snprintf(want, sizeof want,
+                 "[{\"type\":\"custom_tool_call\",\"status\":\"incomplete\",\"name\":\"p\",\"input\":\"%s\"}]",
+                 cut[i][1]);
+        both_are("\"input\":\"x\",\"tools\":[" PATCH "]", text, ENG_LENGTH, want, "incomplete");
+    }
     both_are(
         "\"input\":\"x\",\"chat_template_kwargs\":{\"enable_thinking\":true},\"include\":[\"reasoning.encrypted_content\"]",
         "hm</think>\n\nSun", ENG_STOP,

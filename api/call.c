@@ -4,7 +4,7 @@
 #include "api/parts.h"
 #include "api/params.h"
 #include "base/clock.h"
-#include "engine/model/head.h"
+#include "engine/model/dense.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -268,6 +268,13 @@ static void *carve(struct carve *k, size_t count, size_t size)
     return p;
 }
 
+/* A state becomes its vector where it lies. */
+static uint32_t state_room(const struct api_model *m)
+{
+    uint32_t width = m->dense ? model_dense_width(m->dense) : 0;
+    return width > m->state_dim ? width : m->state_dim;
+}
+
 static void place(struct call *c, struct carve *k)
 {
     for (uint32_t p = 0; p < c->n_prompt && c->s.prompt_logprobs; p++) {
@@ -278,7 +285,7 @@ static void place(struct call *c, struct carve *k)
     }
     for (uint32_t i = 0; i < c->n_choice; i++) {
         struct eng_choice *g = &c->choice[i].eng;
-        if (c->model->state_dim) c->choice[i].state = carve(k, c->model->state_dim, sizeof *c->choice[i].state);
+        if (c->model->state_dim) c->choice[i].state = carve(k, state_room(c->model), sizeof *c->choice[i].state);
         g->id = carve(k, c->s.max_tokens, sizeof *g->id);
         if (!c->s.logprobs) continue;
         g->logprob = carve(k, c->s.max_tokens, sizeof *g->logprob);

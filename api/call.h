@@ -60,12 +60,13 @@ struct api_model {
     const struct api_peering *peering;                  /* NULL: there are no peers */
     enum api_task             task;
     /* other than TASK_GENERATE: */
-    uint32_t                 state_dim;            /* numbers of a state; 0: the model generates */
-    enum eng_state_of        state_of;             /* SUM: a vector is the mean over the prompt */
-    bool                     types;                /* tokens of a pair's second text are told from those of the first */
-    bool                     normalizes, shortens; /* TASK_EMBED: to length 1; a vector's beginning is a vector too */
-    const struct pair_form  *pair; /* a pair is one prompt, which head scores; NULL: of each text a vector */
-    const struct model_head *head; /* what makes scores of a state (engine/model/head.h); NULL: TASK_EMBED */
+    uint32_t                  state_dim; /* numbers of a state; 0: the model generates */
+    enum eng_state_of         state_of;  /* SUM: a vector is the mean over the prompt */
+    bool                      types;     /* tokens of a pair's second text are told from those of the first */
+    bool                      normalizes, shortens; /* TASK_EMBED: to length 1; a vector's beginning is a vector too */
+    const struct pair_form   *pair;  /* a pair is one prompt, which head scores; NULL: of each text a vector */
+    const struct model_head  *head;  /* what makes scores of a state (engine/model/head.h); NULL: TASK_EMBED */
+    const struct model_dense *dense; /* TASK_EMBED: layers between a state and its vector; NULL: there are none */
 };
 
 /* The dialects for the route table. The struct is private to api/ (dialect.h). */
@@ -76,7 +77,7 @@ extern const struct dialect dialect_chat, dialect_completion, dialect_lmi, diale
 
 struct call_choice {         /* index = prompt * n + i */
     struct eng_choice eng;   /* its arrays lie in the call's arena, or in `map` if large; made by call_prepare */
-    double           *state; /* [model.state_dim] as eng_request.state; NULL: a token is drawn */
+    double           *state; /* [model.state_dim] as eng_request.state; NULL: a token is drawn. Room for a vector too */
     struct detok      detok;
     struct buf        text;   /* not streaming: the text so far */
     uint32_t          n_fed;  /* tokens of eng that answer_feed has taken */

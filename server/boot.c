@@ -169,6 +169,7 @@ int boot_engine(struct boot *b, boot_progress *progress, void *ctx)
     enum status st = rank_team_create(&b->spec, &b->src, &p.rank, &b->n_block, &b->team, b->err, sizeof b->err);
     if (st) return boot_exit_of(st);
     if (b->head && (st = model_head_load(b->head, &b->spec, &b->src, b->err, sizeof b->err))) return boot_exit_of(st);
+    if (b->dense && (st = model_dense_load(b->dense, &b->src, b->err, sizeof b->err))) return boot_exit_of(st);
     if (b->src_object) source_object_loaded(b->src_object);
     p.eng.n_block = b->n_block;
     p.eng.n_window = b->windows.n_block = rank_team_windows(b->team);
@@ -207,6 +208,7 @@ void boot_free(struct boot *b)
     if (b->tmpl) tmpl_free(b->tmpl);
     if (b->tok) tok_free(b->tok);
     model_head_free(b->head);
+    model_dense_free(b->dense);
     tmpl_free(b->pair_tmpl);
     json_decref(b->pair_saved);
     json_decref(b->pair_module);

@@ -5,6 +5,7 @@
 #include "api/family.h"
 #include "api/pair.h"
 #include "engine/engine.h"
+#include "engine/model/dense.h"
 #include "engine/model/head.h"
 #include "engine/model/model.h"
 #include "engine/nodes.h"
@@ -27,8 +28,9 @@ struct boot {
     struct source        src;
     struct source_embed *embed;
     struct model_spec    spec;
-    struct model_head   *head; /* or NULL: of labels and scores (boot_task) */
-    struct pair_form     pair; /* model.pair, if pairs become one prompt */
+    struct model_head   *head;  /* or NULL: of labels and scores (boot_task) */
+    struct model_dense  *dense; /* or NULL: layers between a state and its vector */
+    struct pair_form     pair;  /* model.pair, if pairs become one prompt */
     struct tmpl         *pair_tmpl;
     bool                 pair_joins;               /* the folder says that no template makes pairs */
     json_t              *pair_saved, *pair_module; /* files that pair reads */

@@ -31,8 +31,10 @@ static enum status embeds(struct boot *b, const struct model_pooling *p)
     m->state_of = kinds[b->spec.pool].of;
     m->normalizes = p->normalize;
     m->shortens = p->shortens || b->cfg->matryoshka;
-    LOG_INFO("boot: the model makes embeddings of %u numbers: %s%s", b->spec.hidden, kinds[b->spec.pool].name,
-             m->normalizes ? ", of length 1" : "");
+    m->dense = b->dense;
+    LOG_INFO("boot: the model makes embeddings of %u numbers: %s%s%s",
+             m->dense ? model_dense_width(m->dense) : b->spec.hidden, kinds[b->spec.pool].name,
+             m->dense ? ", through the layers of Dense modules" : "", m->normalizes ? ", of length 1" : "");
     return ST_OK;
 }
 
@@ -97,6 +99,7 @@ enum status boot_task(struct boot *b)
         st = wrong(b, "--task score: config.json: the model has %u labels, a score of pairs needs one",
                    b->head->n_label);
     if (!st && !b->head) st = model_pooling_load(&b->src, &b->spec, cfg->task == TASK_EMBED, &p, b->err, sizeof b->err);
+    b->dense = p.dense;
     if (st || (cfg->task == TASK_AUTO && !b->head && !p.found && !encoder)) return st;
     if (cfg->lora)
         return wrong(b, "--enable-lora: adapters are served beside a model that generates, and this one makes %s",

@@ -4,11 +4,14 @@
 #include "api/openai/embeddings.h"
 #include "api/openai/prompts.h"
 #include "api/param_rows.h"
+#include "engine/model/dense.h"
 #include "engine/model/head.h"
 #include <math.h>
 #include <string.h>
 
 /* POST /v1/embeddings: one vector for each text. Fields are OpenAI's, and those that vLLM adds. */
+
+uint32_t embedding_width(const struct api_model *m) { return m->dense ? model_dense_width(m->dense) : m->state_dim; }
 
 /* ---------------------------------------------------------------- the request */
 
@@ -22,15 +25,16 @@ static enum status check_encoding(struct call *c, const struct param *p, const j
 static enum status check_dimensions(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
 {
     const struct api_model *m = c->model;
+    uint32_t                width = embedding_width(m);
     (void)v;
-    if (c->ask.dimensions > m->state_dim)
+    if (c->ask.dimensions > width)
         return api_fail(e, 400, p->name, "'%s' must be an integer from 1 to %u, which this model's vectors have",
-                        p->name, m->state_dim);
-    if (m->shortens || c->ask.dimensions == m->state_dim) return ST_OK;
+                        p->name, width);
+    if (m->shortens || c->ask.dimensions == width) return ST_OK;
     return api_fail(
         e, 400, p->name,
         "'%s' must be %u: this model's configuration does not say that its vectors may be cut (is_matryoshka)", p->name,
-        m->state_dim);
+        width);
 }
 
 /* vLLM's fields whose only value here is what is done anyway. */
@@ -229,21 +233,34 @@ static void put_base64(const unsigned char *b, size_t n, struct buf *out)
     }
 }
 
+/* What a sum of rows is multiplied with to be their mean. */
+static double mean_factor(const struct call *c, uint32_t i)
+{
+    return c->model->state_of == ENG_STATE_SUM ? 1.0 / call_prompt_of(c, i)->n_id : 1.0;
+}
+
+void embedding_settle(struct call *c, uint32_t i)
+{
+    double *x = c->choice[i].state, by = mean_factor(c, i);
+    if (!c->model->dense) return;
+    for (uint32_t j = 0; j < c->model->state_dim; j++) x[j] *= by;
+    model_dense_apply(c->model->dense, x, x);
+}
+
 /* What a number of the vector is multiplied with: a sum becomes a mean, and then its first n numbers a vector of length
  * 1. */
 static double factor_of(const struct call *c, uint32_t i, uint32_t n)
 {
     const double *x = c->choice[i].state;
     double        square = 0;
-    if (!c->model->normalizes || !c->use_activation)
-        return c->model->state_of == ENG_STATE_SUM ? 1.0 / call_prompt_of(c, i)->n_id : 1.0;
+    if (!c->model->normalizes || !c->use_activation) return c->model->dense ? 1.0 : mean_factor(c, i);
     for (uint32_t j = 0; j < n; j++) square += x[j] * x[j];
     return square > 0 ? 1.0 / sqrt(square) : 0.0;
 }
 
 static void put_vector(struct call *c, uint32_t i, struct buf *out)
 {
-    uint32_t n = c->dimensions ? c->dimensions : c->model->state_dim;
+    uint32_t n = c->dimensions ? c->dimensions : embedding_width(c->model);
     double   by = factor_of(c, i, n);
     float    few[FLOATS_AT_ONCE];
     for (uint32_t j = 0, k = 0; j < n; j++) {
@@ -265,12 +282,21 @@ static void embedding_finish(struct call *c, uint32_t i, const struct answer_pie
     struct buf *text = &c->choice[i].text;
     (void)p;
     (void)out;
+    embedding_settle(c, i);
     buf_clear(text);
     buf_puts(text, i ? ",{\"object\":\"embedding\",\"index\":" : "{\"object\":\"embedding\",\"index\":");
     json_put_int(text, i);
     buf_puts(text, c->as_base64 ? ",\"embedding\":\"" : ",\"embedding\":[");
     put_vector(c, i, text);
     buf_puts(text, c->as_base64 ? "\"}" : "]}");
+}
+
+void embedding_no_text(struct call *c, uint32_t i, const struct answer_piece *p, struct buf *out)
+{
+    (void)c;
+    (void)i;
+    (void)p;
+    (void)out;
 }
 
 void embedding_body(struct call *c, struct buf *out)
@@ -307,7 +333,7 @@ void embedding_error(struct call *c, struct buf *out, const struct api_error *e)
 #define EMBEDDING_ROW                                                                                        \
     .task = TASK_EMBED, .id_prefix = "embd-", .fields = &embedding_fields, .max_tokens_param = "max_tokens", \
     .top_logprobs_param = "logprobs", .max_tokens_default = 1, .too_long = embedding_too_long,               \
-    .whole = { .text = embedding_finish, .finish = embedding_finish, .usage = embedding_body },              \
+    .whole = { .text = embedding_no_text, .finish = embedding_finish, .usage = embedding_body },             \
     .error = api_error_json, .error_stream = embedding_error
 
 static const struct dialect of_input = {

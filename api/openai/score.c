@@ -189,7 +189,7 @@ static double dot(const struct call *c, uint32_t a, uint32_t b)
 {
     const double *x = c->choice[a].state, *y = c->choice[b].state;
     double        sum = 0;
-    for (uint32_t j = 0; j < c->model->state_dim; j++) sum += x[j] * y[j];
+    for (uint32_t j = 0; j < embedding_width(c->model); j++) sum += x[j] * y[j];
     return sum;
 }
 
@@ -271,23 +271,17 @@ static void rerank_body(struct call *c, struct buf *out)
     close_body(c, out);
 }
 
-/* The body is written at the end, of all vectors. */
-static void nothing(struct call *c, uint32_t i, const struct answer_piece *p, struct buf *out)
-{
-    (void)c;
-    (void)i;
-    (void)p;
-    (void)out;
-}
-
-/* A head's score takes the place of its state as soon as that is there, so that the end of a request for many does not
- * hold up its io thread. */
+/* The body is written at the end, of all scores. A head's score, or a vector, takes the place of its state as soon as that is there, so that the end of a request for
+ * many does not hold up its io thread. */
 static void score_finish(struct call *c, uint32_t i, const struct answer_piece *p, struct buf *out)
 {
     double score;
     (void)p;
     (void)out;
-    if (!c->model->pair) return;
+    if (!c->model->pair) {
+        embedding_settle(c, i);
+        return;
+    }
     model_head_apply(c->model->head, c->choice[i].state, c->use_activation, &score);
     c->choice[i].state[0] = score;
 }
@@ -303,7 +297,7 @@ const struct dialect dialect_score = {
     .fields_on = ON_SCORE,
     .prompt_param = "text_2",
     .parse = score_parse,
-    .whole = { .text = nothing, .finish = score_finish, .usage = score_body },
+    .whole = { .text = embedding_no_text, .finish = score_finish, .usage = score_body },
 };
 
 const struct dialect dialect_rerank = {
@@ -312,5 +306,5 @@ const struct dialect dialect_rerank = {
     .fields_on = ON_RERANK,
     .prompt_param = "documents",
     .parse = rerank_parse,
-    .whole = { .text = nothing, .finish = score_finish, .usage = rerank_body },
+    .whole = { .text = embedding_no_text, .finish = score_finish, .usage = rerank_body },
 };

@@ -74,9 +74,11 @@ static const char *after_dot(const char *type)
 /* A path below the folder, as sentence-transformers writes it: one name. */
 static bool is_plain(const char *path)
 {
-    return *path && strlen(path) <= POOLING_PATH_MAX && !strchr(path, '/') && strcmp(path, "..") && strcmp(path, ".");
+    return path && *path && strlen(path) <= POOLING_PATH_MAX && !strchr(path, '/') && strcmp(path, "..") &&
+           strcmp(path, ".");
 }
 
+/* Vectors of length 1 are made at the end, when a vector has been cut as the request asks. */
 static enum status read_module(const struct source *src, const json_t *row, const struct model_spec *spec,
                                struct model_pooling *p, char *err, size_t err_bytes)
 {
@@ -88,10 +90,12 @@ static enum status read_module(const struct source *src, const json_t *row, cons
         p->normalize = true;
         return ST_OK;
     }
-    if (strcmp(kind, "Pooling") || p->found || !path || !is_plain(path)) {
+    if (!strcmp(kind, "Dense") && p->found && !p->normalize && is_plain(path))
+        return model_dense_read(&p->dense, src, path, spec->hidden, err, err_bytes);
+    if (strcmp(kind, "Pooling") || p->found || !is_plain(path)) {
         snprintf(err, err_bytes,
-                 "modules.json: found a module of type '%.80s' (path '%.80s'), served are Transformer, one Pooling and "
-                 "Normalize, each in a folder of its own",
+                 "modules.json: found a module of type '%.80s' (path '%.80s'), served are Transformer, one Pooling, "
+                 "Dense and Normalize, in this order and each in a folder of its own",
                  type ? type : "", path ? path : "");
         return ST_CONFIG;
     }
@@ -152,6 +156,9 @@ enum status model_pooling_load(const struct source *src, const struct model_spec
     enum status          st = read_modules(src, spec, &p, err, err_bytes);
     bool                 both_ways = model_is_encoder(spec); /* and computed so */
     if (!st) st = read_config(src, !both_ways && (wanted || p.found), &p, err, err_bytes);
-    if (!st) *p_out = p;
+    if (!st)
+        *p_out = p;
+    else
+        model_dense_free(p.dense);
     return st;
 }

@@ -1,12 +1,14 @@
 /* pooling: what a model folder says of vectors: sentence-transformers' modules.json and the files that it names.
  *   Thread: any, while loading. */
 #pragma once
+#include "engine/model/dense.h"
 #include "engine/model/model.h"
 
 struct model_pooling {
-    bool            found;     /* modules.json is there and has a Pooling module */
-    enum model_pool pool;      /* where nothing says otherwise LAST, and CLS of encoders */
-    bool            normalize; /* vectors have length 1: there is a Normalize module, or no modules.json */
+    bool                found;     /* modules.json is there and has a Pooling module */
+    enum model_pool     pool;      /* where nothing says otherwise LAST, and CLS of encoders */
+    bool                normalize; /* vectors have length 1: there is a Normalize module, or no modules.json */
+    struct model_dense *dense;     /* the Dense modules, the caller's to free; NULL: there are none */
     bool shortens; /* config.json: is_matryoshka, or matryoshka_dimensions: a vector's beginning is a vector */
 };
 /* spec: of the same folder. wanted: vectors are asked for, whatever the folder says. ST_CONFIG: a module, a kind of

@@ -10,6 +10,7 @@ import base64
 import json
 import math
 import os
+import random
 import shutil
 import struct
 import subprocess
@@ -67,6 +68,43 @@ def write(folder, name, value):
         json.dump(value, f)
 
 
+ACTS = {"activation.Tanh": math.tanh, "linear.Identity": lambda x: x, "activation.GELU": lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2}
+
+
+def dense_module(folder, sub, n_in, n_out, act, bias, half):
+    """A Dense module as sentence-transformers saves it, and what its forward does: activation(linear(x))."""
+    draw = random.Random(sub)
+    kind, size = ("e", 2) if half else ("f", 4)
+    rounded = lambda n: struct.unpack("<%d%s" % (n, kind), struct.pack("<%d%s" % (n, kind), *(draw.gauss(0, n_in ** -0.5) for _ in range(n))))
+    w, b = rounded(n_in * n_out), rounded(n_out) if bias else ()
+    header = {"linear.weight": {"dtype": "F16" if half else "F32", "shape": [n_out, n_in], "data_offsets": [0, size * len(w)]}}
+    if bias:
+        header["linear.bias"] = {"dtype": "F16" if half else "F32", "shape": [n_out], "data_offsets": [size * len(w), size * (len(w) + n_out)]}
+    text = json.dumps(header).encode()
+    os.mkdir(os.path.join(folder, sub))
+    with open(os.path.join(folder, sub, "model.safetensors"), "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + struct.pack("<%d%s" % (len(w) + len(b), kind), *w, *b))
+    write(folder, sub + "/config.json", {"in_features": n_in, "out_features": n_out, "bias": bias, "activation_function": "torch.nn.modules." + act})
+    return lambda x: [ACTS[act](sum(w[o * n_in + i] * x[i] for i in range(n_in)) + (b[o] if bias else 0)) for o in range(n_out)]
+
+
+def with_dense(folder, *layers):
+    """Puts Dense modules (numbers in, numbers out, activation, bias, float16) behind the pooling, and Normalize behind them. Returns
+    what they make of a pooled state."""
+    with open(os.path.join(folder, "modules.json")) as f:
+        modules = [m for m in json.load(f) if not m["type"].endswith("Normalize")]
+    steps = [dense_module(folder, "%d_Dense" % (2 + i), *layer) for i, layer in enumerate(layers)]
+    modules += [{"type": "sentence_transformers.models.Dense", "path": "%d_Dense" % (2 + i)} for i in range(len(layers))]
+    write(folder, "modules.json", modules + [{"type": "sentence_transformers.models.Normalize", "path": "9_Normalize"}])
+
+    def through(x):
+        for step in steps:
+            x = step(x)
+        return [a / math.sqrt(sum(b * b for b in x)) for a in x]
+
+    return through
+
+
 def embed(s, texts, **more):
     """The vectors, as bytes of their floats."""
     r = s.post("/v1/embeddings", {"input": texts, "encoding_format": "base64", **more})
@@ -110,6 +148,36 @@ def a_folder_of_sentence_transformers_gives_the_vectors_of_transformers(w):
     assert s.get("/v1/models").json["data"][0]["task"] == "embed"
 
 
+WIDE = [(48, 40, "activation.GELU", True, False), (40, 56, "linear.Identity", False, True)]
+
+
+@test
+def dense_modules_stand_between_the_pooling_and_the_vector(w):
+    with open(os.path.join(GOLDEN, "golden.json")) as f:
+        prompts = json.load(f)["prompts"]
+    s = w.server("--model", w.embedder("mean_tokens", normalize=False), "--dtype", "float32", "--max-model-len", "256")
+    states = [floats(v) for v in embed(s, prompts)]
+    s.stop()
+    folder, width = w.embedder("mean_tokens"), 56
+    through = with_dense(folder, *WIDE)
+    want = [through(x) for x in states]
+    for args in ([], ["--tensor-parallel-size", "2"]):
+        s = w.server("--model", folder, "--dtype", "float32", "--max-model-len", "256", "--matryoshka", *args)
+        many = embed(s, prompts)
+        for i, got in enumerate(many):
+            assert max(abs(a - b) for a, b in zip(floats(got), want[i])) < 1e-6 and len(got) == 4 * width, (i, floats(got))
+        assert [embed(s, p)[0] for p in prompts] == many, "alone and together"
+        cut = floats(embed(s, prompts[0], dimensions=50)[0])  # more than a state has
+        assert len(cut) == 50 and cosine(cut, want[0][:50]) > 0.99999 and abs(sum(x * x for x in cut) - 1) < 1e-5
+        refused(s.post("/v1/embeddings", {"input": "a", "dimensions": width + 1}), 400, "from 1 to 56", "dimensions")
+        a, b = embed(s, TEXTS[:2])
+        r = s.post("/score", {"text_1": TEXTS[0], "text_2": TEXTS[:2]}).json["data"]
+        assert abs(r[0]["score"] - 1) < 1e-6 and abs(r[1]["score"] - cosine(floats(a), floats(b))) < 1e-6, r
+        s.stop()
+    s = w.server("--model", folder, "--load-format", "dummy", "--dtype", "float32", "--max-model-len", "256")
+    assert len(embed(s, prompts[0])[0]) == 4 * width
+
+
 @test
 def what_a_folder_asks_for_and_is_not_served_ends_the_start(w):
     cases = [(w.embedder("lasttoken", is_causal=False), "both ways")]
@@ -117,6 +185,13 @@ def what_a_folder_asks_for_and_is_not_served_ends_the_start(w):
     with open(os.path.join(dense, "modules.json")) as f:
         modules = json.load(f)
     write(dense, "modules.json", modules + [{"type": "sentence_transformers.models.Dense", "path": "3_Dense"}])
+    strange, pickled = w.embedder("mean_tokens"), w.embedder("mean_tokens")
+    for folder in (strange, pickled):
+        with_dense(folder, *WIDE)
+    with open(os.path.join(strange, "2_Dense", "config.json")) as f:
+        write(strange, "2_Dense/config.json", {**json.load(f), "activation_function": "torch.nn.modules.activation.Softplus"})
+    os.rename(os.path.join(pickled, "2_Dense", "model.safetensors"), os.path.join(pickled, "2_Dense", "pytorch_model.bin"))
+    cases += [(strange, "Softplus"), (pickled, "2_Dense/model.safetensors", "--max-model-len", "256")]
     cases += [(dense, "models.Dense"), (w.embedder("lasttoken"), "--enable-lora", "--enable-lora"),
               (w.checkpoint("qwen3-classes", problem_type="ranking"), "problem_type"),
               (w.checkpoint("qwen3-classes", id2label={"0": "a", "1": "b"}), "score.weight has shape [3, 48]", "--max-model-len", "256"),
@@ -172,6 +247,7 @@ def two_thousand_inputs_fit_into_one_request(w):
     assert r.status == 200, r
     cut = [base64.b64decode(d["embedding"]) for d in r.json["data"]]
     assert len(cut) == 2048 and cut == cut[:32] * 64, "the same text has other bits"
+    assert cut[:4] == [embed(s, t, dimensions=32)[0] for t in few[:4]], "other bits alone"
     assert all(cosine(floats(cut[i]), floats(want[i])[:32]) > 0.99999 for i in range(32))
     assert r.json["usage"]["prompt_tokens"] == r.json["usage"]["total_tokens"] > 2048 * 3
     refused(s.post("/v1/embeddings", {"input": ["a"] * 2049}), 400, "2048", "input")

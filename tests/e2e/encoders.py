@@ -21,7 +21,7 @@ sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
 
 import scratch
-from embeddings import cosine, embed, floats, refused, write  # noqa: E402
+from embeddings import cosine, embed, floats, refused, with_dense, write  # noqa: E402
 from tiers import arguments, metric, run_named, settle  # noqa: E402
 
 GOLDEN = os.path.join(ROOT, "tests", "data", "golden")
@@ -102,6 +102,18 @@ def a_folder_gives_the_vectors_of_transformers(w):
                 assert cosine(floats(got), want) >= 0.9999, (name, pooling, i)
                 assert max(abs(a - b) for a, b in zip(floats(got), want)) <= 1e-4, (name, pooling, i)
             s.stop()
+
+
+@test
+def a_dense_module_follows_the_first_token(w):
+    """The form of LaBSE: the first token, Dense with Tanh, Normalize."""
+    texts, vectors = golden("bert")
+    folder = w.encoder("bert", "cls_token")
+    through = with_dense(folder, (DIM, 32, "activation.Tanh", True, False))
+    s = w.server("--model", folder, "--dtype", "float32")
+    for (i, _), v in zip(texts, embed(s, [p for _, p in texts])):
+        want = through(vectors[2 * i * DIM:(2 * i + 1) * DIM])
+        assert len(v) == 4 * 32 and max(abs(a - b) for a, b in zip(floats(v), want)) < 1e-5, (i, floats(v), want)
 
 
 @test

@@ -1,6 +1,7 @@
 /* POST /v1/embeddings: what becomes of a body, and of vectors. */
 #define TINY_AFTER ",{\"SpecialToken\":{\"id\":\"</s>\",\"type_id\":0}}"
 #include "api_world.h"
+#include "engine/model/dense.h"
 #include <math.h>
 
 enum { DIM = 6 };
@@ -274,6 +275,33 @@ static void a_vector_may_be_asked_for_as_it_is(void **state)
     world.m.normalizes = true;
 }
 
+/* The vector has more numbers than the state, and there are others before it in memory. */
+static void a_state_goes_through_the_layers_behind_it(void **state)
+{
+    (void)state;
+    enum { WIDTH = 8 };
+    static float       weight[DIM * WIDTH]; /* number o is the sum of numbers o and o - 2 */
+    struct model_dense d = { .n_layer = 1, .layer[0] = { .n_in = DIM, .n_out = WIDTH, .act = fabs, .weight = weight } };
+    for (uint32_t i = 0; i < DIM; i++) weight[i * WIDTH + i] = weight[i * WIDTH + i + 2] = -1;
+    world.m.dense = &d;
+    json_t *v = answered("{\"input\":[\"a\",\"bc\",\"d\"],\"use_activation\":false}");
+    for (size_t i = 0; i < 3; i++) {
+        static const double want[WIDTH] = { 3, 4, 3, 4, 0, 12, 0, 12 };
+        for (size_t j = 0; j < WIDTH; j++) near(number(v, i, j), want[j] + (j == 3 || j == 5 ? (double)i : 0));
+    }
+    json_decref(v);
+    v = answered("{\"input\":\"a\",\"dimensions\":7}"); /* below 8 of the vector, above 6 of the state */
+    near(number(v, 0, 5), 12 / sqrt(9 + 16 + 9 + 16 + 144));
+    json_decref(v);
+    world.m.state_of = ENG_STATE_SUM;
+    v = answered("{\"input\":\"ab\",\"use_activation\":false}"); /* the mean of four tokens */
+    near(number(v, 0, 7), 3);
+    json_decref(v);
+    world.m.state_of = ENG_STATE_LAST;
+    refuses("{\"input\":\"a\",\"dimensions\":9}", "dimensions");
+    world.m.dense = NULL;
+}
+
 static uint32_t sextet(char c)
 {
     static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -330,6 +358,7 @@ int main(void)
         cmocka_unit_test(vectors_have_length_1_and_their_inputs_order),
         cmocka_unit_test(a_vector_is_cut_before_it_is_made_of_length_1),
         cmocka_unit_test(a_vector_may_be_asked_for_as_it_is),
+        cmocka_unit_test(a_state_goes_through_the_layers_behind_it),
         cmocka_unit_test(base64_has_the_bytes_of_the_floats),
     };
     return cmocka_run_group_tests(tests, embeds_open, world_close);

@@ -1,6 +1,7 @@
 /* POST /rerank and /score of a model that makes embeddings: what becomes of a body, and of vectors. */
 #define TINY_AFTER ",{\"SpecialToken\":{\"id\":\"</s>\",\"type_id\":0}}"
 #include "api_world.h"
+#include "engine/model/dense.h"
 #include <math.h>
 
 enum { DIM = 2 };
@@ -127,6 +128,23 @@ static void a_score_is_of_one_with_each_or_of_pairs(void **state)
     json_decref(v);
 }
 
+static double as_it_is(double x) { return x; }
+
+static void layers_behind_a_state_count_in_the_score(void **state)
+{
+    (void)state;
+    static float       weight[DIM * 3] = { 0, 1, 0, 0, 0, 2 }; /* [cos, sin] becomes [0, cos, 2 sin] */
+    struct model_dense d = { .n_layer = 1, .layer[0] = { .n_in = DIM, .n_out = 3, .act = as_it_is, .weight = weight } };
+    world.m.dense = &d;
+    json_t *v = answered(&dialect_score, "{\"text_1\":\"abcd\",\"text_2\":[\"ab\",\"abcd\"]}");
+    double  a[] = { cos(0.4), 2 * sin(0.4) }, b[] = { cos(0.2), 2 * sin(0.2) };
+    near(json_object_get(row_of(v, "data", 0), "score"),
+         (a[0] * b[0] + a[1] * b[1]) / sqrt((a[0] * a[0] + a[1] * a[1]) * (b[0] * b[0] + b[1] * b[1])));
+    near(json_object_get(row_of(v, "data", 1), "score"), 1);
+    json_decref(v);
+    world.m.dense = NULL;
+}
+
 static void what_is_wrong_is_named(void **state)
 {
     (void)state;
@@ -169,6 +187,7 @@ int main(void)
         cmocka_unit_test(so_many_results_as_asked_for),
         cmocka_unit_test(documents_are_cut_and_the_query_is_not),
         cmocka_unit_test(a_score_is_of_one_with_each_or_of_pairs),
+        cmocka_unit_test(layers_behind_a_state_count_in_the_score),
         cmocka_unit_test(what_is_wrong_is_named),
     };
     return cmocka_run_group_tests(tests, embeds_open, world_close);

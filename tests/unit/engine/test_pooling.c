@@ -5,8 +5,10 @@
 #define POOLING     "{\"idx\":1,\"name\":\"1\",\"path\":\"1_Pooling\",\"type\":\"sentence_transformers.models.Pooling\"}"
 #define NORMALIZE \
     "{\"idx\":2,\"name\":\"2\",\"path\":\"2_Normalize\",\"type\":\"sentence_transformers.models.Normalize\"}"
-#define ALL  "[" TRANSFORMER "," POOLING "," NORMALIZE "]"
-#define LAST "{\"word_embedding_dimension\":64,\"pooling_mode_lasttoken\":true,\"pooling_mode_mean_tokens\":false}"
+#define DENSE_AT(path) "{\"type\":\"sentence_transformers.models.Dense\",\"path\":\"" path "\"}"
+#define DENSE          "{\"in_features\":64,\"out_features\":64,\"bias\":true}"
+#define ALL            "[" TRANSFORMER "," POOLING "," NORMALIZE "]"
+#define LAST           "{\"word_embedding_dimension\":64,\"pooling_mode_lasttoken\":true,\"pooling_mode_mean_tokens\":false}"
 
 static const char *arch = "Qwen3ForCausalLM";
 
@@ -19,6 +21,7 @@ static enum status load(const char *config, const char *modules, const char *poo
     if (config) memory_add_text(&m, "config.json", config);
     if (modules) memory_add_text(&m, "modules.json", modules);
     if (pooling) memory_add_text(&m, "1_Pooling/config.json", pooling);
+    memory_add_text(&m, "2_Dense/config.json", DENSE);
     err[0] = 0;
     enum status st = model_pooling_load(&m.src, &spec, wanted, p, err, 512);
     memory_free(&m);
@@ -72,10 +75,16 @@ static void what_is_not_served_is_named_with_its_file(void **state)
         { "{}", "[1]", LAST, false, { "modules.json", "served are Transformer" } },
         { "{}", "not JSON", LAST, false, { "modules.json", "not valid JSON" } },
         { "{}",
-          "[" TRANSFORMER "," POOLING ",{\"type\":\"sentence_transformers.models.Dense\",\"path\":\"2_Dense\"}]",
+          "[" TRANSFORMER "," POOLING "," NORMALIZE "," DENSE_AT("2_Dense") "]",
           LAST,
           false,
-          { "models.Dense", "Normalize" } },
+          { "models.Dense", "in this order" } },
+        { "{}", "[" TRANSFORMER "," DENSE_AT("2_Dense") "," POOLING "]", LAST, false, { "models.Dense", "order" } },
+        { "{}", "[" POOLING "," DENSE_AT("../2_Dense") "]", LAST, false, { "../2_Dense", "folder" } },
+        { "{}", "[" POOLING ",{\"type\":\"x.Dense\"}]", LAST, false, { "x.Dense", "folder" } },
+        { "{}", "[" POOLING "," DENSE_AT("3_Dense") "]", LAST, false, { "3_Dense/config.json", "no such file" } },
+        { "{}", "[" POOLING "," DENSE_AT("2_Dense") ",{\"type\":\"x.Dropout\"}]", LAST, false, { "x.Dropout", "" } },
+        { "{\"is_causal\":false}", "[" POOLING "," DENSE_AT("2_Dense") "]", LAST, false, { "is_causal", "" } },
         { "{}", "[" POOLING "," POOLING "]", LAST, false, { "modules.json", "one Pooling" } },
         { "{}", "[{\"type\":\"x.Pooling\",\"path\":\"../1_Pooling\"}]", LAST, false, { "../1_Pooling", "folder" } },
         { "{}", "[{\"type\":\"x.Pooling\",\"path\":\"..\"}]", LAST, false, { "modules.json", "folder" } },
@@ -137,10 +146,26 @@ static void an_encoder_may_say_that_it_looks_both_ways(void **state)
     assert_int_equal(load("{\"is_causal\":false}", NULL, NULL, true, &p, err), ST_CONFIG);
 }
 
+static void a_pooled_state_goes_through_dense_modules(void **state)
+{
+    (void)state;
+    struct model_pooling p;
+    char                 err[512];
+    assert_int_equal(
+        load("{}", "[" POOLING "," DENSE_AT("2_Dense") "," DENSE_AT("2_Dense") "," NORMALIZE "]", LAST, false, &p, err),
+        ST_OK);
+    assert_true(p.normalize && p.dense && p.dense->n_layer == 2);
+    assert_string_equal(p.dense->layer[1].path, "2_Dense");
+    model_dense_free(p.dense);
+    assert_int_equal(load("{}", ALL, LAST, false, &p, err), ST_OK);
+    assert_null(p.dense);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(a_folder_says_how_its_vectors_are_made),
                                         cmocka_unit_test(what_is_not_served_is_named_with_its_file),
+                                        cmocka_unit_test(a_pooled_state_goes_through_dense_modules),
                                         cmocka_unit_test(a_model_that_generates_is_not_judged_by_keys_of_embedders),
                                         cmocka_unit_test(an_encoder_may_say_that_it_looks_both_ways) };
     return cmocka_run_group_tests(tests, NULL, NULL);

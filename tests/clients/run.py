@@ -4,7 +4,9 @@
     run.py [--preset check] [--list requirements] [name ...]
 
 --list: those that run with the packages of that list (requirements.txt, llama_index.txt).
-One line each, then `N passed, N failed, N skipped`. Each library runs in a process of its own: what one loads does not touch another."""
+One line each, then `N passed, N failed, N skipped`. Each library runs in a process of its own: what one loads does not touch another.
+
+Over 500 lines: a list of libraries, which share the server and its replies."""
 
 import argparse
 import asyncio
@@ -180,6 +182,47 @@ def pydantic_ai(url):
 
 
 @client
+def langchain_structured(url):
+    """A class by a tool that is named, and by the model's own JSON."""
+    from typing import Literal
+
+    from langchain_openai import ChatOpenAI
+    from pydantic import BaseModel
+
+    class Answer(BaseModel):
+        """An answer."""
+        town: Literal["Oslo"]  # the schema must lead: the model says nothing of a call by itself
+        n: Literal[3]
+
+    for method in ("function_calling", "json_schema"):
+        model = ChatOpenAI(base_url=url, api_key="none", model="m", max_retries=0, temperature=0).with_structured_output(Answer, method=method)
+        assert model.invoke("@form") == Answer(town="Oslo", n=3), method
+
+
+@client
+def pydantic_ai_output_tool(url):
+    """An output type as a tool that is required, which is how the library asks by itself; over both of OpenAI's dialects and Anthropic's."""
+    from typing import Literal
+
+    from pydantic import BaseModel
+    from pydantic_ai import Agent
+    from pydantic_ai.models.anthropic import AnthropicModel
+    from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+    from pydantic_ai.providers.anthropic import AnthropicProvider
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    class Answer(BaseModel):
+        town: Literal["Oslo"]
+        n: Literal[3]
+
+    openai_ = OpenAIProvider(base_url=url, api_key="none")
+    for model in (OpenAIChatModel("m", provider=openai_), OpenAIResponsesModel("m", provider=openai_),
+                  AnthropicModel("m", provider=AnthropicProvider(base_url=url[:-len("/v1")], api_key="none"))):
+        agent = Agent(model, output_type=Answer, model_settings={"temperature": 0})
+        assert agent.run_sync("@form").output == Answer(town="Oslo", n=3), model
+
+
+@client
 def pydantic_ai_output(url):
     """An output type as the model's own JSON."""
     from pydantic import BaseModel
@@ -328,6 +371,9 @@ def instructor(url):
         c = lib.from_openai(OpenAI(base_url=url, api_key="none", max_retries=0), mode=mode)
         got = c.chat.completions.create(model="m", messages=[{"role": "user", "content": "@form"}], response_model=Answer, max_retries=0, temperature=0)
         assert (got.town, got.n) == ("Oslo", 3), (mode, got)
+    c = lib.from_openai(OpenAI(base_url=url, api_key="none", max_retries=0), mode=lib.Mode.RESPONSES_TOOLS)
+    got = c.responses.create(model="m", input="@form", response_model=Answer, max_retries=0, temperature=0)
+    assert (got.town, got.n) == ("Oslo", 3), got
 
 
 LISTS["llama_index"] = LISTS["instructor"] = "llama_index"  # they want an older openai

@@ -281,6 +281,8 @@ enum status anthropic_history(struct call *c, struct api_error *e)
     if (!st && n > c->model->messages_max)
         st = api_fail(e, 400, "messages", "'messages' has more than %u entries", c->model->messages_max);
     for (m.i = 0; !st && m.i < n; m.i++) st = add_message(&m, json_array_get(messages, m.i));
+    if (!st && !turns_last(&m.turns))
+        st = api_fail(e, 400, "messages", "'messages' has nothing to answer: the content of each is empty");
     if (!st) st = look_at_end(&m);
     return turns_finish(&m.turns, c, st);
 }

@@ -5,7 +5,7 @@
 /* The fields of a request. Checks of objects leave what they ask for in c->ask, as chats have it; new values belong to
  * the body's tree. */
 
-enum { PAIRS_MAX = 16, KEY_BYTES_MAX = 64, VALUE_BYTES_MAX = 512 };
+enum { PAIRS_MAX = 16, KEY_CHARS_MAX = 64, VALUE_CHARS_MAX = 512, CHAR_BYTES_MAX = 4 };
 
 static bool absent(const json_t *v) { return !v || json_is_null(v); }
 
@@ -102,6 +102,14 @@ static enum status check_store(struct call *c, const struct param *p, const json
     return ST_OK;
 }
 
+/* Of UTF-8 that has been checked. */
+static size_t chars_of(const char *s)
+{
+    size_t n = 0;
+    for (; *s; s++) n += ((unsigned char)*s & 0xc0) != 0x80;
+    return n;
+}
+
 static enum status check_metadata(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
 {
     const char *key;
@@ -111,9 +119,13 @@ static enum status check_metadata(struct call *c, const struct param *p, const j
         return api_fail(e, 400, p->name, "'%s' has more than %d pairs", p->name, PAIRS_MAX);
     json_object_foreach((json_t *)(uintptr_t)v, key, value)
     {
-        if (strlen(key) > KEY_BYTES_MAX || !json_is_string(value) || json_string_length(value) > VALUE_BYTES_MAX)
-            return api_fail(e, 400, p->name, "'%s' must have keys of up to %d bytes and strings of up to %d bytes",
-                            p->name, KEY_BYTES_MAX, VALUE_BYTES_MAX);
+        bool fits = chars_of(key) <= KEY_CHARS_MAX && json_is_string(value) &&
+                    json_string_length(value) <= VALUE_CHARS_MAX * CHAR_BYTES_MAX &&
+                    chars_of(json_string_value(value)) <= VALUE_CHARS_MAX;
+        if (!fits)
+            return api_fail(e, 400, p->name,
+                            "'%s' must have keys of up to %d characters and strings of up to %d characters", p->name,
+                            KEY_CHARS_MAX, VALUE_CHARS_MAX);
     }
     return ST_OK;
 }

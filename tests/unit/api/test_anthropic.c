@@ -78,6 +78,12 @@ static void what_is_wrong_is_named(void **state)
           "tool_choice.disable_parallel_tool_use" },
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) refuses(bad[i][0], bad[i][1]);
+    struct call      c;
+    struct api_error e;
+    assert_int_equal(ask(&c, &dialect_messages, body_with("\"messages\":[{\"role\":\"user\",\"content\":[]}]"), &e),
+                     ST_INVALID);
+    assert_non_null(strstr(e.message, "nothing to answer"));
+    call_free(&c);
     refuses_as(&dialect_messages, body_with("\"thread\":{\"type\":\"create\"}," HI), 400, "thread",
                "thread_unsupported_request");
 }

@@ -92,6 +92,26 @@ static void what_clients_send_besides_is_taken(void **state)
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) accepts(&dialect_responses, body_with(good[i]));
 }
 
+static void metadata_is_measured_in_characters(void **state)
+{
+    (void)state;
+    for (int more = 0; more < 4; more++) {
+        struct buf body;
+        size_t     n_key = 64 + (more & 1), n_value = 512 + (size_t)(more >> 1);
+        buf_init(&body, 1 << 16);
+        buf_puts(&body, "\"input\":\"x\",\"metadata\":{\"");
+        for (size_t i = 0; i < n_key; i++) buf_puts(&body, "\xc3\xb6");
+        buf_puts(&body, "\":\"");
+        for (size_t i = 0; i < n_value; i++) buf_puts(&body, "\xe6\xb5\xb7");
+        buf_puts(&body, "\"}");
+        if (more)
+            refuses(buf_cstr(&body), "metadata");
+        else
+            accepts(&dialect_responses, body_with(buf_cstr(&body)));
+        buf_free(&body);
+    }
+}
+
 static void items_become_the_prompt_of_a_chat(void **state)
 {
     (void)state;
@@ -355,6 +375,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_wrong_is_named),
         cmocka_unit_test(what_clients_send_besides_is_taken),
+        cmocka_unit_test(metadata_is_measured_in_characters),
         cmocka_unit_test(items_become_the_prompt_of_a_chat),
         cmocka_unit_test(a_stream_comes_to_the_same_as_the_whole),
         cmocka_unit_test(the_grammar_of_a_custom_tool_binds_where_calls_can_be_told),

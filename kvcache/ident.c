@@ -56,10 +56,16 @@ struct kv_key kv_key_next(const struct kv_key *before, const uint32_t *ids, uint
     return sha(text, (size_t)(p - text));
 }
 
+static const unsigned char PIECE[4] = { 0xfe, 'W', 'I', 'N' };
+
 struct kv_key kv_key_window(const struct kv_key *block, uint32_t piece)
 {
     unsigned char text[32 + sizeof *block + 4] = "spillway kv window 1", *p = text + 32;
     memcpy(p, block, sizeof *block);
     p = put(p + sizeof *block, piece, 4);
-    return sha(text, (size_t)(p - text));
+    struct kv_key k = sha(text, (size_t)(p - text));
+    memcpy(k.b + KV_KEY_MARK, PIECE, sizeof PIECE);
+    return k;
 }
+
+bool kv_key_is_piece(const struct kv_key *k) { return !memcmp(k->b + KV_KEY_MARK, PIECE, sizeof PIECE); }

@@ -148,6 +148,9 @@ struct kv_watch kv_events_watch(struct kv_events *e)
 
 /* ---- the host */
 
+/* Pieces of a window's blocks are part of no path that a router knows: only blocks of the first pool are told. */
+static bool tells_of(struct kv_events *e, const struct kv_key *key) { return tells(e) && !kv_key_is_piece(key); }
+
 static bool slot_is_ready(const struct kv_events *e, int32_t i)
 {
     return i != SLOT_NONE && e->host->slot[i].state == SLOT_READY;
@@ -192,6 +195,7 @@ static bool tell_slot(struct kv_events *e, int32_t i)
 static void tell_slots(struct kv_events *e, int32_t i)
 {
     uint32_t n = 0;
+    if (slot_is_ready(e, i) && kv_key_is_piece(&e->host->slot[i].key)) return;
     while (slot_is_ready(e, i) && !e->slot_told[i] && n < e->host->n_slot) {
         const struct kv_record *r = kv_record_of(slot_page(e->host, i));
         e->slot_path[n++] = i;
@@ -266,19 +270,19 @@ static void tell_entry(struct kv_events *e, const struct kv_key *key)
 
 void kv_events_entry_stored(struct kv_events *e, uint32_t i, uint64_t at, const struct kv_key *key)
 {
-    if (!e || !tells(e) || !entry_was_told(e, i, at)) return;
+    if (!e || !tells_of(e, key) || !entry_was_told(e, i, at)) return;
     if (!lies_elsewhere(e, i, e->below.n, key)) tell_entry(e, key);
 }
 
 void kv_events_entry_removed(struct kv_events *e, uint32_t i, uint64_t at, const struct kv_key *key)
 {
-    if (!e || !tells(e) || !entry_was_told(e, i, at)) return;
+    if (!e || !tells_of(e, key) || !entry_was_told(e, i, at)) return;
     if (!lies_elsewhere(e, i, e->below.n, key)) push(e, EVENT_REMOVED, KV_MEDIUM_STORAGE, key);
 }
 
 void kv_events_entry(struct kv_events *e, uint32_t i, const struct kv_key *key)
 {
-    if (e->state == EVENTS_SYNC && !lies_elsewhere(e, i, i, key)) tell_entry(e, key);
+    if (e->state == EVENTS_SYNC && !kv_key_is_piece(key) && !lies_elsewhere(e, i, i, key)) tell_entry(e, key);
 }
 
 /* ---- telling everything */

@@ -42,6 +42,20 @@ static void everything_that_the_bytes_depend_on_changes_the_key(void **state)
         for (size_t j = 0; j < i; j++) assert_false(kv_key_equal(&seen[i], &seen[j]));
 }
 
+static void the_key_of_a_piece_says_that_it_is_one(void **state)
+{
+    (void)state;
+    struct kv_key f = { { 0 } }, at = kv_key_root(&f, (struct kv_salt){ 0, 0 }), seen = at;
+    for (uint32_t i = 0; i < 1000; i++) {
+        assert_false(kv_key_is_piece(&at));
+        struct kv_key piece = kv_key_window(&at, i % 7), other = kv_key_window(&at, 7);
+        assert_true(kv_key_is_piece(&piece) && kv_key_is_piece(&other));
+        assert_false(kv_key_equal(&piece, &other) || kv_key_equal(&piece, &seen));
+        seen = piece;
+        at = kv_key_next(&at, &i, 1);
+    }
+}
+
 /* Written by hand from the definition (sha256 of the bytes): the same on every machine, for ever. */
 static void the_key_of_known_tokens_is_a_known_constant(void **state)
 {
@@ -127,6 +141,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(everything_that_the_bytes_depend_on_changes_the_key),
         cmocka_unit_test(the_key_of_known_tokens_is_a_known_constant),
+        cmocka_unit_test(the_key_of_a_piece_says_that_it_is_one),
         cmocka_unit_test(a_record_of_anything_else_is_doubted),
         cmocka_unit_test(a_sealed_record_differs_in_what_was_said_and_is_sure),
     };

@@ -47,7 +47,7 @@ struct kv_tiers_cfg {
     uint32_t     dev_seg;     /* segment of the device's pool of blocks */
     uint64_t     block_bytes; /* block b lies at b * block_bytes of dev_seg */
     /* The pool of layers with a window (kvcache/device/window.h), with win_bytes a block, at least block_bytes;
-     * n_window 0: there is none. Then in_place, peers and events are not. */
+     * n_window 0: there is none. Not with in_place. */
     uint32_t           win_seg, n_window;
     uint64_t           win_bytes;
     uint64_t           host_bytes; /* reserved now, never exceeded */
@@ -116,17 +116,18 @@ struct kv_want {
     uint64_t gen, until_us;
     uint32_t n_need,
         n_margin; /* n_need: free device blocks that a load needs; n_margin: those of them that running without it would not need */
-    uint64_t         wait_us;                      /* longest wait for those blocks */
-    uint64_t         keys;                         /* number of its keys in struct key_memo; 0: none are there */
-    uint64_t         canary_us;                    /* end of its wait for a proof of hidden blocks; 0: has not begun */
-    uint64_t         seek[KV_STORES_MAX], seek_us; /* tickets of questions to places below, and the end of the wait for
+    uint64_t wait_us;                      /* longest wait for those blocks */
+    uint64_t keys;                         /* number of its keys in struct key_memo; 0: none are there */
+    uint64_t canary_us;                    /* end of its wait for a proof of hidden blocks; 0: has not begun */
+    uint64_t seek[KV_STORES_MAX], seek_us; /* tickets of questions to places below, and the end of the wait for
                                               answers; 0: not asked yet */
-    bool             sought;                       /* its wait for answers is over */
-    uint32_t         n_hit;                        /* tokens that the device held when kv_tiers_ask returned true */
-    bool             asked; /* kv_tiers_ask returned true; no new question while the device holds n_hit tokens */
-    bool             late;  /* its load missed the deadline; blocks that arrive before it is admitted still count */
-    uint32_t         n_from[KV_TIERS]; /* tokens loaded for it, by the tier that held them */
-    uint32_t         leave; /* tokens: the path below goes on to here, but its windows do not allow it (kv_seq_leave) */
+    bool     sought;                       /* its wait for answers is over */
+    bool     win_asked, win_sought; /* the same of the pieces of a window, which are asked for when the path is known */
+    uint32_t n_hit;                 /* tokens that the device held when kv_tiers_ask returned true */
+    bool     asked;            /* kv_tiers_ask returned true; no new question while the device holds n_hit tokens */
+    bool     late;             /* its load missed the deadline; blocks that arrive before it is admitted still count */
+    uint32_t n_from[KV_TIERS]; /* tokens loaded for it, by the tier that held them */
+    uint32_t leave;         /* tokens: the path below goes on to here, but its windows do not allow it (kv_seq_leave) */
     struct kv_claim *claim; /* the parcel that it pulls whatever that costs, or NULL; the caller sets it */
 };
 /* True if the prompt ids[0..n) may be admitted now. false: blocks beyond hit, the end of its path in the device's tree,

@@ -174,8 +174,10 @@ struct kv_tiers {
     uint32_t              n_piece, piece_max; /* pieces of a block of the window's pool, 0: there is none; of a load */
     struct kv_key        *piece_key;          /* [piece_max] of the last window_plan */
     struct up_piece      *piece;              /* [piece_max] */
-    uint32_t             *path;               /* [blocks of the longest sequence] scratch of tier_key */
-    uint32_t             *leaf_ids;           /* [tokens of the longest sequence] scratch of tier_drain.c */
+    struct kv_key        *piece_seek;         /* of the last window_lacks */
+    int32_t              *kept;     /* [blocks of the longest sequence + piece_max + n_piece] of the last window_keep */
+    uint32_t             *path;     /* [blocks of the longest sequence] scratch of tier_key */
+    uint32_t             *leaf_ids; /* [tokens of the longest sequence] scratch of tier_drain.c */
     uint64_t              n_enqueued, n_done; /* steps */
     uint64_t              last_turn_us;
     bool                  copies_fixed; /* cfg.copies_max was given */
@@ -269,7 +271,12 @@ void parcel_made(struct kv_tiers *t, struct offer *o); /* all that goes down of 
  * all these blocks; 0: unknown. */
 bool seek_wait(struct kv_tiers *t, struct kv_want *w, const uint32_t *ids, uint32_t n_block, double compute_us,
                uint64_t now);
-bool seeking(const struct kv_tiers *t); /* any answer is outstanding */
+/* The same for the n keys of pieces of a window, behind that. They are asked for once: n is of no matter later. The wait
+ * for both ends at the same time. */
+bool seek_windows(struct kv_tiers *t, struct kv_want *w, const struct kv_key *key, uint32_t n, double compute_us,
+                  uint64_t now);
+bool seek_asks(const struct kv_tiers *t); /* there are places that need a question */
+bool seeking(const struct kv_tiers *t);   /* any answer is outstanding */
 /* tier_window.c: where layers with a window have a pool of their own */
 enum status window_open(struct kv_tiers *t); /* n_piece stays 0 where they have none */
 void        window_close(struct kv_tiers *t);
@@ -283,6 +290,13 @@ bool window_take(struct kv_tiers *t, struct load *l);
 /* Its blocks are in the tree as far as they came: the window's join them, or go. */
 void window_settle(struct kv_tiers *t, struct load *l);
 void window_offer(struct kv_tiers *t, struct offer *o); /* locks what is to go down of the path */
+/* Fills t->kept with the slots of the path's first n blocks, and behind them those of the pieces of the window with
+ * which it is continued. Returns how many. */
+uint32_t window_keep(struct kv_tiers *t, const struct offer *o, const int32_t *slot, uint32_t n);
+/* Fills t->piece_seek with the pieces that are nowhere here of a path that ends at hit on the device and goes on for
+ * n_more blocks: those of the window before its end, and before that. Returns how many. base: as in up_plan. */
+uint32_t window_lacks(struct kv_tiers *t, struct kv_salt salt, const struct kv_cursor *hit, uint32_t base,
+                      uint32_t n_more);
 /* tier_price.c */
 /* Time in us to load n blocks of which n_store come from below the host, from place `below` or cheaper ones; 0: nothing
  * is known yet. */

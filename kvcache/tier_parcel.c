@@ -31,7 +31,10 @@ void parcel_made(struct kv_tiers *t, struct offer *o)
         if (slot == SLOT_NONE || t->host.slot[slot].state != SLOT_READY) break; /* what comes behind it is of no use */
         p->slot[n] = slot;
     }
-    p->n_block = b->row->parcels->keep(b, &first, p->slot, n, p->id);
+    bool     windows = t->n_piece && n > 0;
+    uint32_t n_slot = windows ? window_keep(t, o, p->slot, n) : n;
+    uint32_t n_kept = b->row->parcels->keep(b, &first, windows ? t->kept : p->slot, n_slot, p->id);
+    p->n_block = n_kept < n ? n_kept : n;
 }
 
 /* ---- a prompt that is pulled */

@@ -60,22 +60,42 @@ static bool all_answered(const struct kv_tiers *t, const struct kv_want *w)
     return true;
 }
 
+static uint64_t ends_at(const struct kv_want *w, double compute_us, uint64_t now)
+{
+    return now + (w->claim ? SEEK_MAX_US : patience_us(compute_us));
+}
+
+bool seek_asks(const struct kv_tiers *t)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < t->n_below; i++) any |= t->below[i]->row->seek != NULL;
+    return any;
+}
+
 bool seek_wait(struct kv_tiers *t, struct kv_want *w, const uint32_t *ids, uint32_t n_block, double compute_us,
                uint64_t now)
 {
     if (w->sought) return false;
     if (!w->seek_us) {
         const struct kv_key *key = NULL;
-        uint32_t             n = 0;
-        bool                 any = false;
-        for (uint32_t i = 0; i < t->n_below; i++) any |= t->below[i]->row->seek != NULL;
-        if (any) key = keys_missing(t, ids, n_block, &n);
-        uint32_t min = w->claim ? 1 : t->cfg.load_min_tokens;
-        w->seek_us = now + (w->claim ? SEEK_MAX_US : patience_us(compute_us));
+        uint32_t             n = 0, min = w->claim ? 1 : t->cfg.load_min_tokens;
+        if (seek_asks(t)) key = keys_missing(t, ids, n_block, &n);
+        w->seek_us = ends_at(w, compute_us, now);
         w->sought = n * t->cfg.block_tokens < min || !ask_all(t, w, key, n);
     }
     if (!w->sought) w->sought = now >= w->seek_us || all_answered(t, w);
     return !w->sought;
+}
+
+bool seek_windows(struct kv_tiers *t, struct kv_want *w, const struct kv_key *key, uint32_t n, double compute_us,
+                  uint64_t now)
+{
+    if (w->win_sought) return false;
+    if (!w->seek_us) w->seek_us = ends_at(w, compute_us, now);
+    if (!w->win_asked) w->win_sought = !n || now >= w->seek_us || !ask_all(t, w, key, n);
+    w->win_asked = true;
+    if (!w->win_sought) w->win_sought = now >= w->seek_us || all_answered(t, w);
+    return !w->win_sought;
 }
 
 bool seeking(const struct kv_tiers *t)

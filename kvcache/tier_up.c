@@ -487,6 +487,7 @@ static bool ask_windows(struct kv_tiers *t, struct kv_want *w, struct kv_salt sa
     struct up_plan p;
     bool           any = window_plan(t, salt, hit, base, n_more, false, &p);
     if (p.end < there) w->leave = there * bt;
+    if (w->claim) w->claim->n_found = p.end;
     if (!any) return go_on(t, w, fit, false);
     struct load *l = load_to(t, &p);
     if (l) {
@@ -495,7 +496,7 @@ static bool ask_windows(struct kv_tiers *t, struct kv_want *w, struct kv_salt sa
         w->gen = l->gen;
         us = price_us(t, l->n_block, l->n_block, l->below);
     } else {
-        bool worth = price_plan(t, &p, us_per_token, &us);
+        bool worth = price_plan(t, &p, us_per_token, &us) || w->claim; /* what another server has computed counts */
         if (!worth) load_try(t, salt, ids, hit->n, n_more, n_host, p.below, t->memo.key);
         if (!worth && p.n_store)
             worth = window_plan(t, salt, hit, base, n_host, true, &p) && price_plan(t, &p, us_per_token, &us);
@@ -505,6 +506,7 @@ static bool ask_windows(struct kv_tiers *t, struct kv_want *w, struct kv_salt sa
         }
         if (!load_start(t, w, salt, ids, hit->n, p.n_path, t->memo.key, false, &p)) {
             /* There is no room, in one of the pools. It waits for some, at most as long as computing takes. */
+            if (w->claim && waits_for_load(w, now)) return false;
             if (!w->until_us) w->until_us = now + (uint64_t)(us_per_token * (p.end - base) * bt);
             if (now < w->until_us) return false;
             t->stats.n_recompute++;
@@ -515,6 +517,16 @@ static bool ask_windows(struct kv_tiers *t, struct kv_want *w, struct kv_salt sa
     }
     wait_until(w, now, us, us_per_token * (p.end - base) * bt, us_per_token > 0);
     return false;
+}
+
+/* The path that goes on for n_more blocks below the device may have windows on other servers. */
+static bool waits_for_windows(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, const struct kv_cursor *hit,
+                              uint32_t base, uint32_t n_more, double us_per_token, uint64_t now)
+{
+    uint32_t bt = t->cfg.block_tokens, n = 0, n_token = (hit->n / bt + n_more - base) * bt;
+    bool     any = !w->win_asked && (w->claim || n_token >= t->cfg.load_min_tokens) && seek_asks(t);
+    if (any) n = window_lacks(t, salt, hit, base, n_more);
+    return seek_windows(t, w, t->piece_seek, n, us_per_token * n_token, now);
 }
 
 bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, const uint32_t *ids, uint32_t n,
@@ -558,6 +570,7 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
         n_host += host && n_host == n_more;
         n_ready += host;
     }
+    if (t->n_piece && waits_for_windows(t, w, salt, hit, fit / bt, n_more, us_per_token, now)) return false;
     if (w->claim) w->claim->n_found = first + n_more;
     t->stats.n_ask++;
     t->stats.tier[KV_TIER_HOST].miss_blocks += end - first - n_ready;

@@ -12,25 +12,32 @@
 #include "kvcache/device/window.h"
 #include "kvcache/tier_impl.h"
 #include <stdlib.h>
+#include <string.h>
+
+enum { SEEK_WINDOWS = 2 };
 
 enum status window_open(struct kv_tiers *t)
 {
     const struct kv_tiers_cfg *c = &t->cfg;
     uint32_t                   blocks = c->seq_tokens_max / c->block_tokens;
     if (!c->n_window) return ST_OK;
-    if (c->win_bytes < c->block_bytes || c->in_place || c->peers) return ST_INVALID;
+    if (c->win_bytes < c->block_bytes || c->in_place) return ST_INVALID;
     t->n_piece = (uint32_t)((c->win_bytes + c->block_bytes - 1) / c->block_bytes);
     /* Behind the first window every row sees as many blocks. */
     t->piece_max = (blocks - kv_window_first(c->kv, blocks * c->block_tokens) + 1) * t->n_piece;
     t->piece_key = calloc(t->piece_max, sizeof *t->piece_key);
     t->piece = calloc(t->piece_max, sizeof *t->piece);
-    return t->piece_key && t->piece ? ST_OK : ST_NOMEM;
+    t->piece_seek = calloc(SEEK_WINDOWS * t->piece_max, sizeof *t->piece_seek);
+    t->kept = calloc(blocks + t->piece_max + t->n_piece, sizeof *t->kept);
+    return t->piece_key && t->piece && t->piece_seek && t->kept ? ST_OK : ST_NOMEM;
 }
 
 void window_close(struct kv_tiers *t)
 {
     free(t->piece_key);
     free(t->piece);
+    free(t->piece_seek);
+    free(t->kept);
 }
 
 uint64_t window_off(const struct kv_tiers *t, uint32_t w, uint32_t piece)
@@ -41,12 +48,31 @@ uint64_t window_off(const struct kv_tiers *t, uint32_t w, uint32_t piece)
 
 /* ---- down */
 
+/* Where a path of n_block blocks will be continued. Who pulls a parcel computes the last token of its prompt, which may
+ * be that of the last block. */
+static uint32_t window_end(uint32_t n_block, bool parcel) { return n_block - (parcel && n_block > 0); }
+
 void window_offer(struct kv_tiers *t, struct offer *o)
 {
     if (!t->n_piece) return;
-    uint32_t first = kv_window_first(t->cfg.kv, o->n_block * t->cfg.block_tokens);
+    uint32_t first = kv_window_first(t->cfg.kv, window_end(o->n_block, o->parcel != NULL) * t->cfg.block_tokens);
     for (uint32_t i = 0; i < o->n_block; i++)
         if (i >= first || kv_window_wanted(t->cfg.kv, o->kv.block[i])) (void)kv_window_lend(t->cfg.kv, &o->kv, i);
+}
+
+uint32_t window_keep(struct kv_tiers *t, const struct offer *o, const int32_t *slot, uint32_t n)
+{
+    uint32_t n_slot = n, begin = kv_window_first(t->cfg.kv, window_end(n, true) * t->cfg.block_tokens);
+    memcpy(t->kept, slot, n * sizeof *slot);
+    for (uint32_t i = n; i-- > begin;) {
+        struct kv_key block = tier_key(t, o->kv.salt, o->kv.block[i]);
+        for (uint32_t p = 0; p < t->n_piece; p++) {
+            struct kv_key key = kv_key_window(&block, p);
+            int32_t       at = slot_find(&t->host, &key);
+            if (at != SLOT_NONE && t->host.slot[at].state == SLOT_READY) t->kept[n_slot++] = at;
+        }
+    }
+    return n_slot;
 }
 
 /* ---- up: what would come */
@@ -94,6 +120,29 @@ static uint32_t end_of(struct kv_tiers *t, struct kv_salt salt, const struct kv_
         if (at < first) node = kv_block_parent(kv, node);
     }
     return end;
+}
+
+/* Counted from the end of the path back: where others have gone on, or stopped, is near to where this prompt leaves
+ * what they have. */
+uint32_t window_lacks(struct kv_tiers *t, struct kv_salt salt, const struct kv_cursor *hit, uint32_t base,
+                      uint32_t n_more)
+{
+    const struct kv *kv = t->cfg.kv;
+    uint32_t         bt = t->cfg.block_tokens, first = hit->n / bt, node = hit->block, at = first + n_more, n = 0;
+    uint32_t         begin = kv_window_first(kv, at * bt), low = kv_window_first(kv, (base + 1) * bt);
+    if (at <= base) return 0;
+    while (at > low && n + t->n_piece <= SEEK_WINDOWS * t->piece_max) {
+        bool          here = --at < first && kv_window_of(kv, node) != KV_NONE;
+        struct kv_key block = key_at(t, salt, at, first, node);
+        if (at < first) node = kv_block_parent(kv, node);
+        for (uint32_t p = 0; p < t->n_piece && !here; p++) {
+            struct kv_key key = kv_key_window(&block, p);
+            int           from;
+            if (!find(t, &key, &from)) t->piece_seek[n++] = key;
+        }
+        if (at == begin && !n) break; /* the best end is here already */
+    }
+    return n;
 }
 
 static void count(struct kv_tiers *t, const struct kv_key *key, struct up_plan *p)

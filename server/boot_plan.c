@@ -57,10 +57,6 @@ static const char *one_pool(const struct boot *b, const struct model_kv_groups *
     if (b->cluster.n_node > 1) return "several machines";
     if (c->kv_host_gib <= 0) return NULL;
     if (c->kv_in_place == IN_PLACE_ON) return "--kv-host-in-place";
-    if (boot_peers_wanted(c)) return "blocks of other servers (--kv-peer)";
-    if (*c->kv_shared) return "a folder of several servers (--kv-shared)";
-    if (*c->kv_object) return "an object store (--kv-object)";
-    if (*c->kv_events_config) return "events of blocks on tiers (--kv-events-config)";
     return g->window_bytes < g->block_bytes ? "tiers, and larger blocks of the other layers" : NULL;
 }
 

@@ -7,6 +7,7 @@ The model is Gemma 3 in small: one layer of four sees all tokens, the others see
 pools and of one whose pool holds all layers (its tier is read in place), roomy and short of memory; with tiers below two pools
 they are asked of a server without a cache. One line for each test, then `N passed, N failed, N skipped`."""
 
+import http.client
 import json
 import os
 import random
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -22,6 +24,10 @@ sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
 
 import scratch
+from events import Router, Wire  # noqa: E402
+from objects import Redis  # noqa: E402
+from peers import connected, peer, ports  # noqa: E402
+from roles import ends  # noqa: E402
 from tiers import arguments, metric, result, run_named  # noqa: E402
 
 PEBBLE = os.path.join(ROOT, "models", "pebble")
@@ -29,6 +35,7 @@ GEMMA3 = os.path.join(ROOT, "tests", "data", "golden", "gemma3")
 CONTEXT, WINDOW, BLOCK = 512, 16, 16
 ONE_POOL = ["--kv-host-gib", "0.01", "--kv-host-in-place", "on"]
 TIERS = ["--kv-cache-bytes", "400KiB", "--kv-host-gib", "0.02"]
+TIGHT = ["--kv-cache-bytes", "400KiB", "--kv-host-gib", "0.001"]  # the host holds a part of what is asked for
 ARGS = ["--device", "cpu", "--load-format", "dummy", "--prefill-chunk", "32", "--max-num-seqs", "16"]
 WORDS = "the sea was calm and a small boat went out to look for the island that nobody had seen since winter".split()
 TESTS = []
@@ -245,14 +252,12 @@ def the_next_server_takes_both_pools_over(w):
 
 
 @test
-def where_blocks_move_whole_one_pool_holds_all_layers_and_that_is_said(w):
-    shared = os.path.join(w.folder, "shared")
-    os.mkdir(shared)
-    for args, says in ((["--kv-host-in-place", "on"], "with --kv-host-in-place, layers"),
-                       (["--kv-shared", shared + ":0.05", "--kv-mac-key-file", mac_key(w)], "with a folder of several servers (--kv-shared), layers")):
-        s = w.server(*TIERS, *args, model=w.slow)
-        assert metric(s, "spillway:kv_window_blocks") == 0 and says in s.tail(200), s.tail(200)
-        s.stop()
+def where_blocks_are_read_in_place_one_pool_holds_all_layers_and_that_is_said(w):
+    s = w.server(*TIERS, "--kv-host-in-place", "on", model=w.slow)
+    assert metric(s, "spillway:kv_window_blocks") == 0 and "with --kv-host-in-place, layers" in s.tail(200), s.tail(200)
+
+
+# ---- windows that another server computed
 
 
 def mac_key(w):
@@ -261,6 +266,173 @@ def mac_key(w):
         f.write(bytes(range(32)))
     os.chmod(path, 0o600)
     return path
+
+
+def shared(w):
+    """Options of each of two servers: what they share is a folder."""
+    folder = tempfile.mkdtemp(dir=w.folder)
+    return [["--kv-shared", folder + ":0.05", "--kv-mac-key-file", mac_key(w), "--kv-shared-name", name] for name in "ab"], lambda: None
+
+
+def objects(w):
+    """A store of objects."""
+    r = Redis()
+    return [["--kv-object", "redis://127.0.0.1:%d/0/kv" % r.port, "--kv-object-gib", "0.25", "--kv-mac-key-file", mac_key(w)]] * 2, r.stop
+
+
+def peers(w):
+    a, b = ports(2)
+    return [peer(a, b), peer(b, a)], lambda: None
+
+
+SHARED = (shared, "nvme", True), (objects, "object", True), (peers, "peer", False)  # whether what the first one left is read
+
+
+@test
+def a_server_goes_on_with_windows_that_another_one_computed(w):
+    for place, tier, left in SHARED:
+        (args_a, args_b), stop = place(w)
+        a = w.server(*TIERS, *args_a, model=w.slow)
+        w.talks(a)
+        if left:
+            a.stop()
+        for _ in range(20):  # on a busy machine loads are given up, or not worth their price
+            b = w.server(*TIERS, *args_b, model=w.slow)
+            assert metric(b, "spillway:kv_window_blocks") > 0, b.tail(200)
+            if not left:
+                connected(b)
+            w.talks(b)
+            done = loaded(b, tier)
+            assert metric(b, "spillway:kv_verify_failures_total") == 0 and not b.error_lines()
+            b.proc.kill()
+            b.proc.wait()
+            if done:
+                break
+        stop()
+        assert done, tier
+
+
+def one_talk(w, servers, lock, rng):
+    """A random talk of a random server. The server's end is no fault, if it was killed; another answer is. What was wrong, or None."""
+    k = rng.randrange(len(w.want_talks))
+    with lock:
+        s = rng.choice(servers)
+    try:
+        r = s.post("/v1/completions", w.talk(k))
+    except (OSError, http.client.HTTPException):
+        with lock:
+            return "a server that nobody killed does not answer" if s in servers else None
+    return None if r.status == 200 and result(r.json) == w.want_talks[k] else "talk %d has another answer: %s" % (k, r)
+
+
+@test
+def random_talks_over_two_servers_of_which_one_is_killed(w):
+    """WINDOWS_REQUESTS=N: so many for each kind of place (default 40)."""
+    if not w.want_talks:
+        s = w.server(*TIERS, model=w.slow)
+        w.talks(s)
+        s.stop()
+    n = int(os.environ.get("WINDOWS_REQUESTS", "40"))
+    for place, tier, _ in SHARED:
+        args, stop = place(w)
+        rng, lock, bad, left = random.Random(n), threading.Lock(), [], [n]
+        servers = [w.server(*TIGHT, *a, model=w.slow) for a in args]
+
+        def work(seed):
+            mine = random.Random(seed)
+            while not bad:
+                with lock:
+                    left[0] -= 1
+                    if left[0] < 0:
+                        return
+                wrong = one_talk(w, servers, lock, mine)
+                if wrong:
+                    bad.append(wrong)
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+        for t in threads:
+            t.start()
+        last, n_loaded, n_hit, n_kill = n, 0, 0, 0
+        while any(t.is_alive() for t in threads):
+            time.sleep(0.05)
+            if last - left[0] < max(n // 100, 15) or left[0] <= 0:
+                continue
+            last, i = left[0], rng.randrange(2)
+            n_loaded += metric(servers[i], "spillway:kv_window_loaded_blocks_total")
+            n_hit += metric(servers[i], "spillway:kv_tier_hit_blocks_total", 'tier="%s"' % tier)
+            with lock:
+                gone, servers[i] = servers[i], None
+                servers[i] = servers[1 - i]  # the other one is asked meanwhile
+            gone.proc.kill()
+            gone.proc.wait()
+            fresh = w.server(*TIGHT, *args[i], model=w.slow)
+            with lock:
+                servers[i] = fresh
+            n_kill += 1
+        for t in threads:
+            t.join()
+        assert not bad, (tier, bad[0])
+        for s in servers:
+            n_loaded += metric(s, "spillway:kv_window_loaded_blocks_total")
+            n_hit += metric(s, "spillway:kv_tier_hit_blocks_total", 'tier="%s"' % tier)
+            assert metric(s, "spillway:kv_verify_failures_total") == 0 and not s.error_lines()
+            s.stop()
+        print("%d talks, %d kills, %d blocks of tier %s, %d blocks of windows loaded" % (n, n_kill, n_hit, tier, n_loaded), flush=True)
+        stop()
+
+
+@test
+def a_router_is_told_of_the_blocks_of_the_first_pool(w):
+    """On each tier, and of no piece of a window: those are in no path that it could know."""
+    wire = Wire()
+    args = [*TIERS, "--kv-nvme", tempfile.mkdtemp(dir=w.folder) + ":0.05", *wire.args]
+    s = w.server(*args, model=w.slow)
+    assert metric(s, "spillway:kv_window_blocks") > 0
+    r = Router(wire)
+    w.talks(s)
+    r.caught_up(s)
+    on_host = metric(s, "spillway:kv_tier_blocks", 'tier="host"')
+    assert 20 < len(r.held["CPU"]) < on_host, (len(r.held["CPU"]), on_host)
+    assert all(r.cached(w.talk(k)["prompt"], "CPU") >= 200 // BLOCK for k in range(24)), {k: len(v) for k, v in r.held.items()}
+    s.stop()
+    r.close()
+    s = w.server(*args, model=w.slow)
+    r = Router(wire)
+    w.some(s, 1)
+    r.caught_up(s)
+    in_folder = metric(s, "spillway:kv_tier_blocks", 'tier="nvme"')
+    assert 20 < len(r.held["STORAGE"]) < in_folder, (len(r.held["STORAGE"]), in_folder)
+    assert not r.stray and not r.doubled, (r.stray, r.doubled, r.unknown_parent)
+    r.close()
+
+
+@test
+def a_decode_server_pulls_windows_with_the_prompt(w):
+    """Prompts of whole blocks, too: of those it computes the last token, a block before the end of what was kept."""
+    at = ports(1)[0]
+    p = w.server(*TIERS, "--role", "prefill", "--kv-peer-listen", "127.0.0.1:%d" % at, model=w.slow)
+    d = w.server(*TIERS, "--role", "decode", "--kv-peer", "127.0.0.1:%d" % at, model=w.slow)
+    plain = w.server("--no-enable-prefix-caching", model=w.slow)
+    connected(d)
+    for k in range(12):
+        rng = random.Random(k)
+        body = {"prompt": [rng.randrange(10, 300) for _ in range(192 + k % 4 * 16 + (k % 3 == 0) * 5)], "max_tokens": 30, "temperature": 0,
+                "ignore_eos": True, "return_token_ids": True, "logprobs": 1}
+        want = result(plain.post("/v1/completions", body).json)
+        leg = {**body, "max_tokens": 1, "kv_transfer_params": {"do_remote_decode": True}}
+        params = p.post("/v1/completions", leg).json["kv_transfer_params"]
+        assert len(params["remote_block_ids"]) == len(body["prompt"]) // BLOCK, params
+        r = d.post("/v1/completions", {**body, "kv_transfer_params": params})
+        assert r.status == 200 and result(r.json) == want, k
+    assert metric(d, "spillway:pd_pulls_total", 'result="pulled"') > 8, ends(d)
+    assert metric(d, "spillway:kv_window_loaded_blocks_total") > 8, ends(d)
+    assert metric(d, "spillway:kv_verify_failures_total") == 0
+    assert not d.error_lines() and not p.error_lines()
+
+
+def loaded(s, tier):
+    """It has read another's blocks, and windows among them."""
+    return metric(s, "spillway:kv_tier_hit_blocks_total", 'tier="%s"' % tier) > 0 and metric(s, "spillway:kv_window_loaded_blocks_total") > 0
 
 
 def main():

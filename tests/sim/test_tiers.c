@@ -574,7 +574,7 @@ static bool run_seed(uint64_t seed, uint32_t depth, struct totals *t)
     tc.key.seed = seed;
     peers.net.ops = &peers_ops;
     peers.seed = hash_u64(seed + 55);
-    peers.on = !cfg.n_window && peers.seed % 2;
+    peers.on = peers.seed % 2;
     peers.n = 0;
     peers.waits = false;
     if (peers.on) {

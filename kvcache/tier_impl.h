@@ -271,8 +271,8 @@ void parcel_made(struct kv_tiers *t, struct offer *o); /* all that goes down of 
  * all these blocks; 0: unknown. */
 bool seek_wait(struct kv_tiers *t, struct kv_want *w, const uint32_t *ids, uint32_t n_block, double compute_us,
                uint64_t now);
-/* The same for the n keys of pieces of a window, behind that. They are asked for once: n is of no matter later. The wait
- * for both ends at the same time. */
+/* The same for the n keys of pieces of a window, behind that. They are asked for once: n is of no matter later. Where the
+ * first question was not answered in time, this one is not asked. */
 bool seek_windows(struct kv_tiers *t, struct kv_want *w, const struct kv_key *key, uint32_t n, double compute_us,
                   uint64_t now);
 bool seek_asks(const struct kv_tiers *t); /* there are places that need a question */

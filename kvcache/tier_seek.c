@@ -83,7 +83,11 @@ bool seek_wait(struct kv_tiers *t, struct kv_want *w, const uint32_t *ids, uint3
         w->seek_us = ends_at(w, compute_us, now);
         w->sought = n * t->cfg.block_tokens < min || !ask_all(t, w, key, n);
     }
-    if (!w->sought) w->sought = now >= w->seek_us || all_answered(t, w);
+    if (!w->sought && all_answered(t, w)) {
+        w->seek_us = 0; /* a question that follows from the answers has its own wait */
+        w->sought = true;
+    }
+    if (!w->sought) w->sought = now >= w->seek_us;
     return !w->sought;
 }
 

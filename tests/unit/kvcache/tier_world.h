@@ -16,13 +16,16 @@
 #include <sys/mman.h>
 
 enum { BT = 4, BLOCK = 600, N_BLOCK = 48, CONTEXT = 128, SEQS = 6, HOST_SLOTS = 24 };
+/* Layers with a window, where world_window is not 0: their blocks are stored in three pieces, of which the last
+ * overlaps. */
+enum { WIN_BLOCK = 2 * BLOCK + 100, N_WINDOW = 80, PIECES = 3 };
 
 struct world {
     struct xfer     *x;
     struct kv       *kv;
     struct kv_tiers *t;
-    unsigned char   *dev;
-    uint32_t         dev_seg;
+    unsigned char   *dev, *win;
+    uint32_t         dev_seg, win_seg;
     uint64_t         now, seed, counter;
     uint64_t         wall; /* seconds */
     char             dir[64];
@@ -114,6 +117,7 @@ static uint32_t                   reads_before_copy; /* of it: kv_tiers_cfg.in_p
 static const char                *group_dir;
 static const struct kv_below_row *below_rows[2]; /* of the next tiers, where they have no folder; NULL: none */
 static struct peer_net           *below_peers;   /* of a row of peers among them */
+static uint32_t                   world_window; /* tokens that layers with a pool of their own see; 0: there are none */
 static void                       open_tiers(struct world *w, uint32_t n_store)
 {
     char                err[300];
@@ -135,6 +139,12 @@ static void                       open_tiers(struct world *w, uint32_t n_store)
                                .cgroup = group_dir };
     tc.key.seed = 5;
     tc.peers = below_peers;
+    if (world_window) {
+        tc.n_window = N_WINDOW;
+        tc.win_bytes = tc.ident.window_bytes = WIN_BLOCK;
+        tc.ident.window = world_window;
+        tc.win_seg = w->win_seg;
+    }
     tc.hand.given = hand_slab >= 0;
     tc.hand.slab_fd = hand_slab;
     tc.hand.index_fd = hand_index;
@@ -169,6 +179,10 @@ static void open_world(struct world *w, uint64_t seed, bool store)
                                   &(struct xfer_seg){ .kind = XFER_DEVICE, .base = w->dev, .bytes = N_BLOCK * BLOCK },
                                   &w->dev_seg),
                      ST_OK);
+    w->win = malloc(N_WINDOW * WIN_BLOCK);
+    memset(w->win, 0xff, N_WINDOW * WIN_BLOCK);
+    struct xfer_seg windows = { .kind = XFER_DEVICE, .base = w->win, .bytes = N_WINDOW * WIN_BLOCK };
+    assert_int_equal(xfer_seg_add(w->x, &windows, &w->win_seg), ST_OK);
     assert_int_equal(xfer_start(w->x), ST_OK);
     struct kv_cfg kc = { .n_block = N_BLOCK,
                          .n_guest = reads_in_place ? HOST_SLOTS : 0,
@@ -176,6 +190,9 @@ static void open_world(struct world *w, uint64_t seed, bool store)
                          .n_seq_max = SEQS + KV_LOADS_MAX + KV_OFFERS_MAX + KV_MOVES + KV_PINS_MAX,
                          .seq_tokens_max = CONTEXT,
                          .prefix_cache = true,
+                         .n_window = world_window ? N_WINDOW : 0,
+                         .window = world_window,
+                         .window_ahead = CONTEXT,
                          .pin_percent = 50 };
     assert_int_equal(kv_create(&kc, &w->kv), ST_OK);
     if (store) assert_non_null(mkdtemp(w->dir));
@@ -196,6 +213,7 @@ static void close_world(struct world *w, bool store)
     kv_free(w->kv);
     xfer_free(w->x);
     free(w->dev);
+    free(w->win);
     if (store) nftw(w->dir, rm_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 static void turn(struct world *w, uint64_t us)
@@ -243,9 +261,21 @@ static void content(const struct kv_salt salt, const uint32_t *ids, uint32_t blo
     for (uint32_t i = 0; i < (block + 1) * BT; i++) h = (h ^ ids[i]) * 0x9e3779b97f4a7c15u;
     for (uint32_t i = 0; i < BLOCK; i++) out[i] = (unsigned char)((h >> (i % 56)) + i * (h & 7));
 }
+/* The same of the window's pool. */
+static void win_content(const struct kv_salt salt, const uint32_t *ids, uint32_t block, unsigned char *out)
+{
+    unsigned char page[BLOCK];
+    content(salt, ids, block, page);
+    for (uint32_t i = 0; i < WIN_BLOCK; i++) out[i] = (unsigned char)(page[i % BLOCK] + 1 + i / BLOCK);
+}
 static void assert_block(struct world *w, const struct kv_seq *s, const uint32_t *ids, uint32_t block)
 {
-    unsigned char want[BLOCK];
+    unsigned char want[BLOCK], want_win[WIN_BLOCK];
+    if (block < s->n_win && s->win[block] != KV_NONE) {
+        win_content(s->salt, ids, block, want_win);
+        if (memcmp(w->win + s->win[block] * WIN_BLOCK, want_win, WIN_BLOCK))
+            fail_msg("block %u of a window is not what its tokens say", block);
+    }
     content(s->salt, ids, block, want);
     const unsigned char *at = w->dev + s->block[block] * BLOCK;
     if (s->block[block] >= N_BLOCK) at = slot_page(&w->t->host, (int32_t)(s->block[block] - N_BLOCK)) + KV_RECORD_HEAD;
@@ -278,7 +308,10 @@ static bool try_admit(struct world *w, struct user *u)
     }
     kv_tiers_forget(w->t, &u->want);
     for (uint32_t b = 0; b < u->n_hit / BT; b++) assert_block(w, &u->s, u->ids, b);
-    for (uint32_t b = u->n_hit / BT; b < u->n / BT; b++) content(u->salt, u->ids, b, w->dev + u->s.block[b] * BLOCK);
+    for (uint32_t b = u->n_hit / BT; b < u->n / BT; b++) {
+        content(u->salt, u->ids, b, w->dev + u->s.block[b] * BLOCK);
+        if (world_window) win_content(u->salt, u->ids, b, w->win + u->s.win[b] * WIN_BLOCK);
+    }
     kv_seq_commit(w->kv, &u->s, u->ids, u->n);
     u->running = true;
     return true;

@@ -261,7 +261,7 @@ class Server:
         self.port = port or free_port()
         self.log_path = tempfile.mktemp(prefix="spillway-fault-", suffix=".log")
         self.log = open(self.log_path, "wb")
-        argv = [binary or BINARY, "--port", str(self.port), *args]
+        argv = [binary or os.environ.get("SPILLWAY", BINARY), "--port", str(self.port), *args]
         e = dict(os.environ)
         e.update(env or {})
         self.proc = subprocess.Popen(argv, stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL, env=e, preexec_fn=preexec)

@@ -1,5 +1,6 @@
 /* tier_seek: questions to places that must ask other machines first (seek in below.h). A waiting prompt asks once for
- * all the blocks that it lacks, and waits for the answers while that is cheap. */
+ * all the blocks that it lacks, and waits for the answers while that is cheap. Where layers with a window have a pool of
+ * their own, it asks a second time: for pieces of windows, when it is known how far the path goes. */
 #include "kvcache/tier_impl.h"
 
 enum { SEEK_SHARE = 4, SEEK_MIN_US = 2000, SEEK_MAX_US = 1000000 };

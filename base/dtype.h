@@ -57,6 +57,23 @@ static inline float f8e4m3_to_f32(uint8_t x)
     memcpy(&f, &u, 4);
     return f;
 }
+/* To nearest even; beyond 448 the largest, 448; NaN stays NaN. Unrounded sizes below 2^-6 go in steps of 2^-9. */
+static inline uint8_t f32_to_f8e4m3(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    uint32_t sign = u >> 24 & 0x80, size = u & 0x7fffffffu;
+    if (size > 0x7f800000u) return (uint8_t)(sign | 0x7f);
+    if (size > 0x43e00000u) size = 0x43e00000u;
+    if (size < 0x3c800000u) { /* adding 1.5 * 2^14 leaves those steps in the low bits, rounded */
+        memcpy(&f, &size, 4);
+        f += 24576.0f;
+        memcpy(&u, &f, 4);
+        return (uint8_t)(sign | (u - 0x46c00000u));
+    }
+    size += 0x7ffffu + (size >> 20 & 1);
+    return (uint8_t)(sign | ((size >> 20) - (120u << 3)));
+}
 /* A number of a sign, 2 bits of exponent and 1 of mantissa; a code below 16 (OCP Microscaling Formats 1.0, E2M1). */
 static inline float f4e2m1_to_f32(uint32_t code)
 {

@@ -68,7 +68,7 @@ struct dev_kv_layer {
  * and are read by attention and copied from, never written. */
 struct dev_kv {
     void                      *base;
-    enum dtype                 dtype; /* F32, BF16 or F16 */
+    enum dtype                 dtype; /* F32, BF16, F16, or F8E4M3 with a scale for each row (ref and cpu) */
     uint32_t                   n_block, n_layer, block_tokens;
     uint64_t                   block_bytes;
     const char                *guest;
@@ -82,10 +82,13 @@ static inline const char *dev_kv_block(const struct dev_kv *kv, uint32_t block)
     if (block < kv->n_block) return (const char *)kv->base + block * kv->block_bytes;
     return kv->guest + (block - kv->n_block) * kv->guest_step;
 }
-/* Bytes that op_qkv and op_attn keep of one token in a layer, whose bytes are [k,v][kv_head][token][head_dim]. */
+/* Bytes that op_qkv and op_attn keep of one token in a layer, whose bytes are [k,v][kv_head][token][head_dim]; of
+ * F8E4M3 [k,v][kv_head], and in each the codes [token][head_dim] and a byte for each row's scale [token]
+ * (kernels/kv8.h). */
 static inline uint64_t dev_kv_heads_bytes(enum dtype t, uint32_t n_kv_head, uint32_t head_dim)
 {
-    return (uint64_t)2 * n_kv_head * head_dim * dtype_bytes(t);
+    uint32_t scale = t == DT_F8E4M3 ? 1 : 0;
+    return (uint64_t)2 * n_kv_head * (head_dim * dtype_bytes(t) + scale);
 }
 
 /* What a step looks like to the device: arrays readable by it, listed in kernels/arrays.h. Rows of one sequence are

@@ -29,5 +29,7 @@ static inline void elem_store(void *p, enum dtype t, size_t i, float f)
     memcpy((char *)p + i * 2, &h, 2);
 }
 
+/* True for the types of the KV cache. */
+static inline bool elem_is_kv(enum dtype t) { return t == DT_F32 || t == DT_BF16 || t == DT_F16 || t == DT_F8E4M3; }
 /* True for the types of floats; the others are codes. */
 static inline bool elem_is_float(enum dtype t) { return t == DT_F32 || t == DT_BF16 || t == DT_F16; }

@@ -63,21 +63,24 @@ static inline uint32_t host_lora_slot(const struct op_lora *o, uint32_t i)
     return o->w->scale[slot] != 0 ? slot : HOST_LORA_NONE;
 }
 
+/* Where the key of a token begins in the bytes of a layer. */
+static inline size_t kv_row_at(const struct dev_kv *kv, uint32_t head, uint32_t token, uint32_t head_dim)
+{
+    return head * (size_t)kv->block_tokens * dev_kv_heads_bytes(kv->dtype, 1, head_dim) / 2 +
+           token * (size_t)head_dim * dtype_bytes(kv->dtype);
+}
 /* Address of the key [head_dim] of a token of a block, in a layer of grouped heads. Its value is kv_value_bytes
  * further. */
 /* For writing: of a block of the pool. */
 static inline char *kv_key(const struct dev_kv *kv, uint32_t block, uint32_t layer, uint32_t head, uint32_t token,
                            uint32_t head_dim)
 {
-    size_t row = (size_t)head * kv->block_tokens + token;
-    return (char *)kv->base + block * kv->block_bytes + kv->layer[layer].offset +
-           row * head_dim * dtype_bytes(kv->dtype);
+    return (char *)kv->base + block * kv->block_bytes + kv->layer[layer].offset + kv_row_at(kv, head, token, head_dim);
 }
 /* For reading: of any block. */
 static inline const char *kv_key_read(const struct dev_kv *kv, uint32_t block, uint32_t layer, uint32_t head,
                                       uint32_t token, uint32_t head_dim)
 {
-    size_t row = (size_t)head * kv->block_tokens + token;
-    return dev_kv_block(kv, block) + kv->layer[layer].offset + row * head_dim * dtype_bytes(kv->dtype);
+    return dev_kv_block(kv, block) + kv->layer[layer].offset + kv_row_at(kv, head, token, head_dim);
 }
 static inline size_t kv_value_bytes(const struct dev_kv *kv, uint32_t layer) { return kv->layer[layer].bytes / 2; }

@@ -34,18 +34,6 @@ static inline int32_t round_even(float x)
     return (int32_t)u - 0x4b400000;
 }
 
-/* The nearest E4M3 of |x| <= 448, ties to even. */
-static uint8_t to_f8(float x)
-{
-    uint32_t u;
-    memcpy(&u, &x, 4);
-    uint32_t sign = u >> 24 & 0x80, mag = u & 0x7fffffff;
-    if (mag < 0x3c800000u)
-        return (uint8_t)(sign | (uint32_t)round_even(fabsf(x) * 512.0f)); /* below 2^-6: steps of 2^-9 */
-    mag += 0x7ffffu + (mag >> 20 & 1);
-    return (uint8_t)(sign | ((mag >> 20) - (120u << 3)));
-}
-
 /* The first of the largest by size; x is finite. Sizes compare as the whole numbers that their bits are: one step an
  * element. */
 static float largest(const float *x, uint32_t n)
@@ -117,7 +105,7 @@ static void quant_group(enum dtype code, uint32_t n, const float *x, uint8_t *ou
             out[i] = (uint8_t)within(v, 0, 15);
         }
     else
-        for (uint32_t i = 0; i < n; i++) out[i] = to_f8(fmaxf(-448.0f, fminf(448.0f, x[i] * r)));
+        for (uint32_t i = 0; i < n; i++) out[i] = f32_to_f8e4m3(fmaxf(-448.0f, fminf(448.0f, x[i] * r)));
 }
 
 /* Elements [at, at + n) of a row; what is not finite is 0. */

@@ -25,6 +25,7 @@ enum arith_part {
     PART_KEYS_F32, /* attention, by type of KV */
     PART_KEYS_BF16,
     PART_KEYS_F16,
+    PART_KEYS_F8, /* rows of kernels/kv8.h, then as those of bf16 */
 };
 
 #define VECTORS "avx2 avx-vnni avx512 avx512-vnni"
@@ -85,6 +86,11 @@ static const struct arith {
     { PART_KEYS_F16, VECTORS " avx512-bf16 amx", "vectors", 1 },
     { PART_KEYS_F16, "neon neon-bf16", "neon", 1 },
     { PART_KEYS_F16, "scalar", "scalar", 1 },
+    { PART_KEYS_F8, VECTORS, "vectors", 1 },
+    { PART_KEYS_F8, "avx512-bf16", "pairs", 1 },
+    { PART_KEYS_F8, "amx", "amx", 1 },
+    { PART_KEYS_F8, "neon neon-bf16", "neon", 1 },
+    { PART_KEYS_F8, "scalar", "scalar", 1 },
 };
 
 static bool names(const char *isas, const char *isa)
@@ -116,6 +122,16 @@ static enum arith_part product_of(enum dtype t, bool act8)
     }
 }
 
+static enum arith_part keys_of(enum dtype kv)
+{
+    switch (kv) {
+    case DT_F32: return PART_KEYS_F32;
+    case DT_F16: return PART_KEYS_F16;
+    case DT_F8E4M3: return PART_KEYS_F8;
+    default: return PART_KEYS_BF16;
+    }
+}
+
 static size_t put(char *text, size_t bytes, size_t at, const char *what, struct arith a)
 {
     if (at >= bytes) return at;
@@ -126,10 +142,9 @@ void cpu_arith(const struct device *dev, enum dtype weights, const struct dev_qu
                size_t bytes)
 {
     const char     *isa = cpu_isa_name(((const struct cpu_dev *)dev)->isa);
-    enum arith_part keys = kv == DT_F16 ? PART_KEYS_F16 : PART_KEYS_BF16;
-    if (kv == DT_F32) keys = PART_KEYS_F32;
-    bool   codes = q && q->code != DT_F32;
-    size_t n = put(text, bytes, 0, "floats", arith_of(isa, PART_FLOATS));
+    enum arith_part keys = keys_of(kv);
+    bool            codes = q && q->code != DT_F32;
+    size_t          n = put(text, bytes, 0, "floats", arith_of(isa, PART_FLOATS));
     n = put(text, bytes, n, dtype_name(weights), arith_of(isa, product_of(weights, false)));
     bool full =
         codes && q->full && !q->act8 && !strcmp(isa, "amx"); /* int8 down to -128: by words there too (cpu_full_kind) */

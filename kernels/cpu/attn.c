@@ -7,9 +7,13 @@
  * threads (a long sequence alone), the chunks of its keys are spread too: each leaves its sums in shared memory, and a
  * second pass puts them together, in the order in which one thread alone does.
  *
+ * Keys and values of 8 bits (kernels/kv8.h) become bf16 tile by tile, exactly, in a thread's own memory, and go the way of
+ * bf16 from there.
+ *
  * Where rows see each other in both directions (cpu_mutual) their keys and values lie among the projections of the step
  * instead of in a pool. That and the keys that a row sees are all that differs. */
 #include "kernels/cpu/attn.h"
+#include "kernels/kv8.h"
 #include <math.h>
 
 enum {
@@ -31,6 +35,7 @@ struct attn_job {
     const struct op_attn   *o;
     const struct dev_batch *b;
     const struct dev_kv    *kv;
+    enum dtype              type;   /* of the numbers that kind reads: kv's, or bf16 for 8 bits */
     bool                    mutual; /* keys and values are those of the step; kv says their type alone */
     struct cpu_dev         *d;
     struct attn_part       *part;
@@ -118,9 +123,11 @@ static void attn_find(const struct attn_job *j, uint32_t seq, uint32_t head, uin
         CHECK(p < n_page);
         CHECK(page[p] < kv->n_block + kv->n_guest);
         const char *k = kv_key_read(kv, page[p], j->o->layer, head, slot, j->o->head_dim);
-        for (; slot < kv->block_tokens && t < stop; slot++, t++, i++, k += bytes) {
+        uint32_t    scale = (uint32_t)kv8_scale_at(kv->block_tokens, slot, j->o->head_dim); /* where there are any */
+        for (; slot < kv->block_tokens && t < stop; slot++, t++, i++, k += bytes, scale -= j->o->head_dim - 1) {
             to->k[i] = k;
             to->v[i] = k + v_bytes;
+            to->scale_at[i] = scale;
         }
     }
     for (; i < ATTN_TILE; i++) to->k[i] = to->v[i] = (const char *)nothing;
@@ -155,6 +162,26 @@ static void attn_walk_step(const struct attn_job *j, struct attn_walk *k, struct
     attn_walk_find(j, k);
 }
 
+/* Keys and values [first, end) of a tile of 8 bits as bf16, where w->now then points; the next are asked for. */
+static void attn_widen(struct attn_work *w, uint32_t first, uint32_t end)
+{
+    const struct attn_tokens *now = w->now, *next = w->next;
+    bf16                     *k = w->room, *v = w->room + ATTN_TILE * w->dim;
+    *w->wide = *now;
+    for (uint32_t i = first; i < end; i++) {
+        const uint8_t *from[2] = { (const uint8_t *)now->k[i], (const uint8_t *)now->v[i] };
+        bf16          *to[2] = { k + i * w->dim, v + i * w->dim };
+        for (uint32_t at = 0; at < w->dim; at += 64) {
+            __builtin_prefetch(next->k[i] + at, 0, 2);
+            __builtin_prefetch(next->v[i] + at, 0, 2);
+        }
+        for (int n = 0; n < 2; n++) w->v->load_f8(to[n], from[n], kv8_factor(from[n][now->scale_at[i]]), w->dim);
+        w->wide->k[i] = (const char *)to[0];
+        w->wide->v[i] = (const char *)to[1];
+    }
+    w->now = w->next = w->wide;
+}
+
 /* The work of a piece's KV head h: w is that of its first; sums: those of the first. */
 static struct attn_work attn_head(const struct attn_work *w, uint32_t h, float *sums)
 {
@@ -186,7 +213,9 @@ static void attn_chunk(const struct attn_job *j, const struct attn_work *w, stru
             struct attn_work of = attn_head(w, h, sums);
             attn_walk_step(j, walk, &of);
             if (q0 == q1) continue;
-            j->kind->tile(&of, begin > t0 ? begin - t0 : 0, end - t0 < ATTN_TILE ? end - t0 : ATTN_TILE);
+            uint32_t lo = begin > t0 ? begin - t0 : 0, hi = end - t0 < ATTN_TILE ? end - t0 : ATTN_TILE;
+            if (of.wide) attn_widen(&of, lo, hi);
+            j->kind->tile(&of, lo, hi);
             for (uint32_t i = q0, n; i < q1; i += n) {
                 n = simd_rows(q1 - i, j->kind->rows);
                 j->kind->block(&of, t0, i, n);
@@ -246,14 +275,29 @@ static void attn_out(const struct attn_job *j, const struct attn_work *w, uint32
     }
 }
 
+/* Floats of scratch for a tile of 8 bits as bf16. */
+static size_t attn_wide_floats(const struct attn_job *j)
+{
+    return j->kv->dtype == DT_F8E4M3 ? sizeof(struct attn_tokens) / sizeof(float) + ATTN_TILE * j->o->head_dim : 0;
+}
+
 /* The queries of a part, for n_head KV heads, in the scratch of a thread; *at_out: what is left of that. */
 static struct attn_work attn_take(const struct attn_job *j, const struct attn_part *p, uint32_t n_head, uint32_t thread,
                                   float **at_out)
 {
-    struct attn_work w = {
-        .v = j->v, .o = j->o, .kv = j->kv, .dim = j->o->head_dim, .pad = j->pad, .n = attn_n_query(j, p->seq, p->first)
-    };
-    w.k = cpu_scratch(j->d, thread);
+    struct attn_work w = { .v = j->v,
+                           .o = j->o,
+                           .kv = j->kv,
+                           .type = j->type,
+                           .dim = j->o->head_dim,
+                           .pad = j->pad,
+                           .n = attn_n_query(j, p->seq, p->first) };
+    float           *scratch = cpu_scratch(j->d, thread);
+    if (attn_wide_floats(j)) {
+        w.wide = (struct attn_tokens *)(void *)scratch;
+        w.room = (bf16 *)(void *)(w.wide + 1);
+    }
+    w.k = scratch + attn_wide_floats(j);
     w.vt = w.k + ATTN_TILE * w.dim;
     w.s = w.vt + ATTN_TILE * w.pad;
     w.q = w.s + w.n * ATTN_TILE;
@@ -414,7 +458,8 @@ static void attn_run(struct attn_job *j)
     j->n_thread = team_n_thread(j->d->team);
     j->group = o->n_head / o->n_kv_head;
     j->pad = (o->head_dim + SIMD_LANES - 1) / SIMD_LANES * SIMD_LANES;
-    size_t room = j->d->scratch_bytes / sizeof(float) - ATTN_TILE * (o->head_dim + j->pad) - 2 * SIMD_LANES;
+    size_t room =
+        j->d->scratch_bytes / sizeof(float) - attn_wide_floats(j) - ATTN_TILE * (o->head_dim + j->pad) - 2 * SIMD_LANES;
     j->queries = (uint32_t)(room / attn_query_floats(o->head_dim, j->pad));
     if (j->queries > ATTN_QUERIES) j->queries = ATTN_QUERIES;
     uint64_t cost = attn_plan(j) * o->head_dim / 4 * o->n_kv_head;
@@ -427,9 +472,12 @@ void cpu_attention(struct device *d, const struct op_attn *o, const struct dev_b
 {
     struct cpu_dev *c = cpu_of(d);
     /* A soft cap is wanted by few models: floats alone have it. */
-    bool            own = c->isa->attn && o->cap == 0 && c->isa->attn->serves(kv->dtype, o->head_dim);
-    struct attn_job j = { .v = c->v, .kind = own ? c->isa->attn : &attn_float, .o = o, .b = b, .kv = kv, .d = c };
-    CHECK(elem_is_float(kv->dtype));
+    enum dtype      type = kv->dtype == DT_F8E4M3 ? DT_BF16 : kv->dtype;
+    bool            own = c->isa->attn && o->cap == 0 && c->isa->attn->serves(type, o->head_dim);
+    struct attn_job j = {
+        .v = c->v, .kind = own ? c->isa->attn : &attn_float, .o = o, .b = b, .kv = kv, .type = type, .d = c
+    };
+    CHECK(elem_is_kv(kv->dtype));
     CHECK(kv_holds_heads(kv, o->layer, o->n_kv_head, o->head_dim));
     attn_run(&j);
 }
@@ -438,6 +486,8 @@ void cpu_mutual(struct device *d, const struct op_attn *o, const struct dev_batc
 {
     static const struct dev_kv step = { .dtype = DT_F32, .block_tokens = 1 }; /* no two values behind each other */
     struct cpu_dev            *c = cpu_of(d);
-    struct attn_job j = { .v = c->v, .kind = &attn_float, .o = o, .b = b, .kv = &step, .mutual = true, .d = c };
+    struct attn_job            j = {
+                   .v = c->v, .kind = &attn_float, .o = o, .b = b, .kv = &step, .type = DT_F32, .mutual = true, .d = c
+    };
     attn_run(&j);
 }

@@ -17,6 +17,7 @@ enum {
 /* Where the keys and values of a tile lie: in the pool or, where nobody sees them, zeros. */
 struct attn_tokens {
     const char *k[ATTN_TILE], *v[ATTN_TILE];
+    uint32_t    scale_at[ATTN_TILE]; /* of keys and values in 8 bits: bytes from a row to its scale */
 };
 
 struct attn_work {
@@ -31,6 +32,9 @@ struct attn_work {
     uint32_t                 *first, *last; /* [n] the keys that a query sees, both included */
     bool                      wild;         /* of kinds that care: some value of the tile is infinite or no number */
     const struct attn_tokens *now, *next;   /* this tile and the one to be asked for */
+    enum dtype                type;         /* of what those point to */
+    struct attn_tokens       *wide;         /* NULL, or those of `room`: there keys and values of 8 bits are bf16 */
+    bf16                     *room;         /* [k, v][ATTN_TILE][dim] */
 };
 
 /* How a tile is computed: for a type of keys and an instruction set. */

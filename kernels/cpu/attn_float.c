@@ -29,16 +29,15 @@ static void ask(const char *const *token, uint32_t n, size_t bytes)
 
 static void tile(struct attn_work *w, uint32_t first, uint32_t end)
 {
-    size_t bytes = w->dim * dtype_bytes(w->kv->dtype);
+    size_t bytes = w->dim * dtype_bytes(w->type);
     for (uint32_t i = first / SIMD_LANES * SIMD_LANES; i < end; i += SIMD_LANES) {
         const void *token[SIMD_LANES];
         for (uint32_t t = 0; t < SIMD_LANES; t++) token[t] = w->now->k[i + t];
         ask(w->next->k + i, SIMD_LANES, bytes);
-        w->v->pack_k(w->k + i * w->dim, token, w->kv->dtype, w->dim);
+        w->v->pack_k(w->k + i * w->dim, token, w->type, w->dim);
         if (!copies(w)) continue;
         ask(w->next->v + i, SIMD_LANES, bytes);
-        for (uint32_t t = i; t < i + SIMD_LANES; t++)
-            w->v->load(w->vt + t * w->pad, w->now->v[t], w->kv->dtype, w->dim);
+        for (uint32_t t = i; t < i + SIMD_LANES; t++) w->v->load(w->vt + t * w->pad, w->now->v[t], w->type, w->dim);
     }
 }
 
@@ -52,12 +51,12 @@ static void sum(struct attn_work *w, uint32_t i, uint32_t n, uint32_t from, uint
                           SIMD_LANES, w->pad, to - from, n, w->pad / SIMD_LANES, true);
         return;
     }
-    size_t bytes = w->pad * dtype_bytes(w->kv->dtype);
+    size_t bytes = w->pad * dtype_bytes(w->type);
     for (uint32_t run; from < to; from += run) {
         for (run = 1; from + run < to && w->now->v[from + run] == w->now->v[from + run - 1] + bytes; run++) continue;
         ask(w->next->v + from, run, bytes);
-        w->v->mul[w->kv->dtype](w->y + i * w->pad, w->pad, w->s + i * ATTN_TILE + from, ATTN_TILE, w->now->v[from],
-                                SIMD_LANES, w->pad, run, n, w->pad / SIMD_LANES, true);
+        w->v->mul[w->type](w->y + i * w->pad, w->pad, w->s + i * ATTN_TILE + from, ATTN_TILE, w->now->v[from],
+                           SIMD_LANES, w->pad, run, n, w->pad / SIMD_LANES, true);
     }
 }
 

@@ -2,6 +2,7 @@
  * Cosines and sines are kept by position, across heads, layers and steps: at 0.3 us a position they would otherwise be
  * a good part of a small model's step. Two sets, as some families turn local and global layers at different speeds. */
 #include "kernels/cpu/cpu.h"
+#include "kernels/kv8.h"
 #include <math.h>
 
 enum { ROPE_SETS = 2, ROPE_HALF_MAX = 512, ROPE_ROWS = 8 };
@@ -88,6 +89,17 @@ static void norm_head(const struct qkv_job *j, float *x, uint32_t row, bool is_k
     j->v->norm(x, x, w + (size_t)h * hd, 1.0f / sqrtf(sum / width + o->eps), hd);
 }
 
+/* A key or a value into its row of the pool. */
+static void qkv_keep(const struct qkv_job *j, char *to, uint32_t pos, const float *x)
+{
+    const struct dev_kv *kv = j->kv;
+    uint32_t             hd = j->o->head_dim;
+    if (kv->dtype == DT_F8E4M3)
+        kv8_store((uint8_t *)to, kv8_scale_at(kv->block_tokens, pos % kv->block_tokens, hd), x, hd);
+    else
+        j->v->store(to, kv->dtype, x, hd);
+}
+
 static void qkv_row(const struct qkv_job *j, uint32_t r)
 {
     const struct op_qkv *o = j->o;
@@ -118,11 +130,11 @@ static void qkv_row(const struct qkv_job *j, uint32_t r)
     uint32_t block = j->b->page[entry];
     CHECK(block < kv->n_block);
     for (uint32_t h = 0; h < o->n_kv_head; h++) {
-        char *key = kv_key(kv, block, o->layer, h, pos % kv->block_tokens, hd);
-        j->v->store(key, kv->dtype, x + (o->n_head + h) * hd, hd);
-        float *value = x + (n_turn + h) * hd;
+        char  *to = kv_key(kv, block, o->layer, h, pos % kv->block_tokens, hd);
+        float *key = x + (o->n_head + h) * hd, *value = x + (n_turn + h) * hd;
         if (o->v_norm) cpu_norm_row(j->v, value, value, o->v_norm, hd, o->eps);
-        j->v->store(key + kv_value_bytes(kv, o->layer), kv->dtype, value, hd);
+        qkv_keep(j, to, pos, key);
+        qkv_keep(j, to + kv_value_bytes(kv, o->layer), pos, value);
     }
 }
 
@@ -165,7 +177,7 @@ void cpu_qkv(struct device *d, const struct op_qkv *o, const struct dev_batch *b
 {
     struct cpu_dev *c = cpu_of(d);
     struct qkv_job  j = { .v = c->v, .o = o, .b = b, .kv = kv };
-    CHECK(!kv || (elem_is_float(kv->dtype) && kv_holds_heads(kv, o->layer, o->n_kv_head, o->head_dim)));
+    CHECK(!kv || (elem_is_kv(kv->dtype) && kv_holds_heads(kv, o->layer, o->n_kv_head, o->head_dim)));
     CHECK(o->rot <= o->head_dim);
     CHECK(o->norm_late + o->norm_mean + (o->square != NULL) <= 1);
     if (o->inv_freq) {

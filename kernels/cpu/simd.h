@@ -46,6 +46,8 @@ struct simd {
     void (*store)(void *dst, enum dtype t, const float *src, uint32_t n);
     void (*load)(float *dst, const void *src, enum dtype t,
                  uint32_t n); /* writes up to a multiple of 16, zeros behind n */
+    /* Codes of E4M3 times scale, as bf16; exact (kernels/kv8.h). */
+    void (*load_f8)(bf16 *dst, const uint8_t *code, float scale, uint32_t n);
     /* 16 tokens of dim elements each -> dst [dim, 16] */
     void (*pack_k)(float *dst, const void *const *token, enum dtype t, uint32_t dim);
     /* One tile of a running softmax: s [64] scores of which [lo, hi) are seen become weights; returns the factor for

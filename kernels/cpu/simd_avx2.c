@@ -142,6 +142,16 @@ V_INLINE __m256 v_pow2_8(__m256 t)
     return _mm256_castsi256_ps(
         _mm256_add_epi32(_mm256_slli_epi32(_mm256_castps_si256(t), 23), _mm256_set1_epi32(127 << 23)));
 }
+V_INLINE void v_widen_f8(bf16 *to, const uint8_t *p, v16 by)
+{
+    __m256i h = _mm256_slli_epi16(_mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)p)), 7);
+    h = _mm256_and_si256(h, _mm256_set1_epi16((short)0xbf80));
+    __m256 a = _mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(h)), by.a),
+           b = _mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256(h, 1)), by.b);
+    __m256i r = _mm256_packus_epi32(_mm256_srli_epi32(_mm256_castps_si256(a), 16),
+                                    _mm256_srli_epi32(_mm256_castps_si256(b), 16));
+    _mm256_storeu_si256((void *)to, _mm256_permute4x64_epi64(r, 0xd8));
+}
 V_INLINE v16 v_pow2(v16 t) { return (v16){ v_pow2_8(t.a), v_pow2_8(t.b) }; } /* 2^n where the low bits of t hold n */
 
 V_INLINE __m256 v_add_bits8(__m256 x, __m256 y)

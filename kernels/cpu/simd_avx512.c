@@ -46,6 +46,12 @@ V_INLINE v16 v_load_f8(const uint8_t *p) /* the bits of an f16 that is 2^8 times
     return _mm512_mul_ps(_mm512_cvtph_ps(_mm256_and_si256(h, _mm256_set1_epi16((short)0xbf80))),
                          _mm512_set1_ps(256.0f));
 }
+V_INLINE void v_widen_f8(bf16 *to, const uint8_t *p, v16 by)
+{
+    __m256i h = _mm256_slli_epi16(_mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)p)), 7);
+    v16     a = _mm512_mul_ps(_mm512_cvtph_ps(_mm256_and_si256(h, _mm256_set1_epi16((short)0xbf80))), by);
+    _mm256_storeu_si256((void *)to, _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(a), 16)));
+}
 V_INLINE v16 v_load_i4(const uint8_t *p, v16 *high)
 {
     __m512i b = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p));

@@ -5,6 +5,7 @@
  *   v_above (16-bit mask) v_equal v_nan v_pick (mask ? a : b) v_transpose (16 of them) v_low16 v_high16 (bf16 pairs)
  *   v_load_i8 (int8) v_load_f8 (E4M3, NaN may be anything) v_load_i4 (low and high halves of 16 bytes)
  *   v_load_f4 (the same halves as numbers of E2M1, doubled) v_add_bits
+ *   v_widen_f8 (16 codes of E4M3 times 2^-8 and a power of two as bf16, exact; NaN only of the latter)
  *   v_sum_bits (as unsigned integers) v_sum v_hmax (trees: lane i with i + 8, + 4, + 2, + 1)
  *   v_fused and V_FUSED where v_fma may round twice; MUL_ROWS, MUL_COLS(rows), SIMD_TABLE, SIMD_NAME
  * Over 500 lines: one table of functions, which an including file compiles as a whole. */
@@ -338,6 +339,19 @@ static void row_load(float *dst, const void *src, enum dtype t, uint32_t n)
     FOR_VECTORS(n) { v_store(dst + i, load_typed(src, t, i, len)); }
 }
 
+static void row_load_f8(bf16 *dst, const uint8_t *code, float scale, uint32_t n)
+{
+    v16      by = v_set1(scale * 256.0f);
+    uint32_t i = 0;
+    for (; i + 16 <= n; i += 16) v_widen_f8(dst + i, code + i, by);
+    if (i == n) return;
+    uint8_t rest[16] = { 0 };
+    bf16    wide[16];
+    memcpy(rest, code + i, n - i);
+    v_widen_f8(wide, rest, by);
+    memcpy(dst + i, wide, (n - i) * sizeof *dst);
+}
+
 static void tile_pack_k(float *dst, const void *const *token, enum dtype t, uint32_t dim)
 {
     v16      a[16];
@@ -519,6 +533,7 @@ const struct simd SIMD_TABLE = {
     .rope = row_rope,
     .store = row_store,
     .load = row_load,
+    .load_f8 = row_load_f8,
     .pack_k = tile_pack_k,
     .softmax = tile_softmax,
     .sum = lanes_sum,

@@ -99,14 +99,22 @@ V_INLINE v16 v_from_i8(int8x16_t a)
                     vcvtq_f32_s32(vmovl_s16(vget_low_s16(c))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(c))) } };
 }
 V_INLINE v16 v_load_i8(const uint8_t *p) { return v_from_i8(vreinterpretq_s8_u8(vld1q_u8(p))); }
-V_INLINE v16 v_load_f8(const uint8_t *p) /* the bits of an f16 that is 2^8 times smaller, subnormals too */
+V_INLINE v16 v_small_f8(const uint8_t *p) /* the bits of an f16 that is 2^8 times smaller, subnormals too */
 {
     int8x16_t  a = vreinterpretq_s8_u8(vld1q_u8(p));
     uint16x8_t keep = vdupq_n_u16(0xbf80), b = vandq_u16(vreinterpretq_u16_s16(vshll_n_s8(vget_low_s8(a), 7)), keep);
     uint16x8_t c = vandq_u16(vreinterpretq_u16_s16(vshll_n_s8(vget_high_s8(a), 7)), keep);
     v16        x = { { v_from_f16(vget_low_u16(b)), v_from_f16(vget_high_u16(b)), v_from_f16(vget_low_u16(c)),
                        v_from_f16(vget_high_u16(c)) } };
-    return v_mul(x, v_set1(256.0f));
+    return x;
+}
+V_INLINE v16        v_load_f8(const uint8_t *p) { return v_mul(v_small_f8(p), v_set1(256.0f)); }
+V_INLINE uint16x4_t v_high16_of(float32x4_t a) { return vshrn_n_u32(vreinterpretq_u32_f32(a), 16); }
+V_INLINE void       v_widen_f8(bf16 *to, const uint8_t *p, v16 by)
+{
+    v16 x = v_mul(v_small_f8(p), by);
+    vst1q_u16(to, vcombine_u16(v_high16_of(x.val[0]), v_high16_of(x.val[1])));
+    vst1q_u16(to + 8, vcombine_u16(v_high16_of(x.val[2]), v_high16_of(x.val[3])));
 }
 V_INLINE v16 v_load_i4(const uint8_t *p, v16 *high)
 {

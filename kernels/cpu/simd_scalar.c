@@ -47,12 +47,16 @@ V_INLINE uint32_t v_equal(v16 a, v16 b) { V_MASK(a.f[i] == b.f[i]); }
 V_INLINE uint32_t v_nan(v16 a) { V_MASK(a.f[i] != a.f[i]); }
 V_INLINE v16      v_pick(uint32_t mask, v16 a, v16 b) { V_EACH(mask >> i & 1 ? a.f[i] : b.f[i]); }
 
-V_INLINE v16 v_load_bf16(const bf16 *p) { V_EACH(bf16_to_f32(p[i])); }
-V_INLINE v16 v_load_bf16_n(const bf16 *p, uint32_t n) { V_EACH(i < n ? bf16_to_f32(p[i]) : 0); }
-V_INLINE v16 v_load_f16(const f16 *p) { V_EACH(f16_to_f32(p[i])); }
-V_INLINE v16 v_load_f16_n(const f16 *p, uint32_t n) { V_EACH(i < n ? f16_to_f32(p[i]) : 0); }
-V_INLINE v16 v_load_i8(const uint8_t *p) { V_EACH((float)(int8_t)p[i]); }
-V_INLINE v16 v_load_f8(const uint8_t *p) { V_EACH(f8e4m3_to_f32(p[i])); }
+V_INLINE v16  v_load_bf16(const bf16 *p) { V_EACH(bf16_to_f32(p[i])); }
+V_INLINE v16  v_load_bf16_n(const bf16 *p, uint32_t n) { V_EACH(i < n ? bf16_to_f32(p[i]) : 0); }
+V_INLINE v16  v_load_f16(const f16 *p) { V_EACH(f16_to_f32(p[i])); }
+V_INLINE v16  v_load_f16_n(const f16 *p, uint32_t n) { V_EACH(i < n ? f16_to_f32(p[i]) : 0); }
+V_INLINE v16  v_load_i8(const uint8_t *p) { V_EACH((float)(int8_t)p[i]); }
+V_INLINE v16  v_load_f8(const uint8_t *p) { V_EACH(f8e4m3_to_f32(p[i])); }
+V_INLINE void v_widen_f8(bf16 *to, const uint8_t *p, v16 by)
+{
+    for (uint32_t i = 0; i < 16; i++) to[i] = f32_to_bf16(f8e4m3_to_f32(p[i]) / 256 * by.f[i]);
+}
 V_INLINE v16 v_load_i4(const uint8_t *p, v16 *high)
 {
     for (uint32_t i = 0; i < 16; i++) high->f[i] = (float)(p[i] >> 4);

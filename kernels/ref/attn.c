@@ -1,3 +1,4 @@
+#include "kernels/kv8.h"
 #include "kernels/ref/ref.h"
 #include <math.h>
 
@@ -8,6 +9,14 @@ static const char *slot(const struct op_attn *o, const struct dev_batch *b, cons
     uint32_t block = b->page[b->page_start[seq] + pos / kv->block_tokens];
     CHECK(block < kv->n_block + kv->n_guest);
     return kv_key_read(kv, block, o->layer, head, pos % kv->block_tokens, o->head_dim);
+}
+
+/* Number i of a row, of token `pos`. */
+static double number(const struct dev_kv *kv, const char *row, uint32_t pos, uint32_t dim, uint32_t i)
+{
+    if (kv->dtype != DT_F8E4M3) return (double)elem_load(row, kv->dtype, i);
+    uint8_t code = (uint8_t)row[i], scale = (uint8_t)row[kv8_scale_at(kv->block_tokens, pos % kv->block_tokens, dim)];
+    return (double)f8e4m3_to_f32(code) * (double)kv8_factor(scale);
 }
 
 static uint32_t first_key(const struct op_attn *o, uint32_t pos)
@@ -34,7 +43,7 @@ void ref_attention(struct device *d, const struct op_attn *o, const struct dev_b
                 for (uint32_t t = first; t <= pos; t++) {
                     const char *k = slot(o, b, kv, seq, h / group, t), *v = k + kv_value_bytes(kv, o->layer);
                     double      score = 0;
-                    for (uint32_t i = 0; i < hd; i++) score += (double)q[i] * (double)elem_load(k, kv->dtype, i);
+                    for (uint32_t i = 0; i < hd; i++) score += (double)q[i] * number(kv, k, t, hd, i);
                     score = ref_soft_cap(score * (double)o->scale, o->cap);
                     if (pass == 0) {
                         max = fmax(max, score);
@@ -42,7 +51,7 @@ void ref_attention(struct device *d, const struct op_attn *o, const struct dev_b
                     }
                     double p = exp(score - max);
                     sum += p;
-                    for (uint32_t i = 0; i < hd; i++) acc[i] += p * (double)elem_load(v, kv->dtype, i);
+                    for (uint32_t i = 0; i < hd; i++) acc[i] += p * number(kv, v, t, hd, i);
                 }
             if (o->sinks) sum += exp((double)o->sinks[h] - max);
             for (uint32_t i = 0; i < hd; i++) out[i] = (float)(acc[i] / sum);

@@ -1,3 +1,4 @@
+#include "kernels/kv8.h"
 #include "kernels/ref/ref.h"
 #include <math.h>
 
@@ -68,6 +69,10 @@ void ref_qkv(struct device *d, const struct op_qkv *o, const struct dev_batch *b
             uint32_t kv_head = (h - o->n_head) % o->n_kv_head;
             char    *to = kv_key(kv, block, o->layer, kv_head, pos % kv->block_tokens, hd);
             if (is_v) to += kv_value_bytes(kv, o->layer);
+            if (kv->dtype == DT_F8E4M3) {
+                kv8_store((uint8_t *)to, kv8_scale_at(kv->block_tokens, pos % kv->block_tokens, hd), x, hd);
+                continue;
+            }
             for (uint32_t i = 0; i < hd; i++) elem_store(to, kv->dtype, i, x[i]);
         }
     }

@@ -77,6 +77,9 @@ static inline bool op_attends_bf16(const struct device *d)
     return strstr(d->ops->name, "avx512-bf16") || strstr(d->ops->name, "amx");
 }
 
+/* Are keys and values of that type bf16 by the time that they are multiplied? */
+static inline bool op_read_as_bf16(enum dtype kv) { return kv == DT_BF16 || kv == DT_F8E4M3; }
+
 /* Gives a pool layers of grouped heads, all alike. Bytes of nobody lie before each of them, so that an operation which
  * takes its place from anything but the table is seen. Tables stay until the program ends. */
 enum { OP_KV_GAP = 256 };

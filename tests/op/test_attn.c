@@ -20,12 +20,16 @@ static const struct shape shapes[] = {
     { 2, 1, 128, 64, 16, 1, DT_F16, false, 0.5f, false, true, true },
     { 2, 1, 512, 512, 16, 50, DT_BF16, true, 0, false, false, true },
     { 4, 1, 512, 64, 32, 0, DT_F32, true, 0, false, false, true },
+    { 4, 2, 64, 64, 16, 50, DT_F8E4M3, true, 0, true, false, false },
+    { 8, 1, 128, 0, 32, 64, DT_F8E4M3, false, 0, false, true, false },
+    { 3, 3, 20, 20, 4, 0, DT_F8E4M3, true, 2, false, false, false },
+    { 2, 1, 512, 64, 16, 0, DT_F8E4M3, false, 0, false, false, true },
 };
 
 /* kernels/cpu/attn_bf16.c, attn_amx.c: queries and weights are rounded too */
 static bool attends_in_bf16(const struct device *d, struct shape s)
 {
-    return s.cap == 0 && op_attends_bf16(d) && s.kv == DT_BF16 && s.dim % 32 == 0;
+    return s.cap == 0 && op_attends_bf16(d) && op_read_as_bf16(s.kv) && s.dim % 32 == 0;
 }
 
 static void both_agree_with_ref(void **state)
@@ -50,6 +54,7 @@ static void both_agree_with_ref(void **state)
                 /* keys and values are rounded to the pool's type: a last bit may fall the other way */
                 double tolerance = attends_in_bf16(d[j], shapes[i]) ? 2e-2 : 4e-3;
                 if (shapes[i].kv == DT_F32) tolerance = 1e-5;
+                if (shapes[i].kv == DT_F8E4M3) tolerance += 5e-2; /* of four digits */
                 op_assert_near(got[s], want[s], (size_t)w.len[s] * shapes[i].n_head * shapes[i].dim, tolerance,
                                "attention");
             }
@@ -125,14 +130,16 @@ static void a_row_has_the_same_bits_in_every_chunk_batch_and_page_size(void **st
 static void a_row_does_not_depend_on_tokens_that_it_may_not_see(void **state)
 {
     (void)state;
-    static const struct shape of[] = { { 4, 2, 64, 64, 16, 40, DT_F32, false, 0, false, false, false },
-                                       { 4, 2, 64, 64, 16, 40, DT_BF16, false, 0, false, false, false },
-                                       { 8, 1, 32, 32, 32, 0, DT_BF16, false, 0, false, false, false } };
+    enum { N_OF = 4 };
+    static const struct shape of[N_OF] = { { 4, 2, 64, 64, 16, 40, DT_F32, false, 0, false, false, false },
+                                           { 4, 2, 64, 64, 16, 40, DT_BF16, false, 0, false, false, false },
+                                           { 8, 1, 32, 32, 32, 0, DT_BF16, false, 0, false, false, false },
+                                           { 4, 2, 64, 64, 16, 40, DT_F8E4M3, false, 0, false, false, false } };
     struct device            *d[OP_DEVICES_MAX];
     uint32_t                  n_dev = op_cpu_devices(d), bad = 100;
-    for (uint32_t j = 0; j < n_dev * 3; j++) {
-        struct shape   s = of[j % 3];
-        struct device *on = d[j / 3];
+    for (uint32_t j = 0; j < n_dev * N_OF; j++) {
+        struct shape   s = of[j % N_OF];
+        struct device *on = d[j / N_OF];
         struct world   w = make(s, 0);
         float         *want[SEQS], *got[SEQS];
         struct dev_kv  kv = make_kv(on, s);

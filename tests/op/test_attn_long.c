@@ -1,5 +1,8 @@
 /* Attention over long contexts: chunks of keys, which threads may share among themselves, and the kinds of tiles; KV is
  * written directly. */
+#include "kernels/elem.h"
+#include "kernels/host.h"
+#include "kernels/kv8.h"
 #include "op_test.h"
 
 enum { CONTEXT_MAX = 3000, LAYERS = 2, LAYER = 1 };
@@ -23,6 +26,17 @@ struct world {
 
 static uint32_t page_of(const struct world *w, uint32_t p) { return (p * 7 + 3) % w->kv.n_block; }
 
+/* x [dim] into a row of the pool. */
+static void keep(const struct world *w, char *row, uint32_t slot, const float *x)
+{
+    uint32_t dim = w->s.dim;
+    if (w->s.kv == DT_F8E4M3) {
+        kv8_store((uint8_t *)row, kv8_scale_at(w->s.block_tokens, slot, dim), x, dim);
+        return;
+    }
+    for (uint32_t i = 0; i < dim; i++) elem_store(row, w->s.kv, i, x[i]);
+}
+
 static struct world make(struct device *d, struct shape s, uint32_t context)
 {
     struct world w = { .s = s, .width = (s.n_head + 2 * s.n_kv_head) * s.dim, .out_width = s.n_head * s.dim };
@@ -32,23 +46,13 @@ static struct world make(struct device *d, struct shape s, uint32_t context)
     op_kv_layers(&w.kv, s.n_kv_head, s.dim);
     assert_int_equal(d->ops->alloc(d, w.kv.block_bytes * w.kv.n_block, &w.kv.base), ST_OK);
     memset(w.kv.base, 0xff, w.kv.block_bytes * w.kv.n_block); /* NaN: what nobody wrote must not be read */
-    float *x = op_random(4096 + s.dim, 30, 1);
-    size_t half = (size_t)s.n_kv_head * s.block_tokens * s.dim;
+    float *x = op_random(4096 + (size_t)s.dim, 30, 1);
     for (uint32_t t = 0; t < context; t++)
         for (uint32_t h = 0; h < s.n_kv_head; h++) {
-            size_t at =
-                (page_of(&w, t / s.block_tokens) * w.kv.block_bytes + w.kv.layer[LAYER].offset) / dtype_bytes(s.kv);
-            const float *from = x + (t * 131 + h * 17) % 4096;
-            at += ((size_t)h * s.block_tokens + t % s.block_tokens) * s.dim;
-            for (uint32_t i = 0; i < s.dim; i++)
-                for (int v = 0; v < 2; v++) {
-                    float  a = v ? x[(t * 37 + h * 7 + i) % 4096] : from[i];
-                    size_t to = at + i + (v ? half : 0);
-                    if (s.kv == DT_F32)
-                        ((float *)w.kv.base)[to] = a;
-                    else
-                        ((uint16_t *)w.kv.base)[to] = s.kv == DT_BF16 ? f32_to_bf16(a) : f32_to_f16(a);
-                }
+            uint32_t slot = t % s.block_tokens;
+            char    *key = kv_key(&w.kv, page_of(&w, t / s.block_tokens), LAYER, h, slot, s.dim);
+            keep(&w, key, slot, x + (t * 131 + h * 17) % 4096);
+            keep(&w, key + kv_value_bytes(&w.kv, LAYER), slot, x + (t * 37 + h * 7) % 4096);
         }
     free(x);
     w.qkv = op_random(256 * (size_t)w.width, 31, 1.5f);
@@ -116,6 +120,7 @@ static const struct shape shapes[] = {
     { 7, 1, 96, 16, 1201, DT_BF16, false }, { 5, 1, 16, 16, 0, DT_BF16, false },
     { 2, 1, 64, 16, 513, DT_F16, false },   { 3, 1, 80, 16, 0, DT_F32, false },
     { 4, 4, 64, 16, 1024, DT_BF16, false }, { 8, 1, 64, 16, 0, DT_BF16, true },
+    { 8, 2, 64, 16, 0, DT_F8E4M3, true },   { 3, 1, 80, 32, 700, DT_F8E4M3, false },
 };
 static const uint32_t    contexts[] = { 1, 2, 15, 63, 64, 65, 511, 512, 513, 1025, 2047, CONTEXT_MAX };
 static const char *const simd[] = { "scalar", "avx2", "avx512", "avx512-bf16", "amx", "neon" };
@@ -140,7 +145,7 @@ static void rows_of_long_contexts(void **state)
                 if (v == 0 && (n_thread == 1 || i % 3)) continue; /* it is slow */
                 struct device *d = op_open(DEV_CPU, simd[v], n_thread);
                 struct world   w = make(d, shapes[i], CONTEXT_MAX);
-                bool           rounds = op_attends_bf16(d) && shapes[i].kv == DT_BF16;
+                bool           rounds = op_attends_bf16(d) && op_read_as_bf16(shapes[i].kv);
                 bool           is_first = n_thread == 1 || v == 0;
                 for (uint32_t c = 0; c < N; c++) {
                     attend(d, &w, contexts[c] - 1, contexts[c], 0, got);

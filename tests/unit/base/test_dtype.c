@@ -102,6 +102,43 @@ static void scales_of_a_byte_are_powers_of_two(void **state)
     assert_false(isfinite(f8e8m0_to_f32(255)));
 }
 
+/* Against all codes, in doubles: the nearest, of two the even one, at most 448. */
+static uint8_t nearest_f8(float x)
+{
+    double  size = fabs((double)x), best = 1e300;
+    uint8_t code = 0;
+    for (uint8_t c = 0; c < 0x7f; c++) {
+        double d = fabs((double)f8e4m3_to_f32(c) - size);
+        if (d < best || (d == best && c % 2 == 0)) code = c;
+        if (d < best) best = d;
+    }
+    return (uint8_t)(code | (signbit(x) ? 0x80 : 0));
+}
+static void e4m3_rounds_to_nearest_and_ties_to_even_and_has_no_more_than_448(void **state)
+{
+    (void)state;
+    for (uint32_t c = 0; c < 256; c++) {
+        float x = f8e4m3_to_f32((uint8_t)c);
+        if ((c & 0x7f) == 0x7f) {
+            assert_true(isnan(x) && (f32_to_f8e4m3(x) & 0x7f) == 0x7f);
+            continue;
+        }
+        assert_int_equal(f32_to_f8e4m3(x), c);
+        float next = (c & 0x7f) == 0x7e ? 2 * x : f8e4m3_to_f32((uint8_t)(c + 1)), half = (x + next) / 2;
+        float near[] = { half, nextafterf(half, x), nextafterf(half, next), nextafterf(x, next), nextafterf(x, -next) };
+        for (size_t i = 0; i < sizeof near / sizeof *near; i++)
+            assert_int_equal(f32_to_f8e4m3(near[i]), nearest_f8(near[i]));
+    }
+    for (uint32_t u = 0; u < 0x7f800000u; u += 9973) {
+        float x;
+        memcpy(&x, &u, 4);
+        assert_int_equal(f32_to_f8e4m3(x), nearest_f8(x));
+        assert_int_equal(f32_to_f8e4m3(-x), nearest_f8(-x));
+    }
+    assert_int_equal(f32_to_f8e4m3(INFINITY), 0x7e);
+    assert_int_equal(f32_to_f8e4m3(-INFINITY), 0xfe);
+}
+
 static void numbers_of_4_bits_are_halves_below_2_and_coarser_above(void **state)
 {
     (void)state;
@@ -137,6 +174,7 @@ int main(void)
         cmocka_unit_test(bf16_rounds_to_nearest_and_ties_to_even),
         cmocka_unit_test(names_and_sizes_are_known),
         cmocka_unit_test(scales_of_a_byte_are_powers_of_two),
+        cmocka_unit_test(e4m3_rounds_to_nearest_and_ties_to_even_and_has_no_more_than_448),
         cmocka_unit_test(numbers_of_4_bits_are_halves_below_2_and_coarser_above),
     };
     return cmocka_run_group_tests_name("base/dtype", tests, NULL, NULL);

@@ -107,19 +107,20 @@ static void say_kv(const struct boot *b)
 {
     const struct boot_windows *w = &b->windows;
     uint32_t                   bt = b->cfg->block_size;
+    const char                *type = dtype_name(rank_team_kv_dtype(b->team));
     uint64_t                   token = b->block_bytes / bt, seq = ((uint64_t)b->model.context + bt - 1) / bt;
     if (!w->n_block) {
-        LOG_INFO("boot: KV of %" PRIu64 " bytes a token, %" PRIu64 " MiB a sequence of %u tokens: %" PRIu64
+        LOG_INFO("boot: KV of %" PRIu64 " bytes a token (%s), %" PRIu64 " MiB a sequence of %u tokens: %" PRIu64
                  " of them fit",
-                 token, seq * b->block_bytes >> 20, b->model.context, b->n_block / seq);
+                 token, type, seq * b->block_bytes >> 20, b->model.context, b->n_block / seq);
         return;
     }
     uint64_t one = w->window / bt + 2;
-    LOG_INFO("boot: KV of %" PRIu64 " bytes a token, %" PRIu64 " MiB a sequence of %u tokens: %" PRIu64
+    LOG_INFO("boot: KV of %" PRIu64 " bytes a token (%s), %" PRIu64 " MiB a sequence of %u tokens: %" PRIu64
              " of them fit; and %" PRIu64 " bytes a token of the last %u, %" PRIu64 " MiB a sequence: %" PRIu64
              " windows fit",
-             token, seq * b->block_bytes >> 20, b->model.context, b->n_block / seq, w->block_bytes / bt, w->window,
-             one * w->block_bytes >> 20, w->n_block / one);
+             token, type, seq * b->block_bytes >> 20, b->model.context, b->n_block / seq, w->block_bytes / bt,
+             w->window, one * w->block_bytes >> 20, w->n_block / one);
 }
 
 /* For vllm:cache_config_info. */

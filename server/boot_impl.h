@@ -14,6 +14,9 @@ struct boot_plan {
 int boot_exit_of(enum status st);
 /* p contains pointers into itself and into b, so it must not move. Returns 0, or an exit code with b->err. */
 int boot_plan(struct boot *b, struct boot_plan *p, boot_progress *progress, void *ctx);
+/* The type of the KV. EXIT_CONFIG and a line in b->err: the device has none of the type that is asked for. config_check
+ * does not know which device auto is, and what weights the checkpoint has. */
+int boot_kv_type(struct boot *b, enum dtype *kv_out);
 /* The part of boot_plan that does not depend on this machine: b->device, sizes, engine and ranks. */
 void boot_plan_sizes(struct boot *b, enum dev_kind device, struct boot_plan *p);
 /* Source, hparams and context, from config.json alone; the first part of boot_text. 0, or an exit code with b->err. */

@@ -110,17 +110,23 @@ static uint64_t windows_bytes(struct boot *b, uint64_t whole)
     return 0;
 }
 
+int boot_kv_type(struct boot *b, enum dtype *kv_out)
+{
+    enum dtype act, kv = *kv_out = kv_dtype(b, &act);
+    if (b->device != DEV_CUDA || kv == DT_BF16 || kv == act) return 0;
+    snprintf(b->err, sizeof b->err, "--kv-cache-dtype: found '%s', allowed on a GPU are auto%s and bfloat16",
+             option_word("kv-cache-dtype", b->cfg->kv_dtype), act == DT_F16 ? ", float16" : "");
+    return EXIT_CONFIG;
+}
+
 /* The KV pool: as asked, else the smaller of 1 GiB and a quarter of memory, but never more than all sequences can fill.
  * On a GPU else 0: the ranks take what their GPUs have left. */
 static int plan_kv(struct boot *b)
 {
     const struct config *cfg = b->cfg;
-    enum dtype           act, kv = kv_dtype(b, &act);
-    if (b->device == DEV_CUDA && kv != DT_BF16 && kv != act) { /* config_check did not know the weights */
-        snprintf(b->err, sizeof b->err, "--kv-cache-dtype: found '%s', allowed on a GPU are auto%s and bfloat16",
-                 option_word("kv-cache-dtype", cfg->kv_dtype), act == DT_F16 ? ", float16" : "");
-        return EXIT_CONFIG;
-    }
+    enum dtype           kv;
+    int                  code = boot_kv_type(b, &kv);
+    if (code) return code;
     uint64_t whole = model_kv_block_bytes(&b->spec, cfg->tensor_parallel, kv, cfg->block_size);
     b->block_bytes = whole;
     if (model_is_encoder(&b->spec)) return 0;

@@ -106,6 +106,7 @@ const char *config_alias_value(const char *option, const char *v)
         { "kv-cache-dtype", "fp16", "float16" },
         { "kv-cache-dtype", "bf16", "bfloat16" },
         { "kv-cache-dtype", "fp32", "float32" },
+        { "kv-cache-dtype", "fp8_e4m3", "fp8" },
         /* A checkpoint's own codes are read as they are. */
         { "quantization", "awq", "auto" },
         { "quantization", "awq_marlin", "auto" },

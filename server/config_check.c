@@ -114,7 +114,7 @@ static int check_parsers(const struct config *c, char *err, size_t n_err)
 static int check_device(const struct config *c, char *err, size_t n_err)
 {
     bool cuda = c->device == DEV_CUDA;
-    if (cuda && (c->kv_dtype == DT_F32 || (c->kv_dtype == DT_F16 && c->dtype == DT_BF16)))
+    if (cuda && (c->kv_dtype == DT_F32 || c->kv_dtype == DT_F8E4M3 || (c->kv_dtype == DT_F16 && c->dtype == DT_BF16)))
         return usage_error(err, n_err,
                            "--kv-cache-dtype: found '%s', allowed with --device cuda are auto, bfloat16, and float16 "
                            "with weights in float16",

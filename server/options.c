@@ -34,6 +34,7 @@ static const struct opt_word load_formats[] = { { "auto", LOAD_AUTO }, { "dummy"
 static const struct opt_word sampling_defaults[] = { { "auto", SAMPLING_OF_MODEL }, { "vllm", SAMPLING_NEUTRAL } };
 static const struct opt_word devices[] = { { "auto", DEV_AUTO }, { "cuda", DEV_CUDA }, { "cpu", DEV_CPU }, { "ref", DEV_REF } };
 static const struct opt_word dtypes[] = { { "auto", DT_COUNT }, { "bfloat16", DT_BF16 }, { "float16", DT_F16 }, { "float32", DT_F32 } };
+static const struct opt_word kv_dtypes[] = { { "auto", DT_COUNT }, { "bfloat16", DT_BF16 }, { "float16", DT_F16 }, { "float32", DT_F32 }, { "fp8", DT_F8E4M3 } };
 static const struct opt_word collectives[] = { { "auto", DEV_COMM_AUTO }, { "own", DEV_COMM_OWN }, { "nccl", DEV_COMM_NCCL } };
 static const struct opt_word symmetric[] = { { "auto", DEV_SYMMETRIC_AUTO }, { "on", DEV_SYMMETRIC_ON }, { "off", DEV_SYMMETRIC_OFF } };
 static const struct opt_word lmi_forms[] = { { "jsonlines", LMI_LINES }, { "sse", LMI_EVENTS }, { "tgi", LMI_TGI } };
@@ -77,7 +78,7 @@ static const struct opt options[] = {
     { U32("tensor-parallel-size", tensor_parallel, "1", 1, 64, "N", "devices that share every layer") },
     { ENUM("dtype", dtype, "auto", dtypes, "weights; auto: as the checkpoint") },
     { ENUM("quantization", quantization, "auto", quantizations, "cpu: round the matrices to these codes at start, embedding and head to int8 (int4-all: to int4); auto: as the checkpoint") },
-    { ENUM("kv-cache-dtype", kv_dtype, "auto", dtypes, "KV cache; auto: as the weights") },
+    { ENUM("kv-cache-dtype", kv_dtype, "auto", kv_dtypes, "KV cache; auto: as the weights; fp8 (e4m3, a scale for each row): half of bfloat16's bytes, not on a GPU") },
     { LIST("cuda-device", cuda_device, "N[,N]", "GPUs to use, as --list-devices numbers them, one per rank; default: 0, 1, ...") },
     { NUM("gpu-memory-utilization", gpu_memory_utilization, "0.9", 0, 1, "SHARE", "share of each GPU's memory that may be in use, other processes included") },
     { BOOL("deterministic", deterministic, "false", "GPU: the same bits for a sequence whatever runs beside it; some speed is lost") },

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""eval_ppl: what a format of weights costs in quality, against the checkpoint's own bf16.
+"""eval_ppl: what a format of weights, or a type of KV, costs in quality, against the checkpoint's own bf16.
 
     python3 tools/eval_ppl.py [--build build/release] [--model models/pebble] [--texts 60] [--formats int8,w8a8,...]
     python3 tools/eval_ppl.py --random [--build ...]        # a model of random weights: only how far logits move
@@ -7,6 +7,7 @@
 Pebble: texts that its training never drew (another seed of pebble_data.py). Perplexity over them, in tokens; how often the most likely
 id is bf16's (greedy agreement, position by position on the same text); mean KL divergence from bf16's distribution, in nats.
 --random: the shape tiny of make_random_model.py, random ids, the same columns without perplexity.
+A format kv-NAME is a type of KV (kv-bfloat16, kv-fp8) with the checkpoint's own weights; every other row has KV in float32.
 Everything goes through tools/logits, which runs the server's own engine code. Needs numpy.
 """
 import argparse
@@ -18,7 +19,7 @@ import tempfile
 import numpy as np
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-FORMATS = ["auto", "int8", "int8-g128", "w8a8", "fp8", "int4-g128", "int4", "int4-all", "w4a8"]
+FORMATS = ["auto", "int8", "int8-g128", "w8a8", "fp8", "int4-g128", "int4", "int4-all", "w4a8", "kv-bfloat16", "kv-fp8"]
 ROWS_MAX = 512
 
 
@@ -82,7 +83,8 @@ def main():
         print("%d texts, %d tokens" % (len(ids), at))
         print("%-12s %10s %12s %12s %12s" % ("format", "perplexity", "agreement", "KL mean", "KL p99"))
         for f in a.formats.split(","):
-            lp = log_softmax(logits(a.build, a.model, ids, ["--cpu-isa", a.cpu_isa, "--quantization", f]))
+            option = ["--kv-cache-dtype", f[3:]] if f.startswith("kv-") else ["--quantization", f]
+            lp = log_softmax(logits(a.build, a.model, ids, ["--cpu-isa", a.cpu_isa, *option]))
             kl = (np.exp(base) * (base - lp)).sum(1)
             ppl = float(np.exp(-lp[rows, nexts].mean())) if not a.random else float("nan")
             print("%-12s %10.4f %11.2f%% %12.6f %12.6f" % ("bf16" if f == "auto" else f, ppl, 100 * float((lp.argmax(1) == base.argmax(1)).mean()),

@@ -1,6 +1,6 @@
 /* logits: what a model computes, as numbers, for comparing formats of weights (eval_ppl.py).
  *   logits --model DIR [--load-format dummy] [--device cpu|ref] [--quantization NAME] [--cpu-isa NAME] [--dtype
- *   float32]
+ *   float32] [--kv-cache-dtype float32|bfloat16|fp8]
  * Standard input: a line per text, its token ids, at most 512. Standard output: for each id the logits that follow it,
  * float32. */
 #include "base/log.h"
@@ -37,6 +37,20 @@ static enum status run(struct eng_runner *r, struct batch *b, const uint32_t *id
     return eng_run(r, b);
 }
 
+static bool kv_named(const char *name, enum dtype *out)
+{
+    static const struct {
+        const char *name;
+        enum dtype  type;
+    } types[] = { { "float32", DT_F32 }, { "bfloat16", DT_BF16 }, { "fp8", DT_F8E4M3 } };
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (!strcmp(types[i].name, name)) {
+            *out = types[i].type;
+            return true;
+        }
+    return false;
+}
+
 int main(int argc, char **argv)
 {
     struct source   src = { .dir = NULL };
@@ -59,6 +73,8 @@ int main(int argc, char **argv)
             cfg.device = !strcmp(value, "ref") ? DEV_REF : DEV_CPU;
         else if (!strcmp(name, "--cpu-isa"))
             cfg.simd = value;
+        else if (!strcmp(name, "--kv-cache-dtype"))
+            ok = kv_named(value, &cfg.load.kv_dtype);
         else if (!strcmp(name, "--dtype"))
             cfg.load.weight_dtype = !strcmp(value, "float32") ? DT_F32 : DT_COUNT;
         else
@@ -67,7 +83,7 @@ int main(int argc, char **argv)
     if (!ok || !src.dir || argc % 2 == 0) {
         fprintf(
             stderr,
-            "logits --model DIR [--load-format dummy] [--device cpu|ref] [--quantization NAME] [--cpu-isa NAME] [--dtype float32] < IDS\n");
+            "logits --model DIR [--load-format dummy] [--device cpu|ref] [--quantization NAME] [--cpu-isa NAME] [--dtype float32] [--kv-cache-dtype float32|bfloat16|fp8] < IDS\n");
         return EXIT_USAGE;
     }
     log_init(LOG_LEVEL_WARN, 2, false);

@@ -199,9 +199,9 @@ static void say_text(const struct asked *a, const struct boot *b, const struct p
     printf("  weights      %12s%s\n", size(f->m.weight_bytes).s, each);
     printf("  workspace    %12s%s%s\n", size(f->m.work_bytes).s, each,
            a->gpu ? " (the GPU's own arrays in it are estimated)" : "");
-    printf("  KV           %12s a token, %s a block of %u, %s a sequence of %u%s\n",
-           size(f->m.block_bytes / b->cfg->block_size).s, size(f->m.block_bytes).s, b->cfg->block_size,
-           size(f->seq_blocks * f->m.block_bytes).s, f->context, each);
+    printf("  KV           %12s a token in %s, %s a block of %u, %s a sequence of %u%s\n",
+           size(f->m.block_bytes / b->cfg->block_size).s, dtype_name(f->kv), size(f->m.block_bytes).s,
+           b->cfg->block_size, size(f->seq_blocks * f->m.block_bytes).s, f->context, each);
     if (f->n_window)
         printf("  windows      %12s a token of the last %u, %s a block, %s a sequence%s\n",
                size(f->m.window_bytes / b->cfg->block_size).s, b->windows.window, size(f->m.window_bytes).s,

@@ -21,6 +21,7 @@ struct plan_fit {
     uint64_t          seq_windows, n_window; /* the same of layers with a window; 0: they lie in the others */
     uint64_t          n_seq;                 /* sequences of full context that fit */
     uint32_t          context, wanted, n_rank;
+    enum dtype        kv;
     double one_s, all_s, prefill_s; /* highest tokens/s: one sequence, `wanted` ones, prompts. 0: no bound is known */
     bool   fits, memory_bound;
 };

@@ -262,7 +262,8 @@ def counters_agree_with_each_other(s):
 def a_plan_has_the_bytes_of_a_start(s):
     from harness import BINARY, Server
 
-    for more in ([], ["--quantization", "int8"], ["--quantization", "int4-all", "--tensor-parallel-size", "2"], ["--kv-cache-dtype", "float32", "--block-size", "32"]):
+    for more in ([], ["--quantization", "int8"], ["--quantization", "int4-all", "--tensor-parallel-size", "2"], ["--kv-cache-dtype", "float32", "--block-size", "32"],
+                 ["--kv-cache-dtype", "fp8"]):
         p = subprocess.run([BINARY, "plan", "--json", "--context", "1024", *more], capture_output=True, text=True, timeout=60)
         assert p.returncode == 0, p
         plan = json.loads(p.stdout)

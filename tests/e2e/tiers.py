@@ -478,6 +478,43 @@ def two_ranks_survive_a_restart_and_one_is_another_model(w):
 
 
 @test
+def keys_and_values_of_8_bits_come_back_and_are_no_other_model_s(w):
+    """--kv-cache-dtype fp8, as vLLM spells it too: half the bytes, the same answers from every tier, and bf16 takes none of it."""
+    from harness import Server
+    fp8 = [*SMALL, *w.store(), "--kv-cache-bytes", "2MiB", "--kv-cache-dtype", "fp8"]
+    shutil.rmtree(os.path.join(w.folder, "kv"), ignore_errors=True)
+    plain = Server(*BASE, "--enable-prefix-caching=false", "--kv-cache-dtype", "fp8_e4m3")
+    want = {k: result(plain.post("/v1/completions", w.body(k)).json) for k in range(18)}
+    plain.stop()
+    assert want != {k: w.expect(k) for k in range(18)}, "they are rounded"
+    w.want, bf16 = want, w.want
+    try:
+        s = start(w, *fp8)
+        with open(s.log_path, "rb") as f:
+            assert b" bytes a token (f8e4m3), " in f.read()
+        assert 'cache_dtype="fp8"' in s.get("/metrics").body.decode()
+        block = metric(s, "spillway:kv_cache_bytes") / metric(s, "spillway:kv_blocks")
+        hits = [ask(w, s, k) for rnd in range(3) for k in range(18)]
+        assert sum(h[1] for h in hits) + 320 * too_slow(s) > 300, hits
+        s.stop()
+        s = start(w, *fp8)
+        proven(s)
+        hits = [ask(w, s, k) for k in range(18)]
+        assert sum(h[2] for h in hits) + 320 * too_slow(s) > 300, hits
+        assert metric(s, "spillway:kv_verify_failures_total") == 0
+        s.stop()
+    finally:
+        w.want = bf16
+    s = start(w, *SMALL, *w.store())
+    try:
+        wide = metric(s, "spillway:kv_cache_bytes") / metric(s, "spillway:kv_blocks")
+        assert wide / 2 < block < wide * 0.55, (block, wide)
+        assert sum(h[1] + h[2] for h in [ask(w, s, k) for k in range(6)]) == 0, "a block of 8 bits was taken for one of 16"
+    finally:
+        s.stop()
+
+
+@test
 def one_server_a_folder(w):
     s = start(w, *SMALL, *w.store())
     try:

@@ -405,7 +405,7 @@ def f40(_):
     before = keys_on_disk(w)
     assert len(before) > 100, before
     room = 0.05 * (1 << 30)
-    for args in (["--block-size", "32"], ["--kv-cache-dtype", "float16"]):
+    for args in (["--block-size", "32"], ["--kv-cache-dtype", "float16"], ["--kv-cache-dtype", "fp8"]):
         other = Server(*SMALL, *w.store(), *args)
         try:
             known(other)

@@ -52,7 +52,7 @@ static const struct format {
 } formats[] = { { "auto", DT_COUNT, DT_COUNT }, { "float32", DT_F32, DT_F32 },     { "float16", DT_F16, DT_F16 },
                 { "int8", DT_COUNT, DT_COUNT }, { "int8-g128", DT_COUNT, DT_F32 }, { "w8a8", DT_COUNT, DT_COUNT },
                 { "int4", DT_COUNT, DT_COUNT }, { "int4-all", DT_COUNT, DT_BF16 }, { "int4-g128", DT_COUNT, DT_F16 },
-                { "w4a8", DT_COUNT, DT_COUNT }, { "fp8", DT_COUNT, DT_COUNT } };
+                { "w4a8", DT_COUNT, DT_COUNT }, { "fp8", DT_COUNT, DT_F8E4M3 } };
 
 static const char          *isa; /* NULL: the best */
 static const struct format *format = formats;
@@ -473,6 +473,17 @@ static void eight_adapters_on_two_ranks(void **state)
 }
 
 #ifndef EXACT_OTHER_DEVICE
+/* A plain model, one with windows, one with sinks too, and one whose layers have heads of several sizes and share keys. */
+static void keys_and_values_of_8_bits(void **state)
+{
+    (void)state;
+    static const struct format kv8 = { "kv-fp8", DT_COUNT, DT_F8E4M3 };
+    static const char *const   models[] = { "llama-linear", "gemma3", "gpt-oss", "gemma4" };
+    format = &kv8;
+    for (uint32_t i = 0; i < ARRAY_N(models); i++) exact(models[i], 1 + i % 2, 14001 + 100 * i, n_mixes / 40);
+    format = formats;
+}
+
 /* One mix on one rank and one on two, of models in turn; EXACT_ALL: all of them. scalar, which is slow, has two ranks
  * once. */
 static void every_type_of_weights_on_every_instruction_set(void **state)
@@ -528,6 +539,7 @@ int main(void)
         cmocka_unit_test(eight_adapters_and_the_model_alone_in_one_batch),
         cmocka_unit_test(eight_adapters_on_two_ranks),
 #ifndef EXACT_OTHER_DEVICE
+        cmocka_unit_test(keys_and_values_of_8_bits),
         cmocka_unit_test(every_type_of_weights_on_every_instruction_set),
 #endif
     };

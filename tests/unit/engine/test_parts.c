@@ -22,9 +22,11 @@ static void plain_layers_lie_behind_each_other_k_before_v(void **state)
         uint64_t    layer_bytes;
     } want[] = {
         { "qwen3-8b", 1, 16, DT_BF16, 64 << 10 }, /* the 2.25 MiB of docs/ARCHITECTURE.md are 36 of these */
-        { "qwen3-8b", 1, 16, DT_F32, 128 << 10 },     { "qwen3-8b", 4, 32, DT_BF16, 32 << 10 },
+        { "qwen3-8b", 1, 16, DT_F32, 128 << 10 },
+        { "qwen3-8b", 4, 32, DT_BF16, 32 << 10 },
         { "qwen3-8b", 16, 16, DT_BF16, 8 << 10 }, /* more ranks than KV heads: one head each */
         { "llama-3.2-1b", 1, 64, DT_F16, 128 << 10 },
+        { "qwen3-8b", 1, 16, DT_F8E4M3, 2 * 8 * 16 * (128 + 1) }, /* a byte a row for its scale */
     };
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         struct source     src;

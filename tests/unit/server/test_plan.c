@@ -172,13 +172,35 @@ static void what_cannot_be_is_refused_in_one_line(void **state)
     const char *const gpu[] = { "plan", "--gpu", "h1000" }, *const option[] = { "plan", "--frobnicate" },
                       *const long_context[] = { "plan", "--context", "999999" }, *const none[] = { "plan", "--gpu" },
                       *const codes[] = { "plan", "--gpu", "h100", "--quantization", "int4" },
-                      *const memory[] = { "plan", "--memory-gib", "-3" };
+                      *const memory[] = { "plan", "--memory-gib", "-3" },
+                      *const kv[] = { "plan", "--gpu", "h100", "--kv-cache-dtype", "fp8" };
     assert_int_equal(run_plan(out, sizeof out, 3, gpu), 64);
     assert_int_equal(run_plan(out, sizeof out, 2, option), 64);
     assert_int_equal(run_plan(out, sizeof out, 3, long_context), 78);
     assert_int_equal(run_plan(out, sizeof out, 2, none), 64);
     assert_int_equal(run_plan(out, sizeof out, 5, codes), 78);
+    assert_int_equal(run_plan(out, sizeof out, 5, kv), 78);
     assert_int_equal(run_plan(out, sizeof out, 3, memory), 64);
+}
+
+/* Half the bytes of bf16, and a byte for each row's scale. */
+static void keys_and_values_of_8_bits_take_half_the_bytes(void **state)
+{
+    (void)state;
+    static char       out[4000];
+    const char *const of[][5] = { { "plan", "--json", "--kv-cache-dtype", "bfloat16" },
+                                  { "plan", "--json", "--kv-cache-dtype", "fp8" },
+                                  { "plan", "--context", "512", "--kv-cache-dtype", "fp8" } };
+    unsigned long     bytes[2];
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(run_plan(out, sizeof out, 4, of[i]), 0);
+        const char *at = strstr(out, "\"token_bytes\": ");
+        assert_non_null(at);
+        bytes[i] = strtoul(at + strlen("\"token_bytes\": "), NULL, 10);
+    }
+    assert_true(bytes[1] > bytes[0] / 2 && bytes[1] < bytes[0] * 9 / 16);
+    assert_int_equal(run_plan(out, sizeof out, 5, of[2]), 0);
+    assert_non_null(strstr(out, " a token in f8e4m3, "));
 }
 
 int main(void)
@@ -189,6 +211,7 @@ int main(void)
         cmocka_unit_test(of_experts_a_step_reads_those_that_are_chosen),
         cmocka_unit_test(what_does_not_fit_says_what_would),
         cmocka_unit_test(what_cannot_be_is_refused_in_one_line),
+        cmocka_unit_test(keys_and_values_of_8_bits_take_half_the_bytes),
     };
     log_init(LOG_LEVEL_ERROR, 2, false);
     return cmocka_run_group_tests(tests, NULL, NULL);

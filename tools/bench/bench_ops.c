@@ -233,17 +233,28 @@ static void attn_once(void *arg, uint32_t i)
     struct attn_arg *a = arg;
     a->b->d->ops->attention(a->b->d, &a->a, &a->batch, &a->kv);
 }
-/* n_seq sequences whose last `rows` tokens of `context` are computed now */
-static void bench_attn(const struct bench *b, uint32_t n_head, uint32_t n_kv_head, uint32_t dim, uint32_t n_seq,
-                       uint32_t context, uint32_t rows)
+/* Any numbers: bf16 of noise; of 8 bits codes and scales that are none of what is special. */
+static void fill_kv(const struct bench *b, struct dev_kv *kv)
 {
-    char     name[80];
-    uint32_t n = n_seq * rows, width = (n_head + 2 * n_kv_head) * dim, pages = (context + 15) / 16;
-    snprintf(name, sizeof name, "attention %u/%u/%u seqs %u ctx %u rows %u", n_head, n_kv_head, dim, n_seq, context,
-             rows);
+    size_t bytes = kv->block_bytes * kv->n_block;
+    for (size_t i = 0; kv->dtype == DT_BF16 && i < bytes / 2; i++)
+        ((bf16 *)kv->base)[i] = f32_to_bf16(b->noise[i % NOISE]);
+    for (size_t i = 0; kv->dtype == DT_F8E4M3 && i < bytes; i++) ((uint8_t *)kv->base)[i] = (uint8_t)(24 + i * 37 % 96);
+}
+
+/* n_seq sequences whose last `rows` tokens of `context` are computed now */
+static void bench_attn_kv(const struct bench *b, enum dtype type, uint32_t n_head, uint32_t n_kv_head, uint32_t dim,
+                          uint32_t n_seq, uint32_t context, uint32_t rows)
+{
+    char        name[80];
+    const char *kind = type == DT_BF16 ? "" : " fp8";
+    uint32_t    n = n_seq * rows, width = (n_head + 2 * n_kv_head) * dim, pages = (context + 15) / 16;
+    snprintf(name, sizeof name, "attention%s %u/%u/%u seqs %u ctx %u rows %u", kind, n_head, n_kv_head, dim, n_seq,
+             context, rows);
     if (!wanted(b, name)) return;
-    struct dev_kv_layer layer = { .bytes = 16 * dev_kv_heads_bytes(DT_BF16, n_kv_head, dim) };
-    struct dev_kv       kv = { .dtype = DT_BF16,
+    uint64_t            token = dev_kv_heads_bytes(type, n_kv_head, dim);
+    struct dev_kv_layer layer = { .bytes = 16 * token };
+    struct dev_kv       kv = { .dtype = type,
                                .n_block = n_seq * pages,
                                .n_layer = 1,
                                .block_tokens = 16,
@@ -251,8 +262,7 @@ static void bench_attn(const struct bench *b, uint32_t n_head, uint32_t n_kv_hea
                                .layer = &layer };
     struct attn_arg     a = { .b = b, .kv = kv };
     a.kv.base = take(b, a.kv.block_bytes * a.kv.n_block);
-    for (size_t i = 0; i < a.kv.block_bytes * a.kv.n_block / 2; i++)
-        ((bf16 *)a.kv.base)[i] = f32_to_bf16(b->noise[i % NOISE]);
+    fill_kv(b, &a.kv);
     uint32_t *u = take(b, (4 * (size_t)n + 2 * n_seq + 2 + n_seq * pages) * sizeof *u), *pos = u, *row_seq = pos + n,
              *row_start = row_seq + n, *page_start = row_start + n_seq + 1, *page = page_start + n_seq + 1;
     row_start[0] = page_start[0] = 0;
@@ -278,9 +288,15 @@ static void bench_attn(const struct bench *b, uint32_t n_head, uint32_t n_kv_hea
     a.a = (struct op_attn){ y, x, n_head, n_kv_head, dim, 0, 0.1f, .window = 0 };
     a.q = (struct op_qkv){ x, inv, inv, 1e-6f, inv, 1, n_head, n_kv_head, dim, dim, .layer = 0 };
     double seen = n_seq * (rows * (double)(context - rows) + rows * (rows + 1.0) / 2);
-    report(b, name, median_s(b, attn_once, &a), 4.0 * n_seq * context * n_kv_head * dim, 4.0 * seen * n_head * dim);
-    snprintf(name, sizeof name, "qkv %u/%u/%u rows %u", n_head, n_kv_head, dim, n);
+    report(b, name, median_s(b, attn_once, &a), (double)n_seq * context * (double)token, 4.0 * seen * n_head * dim);
+    snprintf(name, sizeof name, "qkv%s %u/%u/%u rows %u", kind, n_head, n_kv_head, dim, n);
     report(b, name, median_s(b, qkv_once, &a), 8.0 * n * width, 10.0 * n * width);
+}
+static void bench_attn(const struct bench *b, uint32_t n_head, uint32_t n_kv_head, uint32_t dim, uint32_t n_seq,
+                       uint32_t context, uint32_t rows)
+{
+    bench_attn_kv(b, DT_BF16, n_head, n_kv_head, dim, n_seq, context, rows);
+    bench_attn_kv(b, DT_F8E4M3, n_head, n_kv_head, dim, n_seq, context, rows);
 }
 
 struct moe_arg {

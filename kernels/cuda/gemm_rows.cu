@@ -13,30 +13,8 @@
  *                 tile are under way while this one is folded, and the first ones before the wait for the kernel ahead.
  *   k_gemm_many   128 rows of w times 64 of x per block, both through shared memory by cp.async */
 #include "base/check.h"
-#include "kernels/cuda/common.cuh"
 #include "kernels/cuda/gemm.h"
-#include "kernels/cuda/vec.cuh"
-
-enum {
-    ROWS_THREADS = 256,
-    ROWS_WARPS = ROWS_THREADS / WARP,
-    ROWS_TILE = 16,     /* rows of w that a warp has */
-    ROWS_STEP = 32,     /* k of a load */
-    ROWS_WANT = 132 * 8 /* warps that the slices of all tiles should keep busy: of an H100, whatever the GPU is */
-};
-
-/* How K is cut: n_slice pieces of `slice` k, the last one shorter. side: warps of a block for one tile, a power of two
- * of at least n_slice. */
-struct rows_cut {
-    uint32_t slice, n_slice, side;
-};
-static struct rows_cut rows_cut(uint32_t n, uint32_t k)
-{
-    uint32_t tiles = (n + ROWS_TILE - 1) / ROWS_TILE, steps = (k + 2 * ROWS_STEP - 1) / (2 * ROWS_STEP), side = 1;
-    while (side < ROWS_WARPS && tiles * side < ROWS_WANT && steps >= 8 * side) side *= 2;
-    uint32_t each = (steps + side - 1) / side;
-    return { each * 2 * ROWS_STEP, (steps + each - 1) / each, side };
-}
+#include "kernels/cuda/rows.cuh"
 
 struct rows_args {
     void           *out;
@@ -44,29 +22,6 @@ struct rows_args {
     uint32_t        m, n, k;
     struct rows_cut cut;
 };
-
-template <class T>
-static __device__ __forceinline__ void rows_mma(float d[4], const uint32_t a[4], const uint32_t b[2]);
-template <>
-__device__ __forceinline__ void rows_mma<__nv_bfloat16>(float d[4], const uint32_t a[4], const uint32_t b[2])
-{
-    mma_m16n8k16_bf16(d, a, b, d);
-}
-template <> __device__ __forceinline__ void rows_mma<__half>(float d[4], const uint32_t a[4], const uint32_t b[2])
-{
-    mma_m16n8k16_f16(d, a, b, d);
-}
-/* 32 k of 16 rows of w (top: row g, low: row g + 8) and of row g of x */
-template <class T>
-static __device__ __forceinline__ void rows_mma32(float d[4], const uint4 &top, const uint4 &low, const uint4 &x)
-{
-    const uint32_t a0[4] = { top.x, low.x, top.y, low.y }, b0[2] = { x.x, x.y };
-    const uint32_t a1[4] = { top.z, low.z, top.w, low.w }, b1[2] = { x.z, x.w };
-    rows_mma<T>(d, a0, b0);
-    rows_mma<T>(d, a1, b1);
-}
-static __device__ __forceinline__ void                    rows_put(float *p, float v) { *p = v; }
-template <class T> static __device__ __forceinline__ void rows_put(T *p, float v) { *p = act_store<T>(v); }
 
 /* ---------------------------------------------------------------- few rows */
 
@@ -321,7 +276,7 @@ extern "C" void cuda_gemm_rows(struct cuda_dev *d, void *out, enum dtype out_t, 
                                uint32_t m, uint32_t n, uint32_t k)
 {
     bool             half = d->impl.dev.act == DT_F16;
-    struct rows_args p = { out, (const uint16_t *)x, (const uint16_t *)w, m, n, k, rows_cut(n, k) };
+    struct rows_args p = { out, (const uint16_t *)x, (const uint16_t *)w, m, n, k, rows_cut(n, k, 2 * ROWS_STEP) };
     CHECK(m && m <= GEMM_ROWS_MAX && n && k);
     if (out_t == DT_F32)
         half ? rows_choose<__half, float>(d, p) : rows_choose<__nv_bfloat16, float>(d, p);

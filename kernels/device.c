@@ -121,7 +121,7 @@ void dev_weight_fill(struct device *d, struct dev_weight *w, uint32_t row0, uint
                      uint64_t src_row, uint64_t src_col, uint64_t src_len, float std)
 {
     const struct dev_impl *i = (const struct dev_impl *)d;
-    if (i->weight_fill) {
+    if (i->weight_fill && !dev_weight_is_quant(w)) {
         i->weight_fill(d, w, row0, n_row, seed, src_row, src_col, src_len, std);
         return;
     }

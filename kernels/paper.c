@@ -1,5 +1,6 @@
 /* paper: devices of which only sizes are known, so that a model can be planned for a machine that is not here. */
 #include "kernels/cpu/cpu.h"
+#include "kernels/cuda/codes.h"
 #include "kernels/host.h"
 #include "kernels/impl.h"
 #include <stdlib.h>
@@ -14,6 +15,8 @@ static uint64_t cuda_weights(enum dtype t, uint32_t n, uint32_t k)
     (void)t;
     return up((uint64_t)n * k * 2);
 }
+
+static uint64_t cuda_codes(const struct dev_quant *q, uint32_t n, uint32_t k) { return codes_bytes(q, n, k); }
 
 /* What a step's arrays take on a GPU: the lists of kernels/arrays.h at their most; logits while they are sampled, with
  * a sixteenth for their sums and a list of candidates; partial results of decode attention on a GPU of SMS
@@ -62,7 +65,7 @@ enum status dev_paper(enum dev_kind kind, uint32_t rank, uint32_t n_rank, enum d
     if (kind == DEV_CUDA) {
         p->dev.act = act;
         p->weight_bytes = cuda_weights;
-        p->quant_bytes = NULL;
+        p->quant_bytes = cuda_codes;
         p->step_bytes = cuda_step;
     }
     *d_out = &p->dev;

@@ -93,12 +93,19 @@ static void set_kv(struct model *m, const struct model_spec *s, const struct mod
         parts_kv(s, m->dev->n_rank, t, cfg->block_tokens, NULL, cfg->n_window ? &m->kv_window.block_bytes : NULL);
 }
 
-/* The checkpoint's MXFP4 stays as it is on a device that multiplies with it. Nobody, who is asked for sizes of other
- * things, is none. */
+static const struct dev_quant plan_mxfp4 = { .code = DT_F4E2M1, .group = MXFP4_BLOCK };
+
+/* Nobody, who is asked for sizes of other things, has none. */
+static bool plan_has_mxfp4(const struct device *dev)
+{
+    return dev->ops && dev_quant_bytes(dev, &plan_mxfp4, 1, MXFP4_BLOCK);
+}
+
+/* The checkpoint's MXFP4 stays as it is on a device that multiplies with it. */
 static struct dev_quant plan_experts(const struct model_spec *s, const struct device *dev)
 {
-    static const struct dev_quant mxfp4 = { .code = DT_F4E2M1, .group = MXFP4_BLOCK }, none = { .code = DT_F32 };
-    return s->mxfp4 && dev->ops && dev_quant_bytes(dev, &mxfp4, 1, MXFP4_BLOCK) ? mxfp4 : none;
+    static const struct dev_quant none = { .code = DT_F32 };
+    return s->mxfp4 && plan_has_mxfp4(dev) ? plan_mxfp4 : none;
 }
 
 void plan_begin(struct place *p_out, struct model *m, const struct model_spec *spec, const struct model_load_cfg *cfg,
@@ -112,6 +119,7 @@ void plan_begin(struct place *p_out, struct model *m, const struct model_spec *s
                              .quant = weight_quant(spec, cfg),
                              .quant_head = cfg->quant_head,
                              .experts = plan_experts(spec, dev),
+                             .expert_floats = dev->ops && !plan_has_mxfp4(dev),
                              .m = m };
     model_sizes(m, spec, cfg, dev);
     set_kv(m, spec, cfg);

@@ -42,9 +42,10 @@ enum status model_quant_check(const struct model_spec *spec, const struct model_
     const struct model_quant *q = &spec->quant;
     uint32_t o = spec->n_head * spec->head_dim / n_rank, inter = (spec->inter ? spec->inter : spec->moe_inter) / n_rank;
     if (!q->method && cfg->quant.code == DT_F32) return ST_OK;
-    if (kind == DEV_CUDA) {
-        snprintf(err, err_bytes, "%s: the cuda device has bf16 and f16 weights only; --device cpu has codes",
-                 q->method ? "config.json: quantization_config is there" : "--quantization");
+    if (kind == DEV_CUDA && cfg->quant.code != DT_F32) {
+        snprintf(
+            err, err_bytes,
+            "--quantization: the cuda device takes the checkpoint's weights or codes as they are, allowed is auto");
         return ST_CONFIG;
     }
     if (q->method && cfg->quant.code != DT_F32) {

@@ -18,6 +18,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "kernels/cuda/codes.h"
 #include "kernels/cuda/window.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -344,6 +345,8 @@ static const struct dev_ops cuda_ops = {
     .free_bytes = cuda_free_bytes,
     .weight_alloc = cuda_weight_alloc,
     .weight_set = cuda_weight_set,
+    .quant_alloc = cuda_quant_alloc,
+    .quant_set = cuda_quant_set,
     .to_device = cuda_to_device,
     .to_host = cuda_to_host,
     .sync = cuda_sync,
@@ -372,6 +375,7 @@ static const struct dev_ops cuda_ops = {
     .lora = cuda_lora,
     .lora_alloc = cuda_lora_alloc,
     .gather = cuda_gather,
+    .columns = cuda_columns,
     .sample = cuda_sample,
     .logprob = cuda_logprob,
     .block_copy = cuda_block_copy,
@@ -479,9 +483,9 @@ static void cuda_arith(const struct device *dev, enum dtype weights, const struc
 {
     const struct cuda_dev *d = (const struct cuda_dev *)dev;
     (void)weights;
-    (void)q;
     (void)kv;
-    snprintf(text, bytes, "cuda.3 sm %d %s", d->arch, d->deterministic ? "deterministic" : "fast");
+    snprintf(text, bytes, "cuda.3 sm %d %s%s", d->arch, d->deterministic ? "deterministic" : "fast",
+             q && q->code != DT_F32 ? " codes.1" : "");
 }
 
 static bool cuda_place(const struct device *dev, struct dev_place *out)
@@ -501,6 +505,7 @@ enum status cuda_open(const struct dev_cfg *cfg, struct device **d_out)
     d->impl =
         (struct dev_impl){ .dev = { &cuda_ops, cfg->act == DT_F16 ? DT_F16 : DT_BF16, cfg->rank, cfg->n_rank, true },
                            .weight_bytes = cuda_weight_bytes,
+                           .quant_bytes = cuda_quant_bytes,
                            .step_bytes = cuda_step_bytes,
                            .graphs = cuda_graphs,
                            .step_times = cuda_step_times,

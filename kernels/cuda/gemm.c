@@ -42,8 +42,22 @@ static uint32_t rows_offer(struct cuda_dev *d, const struct gemm_shape *s, const
 
 const struct cuda_gemm_kind gemm_rows = { .name = "rows", .last = true, .offer = rows_offer, .mul = rows_mul };
 
+static bool codes_mul(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *p)
+{
+    (void)pin;
+    cuda_gemm_codes(d, p);
+    return true;
+}
+
+#define CODES(id, type) \
+    static const struct cuda_gemm_kind gemm_##id = { .name = #id, .code = type, .last = true, .mul = codes_mul };
+CODES(i4, DT_I4)
+CODES(f8, DT_F8E4M3)
+CODES(i8, DT_I8)
+#undef CODES
+
 /* Best first; each kind of weights has one that is its last. */
-static const struct cuda_gemm_kind *const kinds[] = { &gemm_rows, &gemm_lt };
+static const struct cuda_gemm_kind *const kinds[] = { &gemm_rows, &gemm_lt, &gemm_i4, &gemm_f8, &gemm_i8 };
 enum { N_KIND = sizeof kinds / sizeof *kinds };
 
 static bool kind_suits(const struct cuda_gemm_kind *k, enum dtype code, bool act8, uint32_t m)
@@ -215,7 +229,7 @@ static void shape_pin(struct cuda_dev *d, struct gemm_shape *s, const struct dev
     for (uint32_t i = 0; i < GEMM_BUCKETS; i++) s->pin[i] = last_pin(s->code, s->act8);
     s->rows_max = s->out == DT_F32 ? LOGIT_ROWS : GEMM_ROWS_MAX;
     /* The last kind gives a row the same bits for every number of rows, by construction; the library does not say. */
-    if (!b->h || d->deterministic) return;
+    if (!b->h || d->deterministic || s->code != DT_F32) return; /* codes have no other */
     if (w) {
         r = check_room(d, s->n, s->k, s->out);
         cuda_fill(d, w->data, d->impl.dev.act, s->n, s->k, 1, 0, 0, s->k, 1);
@@ -270,7 +284,7 @@ void cuda_blas_seen(struct cuda_dev *d, const struct dev_weight *w)
 static void multiply(struct cuda_dev *d, void *out, enum dtype out_t, const void *x, const struct dev_weight *w,
                      uint32_t m)
 {
-    CHECK(w->dtype == d->impl.dev.act);
+    CHECK(w->dtype == (w->q.code == DT_F32 ? d->impl.dev.act : w->q.code));
     /* a matrix that nobody announced is pinned now, without looking at its numbers: they are the caller's */
     const struct gemm_shape  *s = shape_of(d, w, out_t, false);
     const struct gemm_product p = { .out = out, .out_t = out_t, .x = x, .w = w, .m = m };

@@ -142,6 +142,8 @@ float gemm_error_max(enum dtype out);
  * ahead on the stream has ended: no kernel there may write them. more than eight: three matrices, their types and sizes. */
 void cuda_gemm_rows(struct cuda_dev *d, void *out, enum dtype out_t, const void *x, const void *w, uint32_t m,
                     uint32_t n, uint32_t k);
+/* gemm_codes.cu: ours, of every kind of codes. As cuda_gemm_rows: a row has the same bits for every m. */
+void cuda_gemm_codes(struct cuda_dev *d, const struct gemm_product *p);
 /* gemm_check.cu: *worst becomes the largest relative error of out over sampled elements. more than eight: the three
  * matrices of a product, their types and sizes. */
 void cuda_gemm_check(struct cuda_dev *d, float *worst, const void *out, enum dtype out_t, const void *x, const void *w,

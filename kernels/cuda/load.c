@@ -1,4 +1,5 @@
-/* cuda: weights. Row-major [n][k] in the type of the activations, as cuBLASLt likes them: loading is a copy.
+/* cuda: weights. Row-major [n][k] in the type of the activations, as cuBLASLt likes them: loading is a copy. Codes and
+ * their scales lie as codes.h says, and travel the same way.
  *
  * weight_set is called by several threads, each with rows that it has just read. A thread takes a pinned buffer, writes
  * its rows there in the device's type, enqueues the copy on the loading stream and goes on with the next buffer: while
@@ -7,22 +8,22 @@
  * time. */
 #include "base/check.h"
 #include "base/log.h"
+#include "kernels/cuda/codes.h"
 #include "kernels/cuda/cuda.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    BUFFERS = 16,           /* one for each thread that reads, and it must not wait for the copy of its last */
-    BUFFER_BYTES = 4 << 20, /* far above what it costs to enqueue a copy */
-    WEIGHT_ALIGN = 256,     /* as the arena aligns: the plan adds these sizes up */
+    BUFFERS = 16,       /* one for each thread that reads, and it must not wait for the copy of its last */
+    WEIGHT_ALIGN = 256, /* as the arena aligns: the plan adds these sizes up */
 };
 
 struct cuda_load {
     pthread_mutex_t lock;
     pthread_cond_t  given_back;
     cudaStream_t    stream;
-    char           *pinned; /* [BUFFERS][BUFFER_BYTES] */
+    char           *pinned; /* [BUFFERS][CUDA_LOAD_BYTES] */
     cudaEvent_t     sent[BUFFERS];
     bool            busy[BUFFERS]; /* a thread writes to it */
     uint32_t        next;
@@ -126,26 +127,42 @@ struct load_piece {
     uint32_t    r0, n_row, c0, n_col;
 };
 
-static void piece_pack(const struct load_piece *p, uint16_t *out)
+static void piece_pack(void *out, const void *piece)
 {
+    const struct load_piece *p = piece;
     for (uint32_t r = 0; r < p->n_row; r++)
-        convert(out + (size_t)r * p->n_col, p->to,
+        convert((uint16_t *)out + (size_t)r * p->n_col, p->to,
                 p->src + (size_t)(p->r0 + r) * p->stride + p->c0 * dtype_bytes(p->from), p->from, p->n_col);
 }
 
-static void piece_send(struct cuda_dev *d, const struct load_piece *p, char *dst, void *slow)
+/* Through ordinary memory. */
+static void send_slowly(struct cuda_dev *d, void *dst, size_t bytes, void (*fill)(void *out, const void *from),
+                        const void *from)
+{
+    void *slow = malloc(bytes);
+    if (slow) {
+        fill(slow, from);
+        cuda_to_device(&d->impl.dev, dst, slow, bytes);
+    } else {
+        cuda_ok(d, cudaErrorMemoryAllocation, "loading weights");
+    }
+    free(slow);
+}
+
+void cuda_load_send(struct cuda_dev *d, void *dst, size_t bytes, void (*fill)(void *out, const void *from),
+                    const void *from)
 {
     struct cuda_load *l = d->load;
-    size_t            bytes = (size_t)p->n_row * p->n_col * sizeof(uint16_t);
-    if (d->lost) return;
+    CHECK(bytes <= CUDA_LOAD_BYTES);
+    if (d->lost || !bytes) return;
+    cuda_bind(d);
     if (!l) {
-        piece_pack(p, slow);
-        cuda_to_device(&d->impl.dev, dst, slow, bytes);
+        send_slowly(d, dst, bytes, fill, from);
         return;
     }
     uint32_t i = load_take(d, l);
-    char    *buf = l->pinned + (size_t)i * BUFFER_BYTES;
-    piece_pack(p, (uint16_t *)(void *)buf);
+    char    *buf = l->pinned + (size_t)i * CUDA_LOAD_BYTES;
+    fill(buf, from);
     if (cuda_ok(d, cudaMemcpyAsync(dst, buf, bytes, cudaMemcpyHostToDevice, l->stream), "loading weights"))
         cuda_ok(d, cudaEventRecord(l->sent[i], l->stream), "loading weights");
     load_give(l, i);
@@ -154,28 +171,25 @@ static void piece_send(struct cuda_dev *d, const struct load_piece *p, char *dst
 void cuda_weight_set(struct device *dev, struct dev_weight *w, uint32_t row0, uint32_t n_row, const void *src,
                      size_t src_stride, enum dtype src_t)
 {
-    enum { FITS = BUFFER_BYTES / 2 }; /* elements */
+    enum { FITS = CUDA_LOAD_BYTES / 2 }; /* elements */
     struct cuda_dev *d = cuda_of(dev);
     CHECK(row0 <= w->n && n_row <= w->n - row0);
     CHECK(src_t == DT_F32 || src_t == DT_BF16 || src_t == DT_F16);
     if (!w->k || !n_row || d->lost) return;
-    void  *slow = NULL;
-    size_t all = (size_t)n_row * w->k * sizeof(uint16_t);
-    if (!d->load && !(slow = malloc(all < BUFFER_BYTES ? all : BUFFER_BYTES))) {
-        cuda_ok(d, cudaErrorMemoryAllocation, "loading weights");
+    if (dev_weight_is_quant(w)) {
+        cuda_quantise(dev, w, row0, n_row, src, src_stride, src_t);
         return;
     }
-    cuda_bind(d);
     uint32_t cols = w->k < FITS ? w->k : FITS, rows = FITS / cols; /* a row longer than a buffer goes in parts */
     for (uint32_t r = 0; r < n_row; r += rows) {
         uint32_t n = rows < n_row - r ? rows : n_row - r;
         for (uint32_t c = 0; c < w->k; c += cols) {
             uint32_t          m = cols < w->k - c ? cols : w->k - c;
             struct load_piece p = { src, src_stride, src_t, w->dtype, r, n, c, m };
-            piece_send(d, &p, (char *)w->data + ((size_t)(row0 + r) * w->k + c) * sizeof(uint16_t), slow);
+            cuda_load_send(d, (char *)w->data + ((size_t)(row0 + r) * w->k + c) * sizeof(uint16_t),
+                           (size_t)n * m * sizeof(uint16_t), piece_pack, &p);
         }
     }
-    free(slow);
 }
 
 /* ---------------------------------------------------------------- life */
@@ -191,12 +205,12 @@ enum status cuda_load_init(struct cuda_dev *d)
     pthread_cond_init(&l->given_back, NULL);
     d->load = l;
     void       *p = NULL;
-    cudaError_t e = cudaHostAlloc(&p, (size_t)BUFFERS * BUFFER_BYTES, cudaHostAllocDefault);
+    cudaError_t e = cudaHostAlloc(&p, (size_t)BUFFERS * CUDA_LOAD_BYTES, cudaHostAllocDefault);
     if (e != cudaSuccess) {
         (void)cudaGetLastError();
         LOG_WARN(
             "dev: gpu %d: no %d MiB of memory can be pinned (%s; ulimit -l?), weights are loaded through ordinary memory, slowly",
-            d->ordinal, BUFFERS * BUFFER_BYTES >> 20, cudaGetErrorName(e));
+            d->ordinal, BUFFERS * CUDA_LOAD_BYTES >> 20, cudaGetErrorName(e));
         cuda_load_free(d);
         return ST_OK;
     }

@@ -2,6 +2,7 @@
  * kernels/ref/mlp.c, gemm.c, host.c A block does MLP_THREADS units of one row (grid: rows, pieces of a row). A unit is
  * 16 bytes of output where rows and addresses allow it, else one element. */
 #include "base/check.h"
+#include "kernels/cuda/codes.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/vec.cuh"
 
@@ -54,6 +55,28 @@ extern "C" void cuda_gather(struct device *dev, void *out, const void *x, const 
     if (!n || !dim) return;
     rows(d, out, x, row, n, UINT32_MAX, dim);
     cuda_launched(d, "gather");
+}
+
+/* out[i, j] = x[i, column[j]], bit by bit. */
+__global__ void __launch_bounds__(MLP_THREADS)
+    k_columns(uint16_t *out, const uint16_t *x, const uint32_t *column, uint32_t k)
+{
+    uint32_t j = blockIdx.y * MLP_THREADS + threadIdx.x;
+    uint32_t from = j < k ? column[j] : 0; /* no kernel writes it */
+    pdl_wait();
+    if (j >= k) return;
+    uint16_t v = x[(size_t)blockIdx.x * k + from];
+    pdl_launch();
+    out[(size_t)blockIdx.x * k + j] = v;
+}
+
+extern "C" void cuda_columns(struct device *dev, void *out, const void *x, const uint32_t *column, uint32_t n,
+                             uint32_t k)
+{
+    struct cuda_dev *d = cuda_of(dev);
+    if (!n || !k) return;
+    LAUNCH(k_columns, mlp_grid(n, k), MLP_THREADS, 0, d, (uint16_t *)out, (const uint16_t *)x, column, k);
+    cuda_launched(d, "columns");
 }
 
 /* ---------------------------------------------------------------- multipliers and soft caps */

@@ -2,6 +2,7 @@
  * the emulator and on a GPU: a test that passes on both shows that both bodies of a wrapper mean the same. */
 #include "cuda/ptx_kernels.h"
 #include "kernels/cuda/common.cuh"
+#include "kernels/cuda/ptx_pairs.cuh"
 
 enum { PK_LD = 24 }; /* of a 16-wide tile in shared memory: rows 16-byte aligned, not a power of two apart */
 
@@ -81,6 +82,12 @@ __global__ void __launch_bounds__(256) k_ptx_rcp(float *out, const float *x, int
     for (int i = (int)threadIdx.x; i < n; i += 256) out[i] = rcp_approx(x[i]);
 }
 
+__global__ void __launch_bounds__(256) k_ptx_fma2(bool bf16, uint32_t *out, const uint32_t *x, int n)
+{
+    for (int i = (int)threadIdx.x; i < n; i += 256)
+        out[i] = bf16 ? fma2_bf16(x[i], x[n + i], x[2 * n + i]) : fma2_f16(x[i], x[n + i], x[2 * n + i]);
+}
+
 /* A chain of kernels by dependent launch: each reads what the one before wrote, behind its wait. */
 __global__ void __launch_bounds__(256) k_ptx_chain(uint32_t *x, int n)
 {
@@ -150,6 +157,10 @@ extern "C" void ptx_cp_async(cudaStream_t s, uint8_t *out, const uint8_t *in)
 extern "C" void ptx_stream(cudaStream_t s, void *out, const void *in, int n)
 {
     LAUNCH(k_ptx_stream, 1, 32, 0, s, (uint4 *)out, (const uint4 *)in, n);
+}
+extern "C" void ptx_fma2(cudaStream_t s, bool bf16, uint32_t *out, const uint32_t *x, int n)
+{
+    LAUNCH(k_ptx_fma2, 1, 256, 0, s, bf16, out, x, n);
 }
 extern "C" void ptx_ex2(cudaStream_t s, float *out, const float *x, int n)
 {

@@ -18,6 +18,8 @@ void ptx_relay(cudaStream_t s, bool sys, uint32_t *flag, uint32_t *message,
 void ptx_reduce(cudaStream_t s, float *sum, float *most, const float *x); /* [256] each, the same in all */
 void ptx_ex2(cudaStream_t s, float *out, const float *x, int n);          /* out[i] = 2^x[i] */
 void ptx_rcp(cudaStream_t s, float *out, const float *x, int n);          /* out[i] = 1 / x[i] */
+void ptx_fma2(cudaStream_t s, bool bf16, uint32_t *out, const uint32_t *x,
+              int n); /* out[i] = x[i] * x[n + i] + x[2 n + i], two 16-bit floats a word */
 void ptx_smem(cudaStream_t s, uint32_t *out, int n); /* out[i] = 7 * (n - 1 - i) by way of shared memory */
 #ifdef __cplusplus
 }

@@ -170,6 +170,51 @@ static void a_reciprocal_is_within_its_bound(void **state)
     }
 }
 
+/* An exact number to its nearest of so many bits, ties to even. */
+static double rounded(double x, int bits)
+{
+    int e;
+    frexp(x, &e);
+    return ldexp(rint(ldexp(x, bits - e)), e - bits);
+}
+
+/* Normal numbers between 2^-6 and 2^6 in size, whose exact results a double holds; then what codes need: subnormal
+ * numbers are multiplied, and zeros keep their signs. */
+static void pairs_are_multiplied_and_added_with_one_rounding(void **state)
+{
+    enum { N = 2000 };
+    static uint32_t x[3 * N], y[N];
+    (void)state;
+    for (int is_bf16 = 0; is_bf16 < 2; is_bf16++) {
+        uint32_t bias = is_bf16 ? 121 : 9, place = is_bf16 ? 7 : 10, one = is_bf16 ? 0x3f80 : 0x3c00;
+        for (uint32_t i = 0; i < 3 * N; i++) {
+            uint32_t r = number(460, i), e = bias + number(461, i) % 12, f = bias + (number(461, i) >> 8) % 12;
+            x[i] = (r & (0x80008000u | ((1u << place) - 1) * 0x10001u)) | e << place | f << (place + 16);
+        }
+        uint32_t subnormal = is_bf16 ? 0x0010 : 0x0080, raise = is_bf16 ? 0x7b80 : 0x5c00;
+        x[0] = subnormal | 0x80000000u, x[N] = raise | raise << 16, x[2 * N] = 0x80008000u;
+        x[1] = one, x[N + 1] = one, x[2 * N + 1] = one | 0x8000;
+        void *dx = up(x, sizeof x), *dy = up(NULL, sizeof y);
+        ptx_fma2(stream, is_bf16, dy, dx, N);
+        down(y, dy, sizeof y);
+        cudaFree(dx);
+        for (int i = 0; i < 2 * N; i++) {
+            float in[3], got;
+            for (int j = 0; j < 3; j++) {
+                uint16_t h = (uint16_t)(x[j * N + i / 2] >> 16 * (i % 2));
+                in[j] = is_bf16 ? bf16_to_f32(h) : f16_to_f32(h);
+            }
+            uint16_t h = (uint16_t)(y[i / 2] >> 16 * (i % 2));
+            got = is_bf16 ? bf16_to_f32(h) : f16_to_f32(h);
+            double want = rounded((double)in[0] * (double)in[1] + (double)in[2], is_bf16 ? 8 : 11);
+            if ((double)got != want ||
+                (want == 0 && !signbit(got) != !signbit((double)in[0] * (double)in[1] + (double)in[2])))
+                fail_msg("%a * %a + %a is %a, should be %a", (double)in[0], (double)in[1], (double)in[2], (double)got,
+                         want);
+        }
+    }
+}
+
 static void a_dependent_launch_reads_the_writes_of_the_launch_before_it(void **state)
 {
     enum { N = 5000, TIMES = 20 };
@@ -278,6 +323,7 @@ int main(void)
         cmocka_unit_test(streaming_loads_and_stores_move_16_bytes),
         cmocka_unit_test(a_power_of_two_is_within_its_bound),
         cmocka_unit_test(a_reciprocal_is_within_its_bound),
+        cmocka_unit_test(pairs_are_multiplied_and_added_with_one_rounding),
         cmocka_unit_test(a_dependent_launch_reads_the_writes_of_the_launch_before_it),
         cmocka_unit_test(a_release_is_seen_by_an_acquire),
         cmocka_unit_test(reductions_give_every_thread_the_same),

@@ -195,11 +195,9 @@ static void an_unsupported_quantization_is_refused_in_one_line(void **state)
     struct memory_source          s;
     folder(&s, "awq", true, awq);
     refused_with(&s, 1, int8, DEV_CPU, "--quantization: the checkpoint is quantised already");
-    folder(&s, "awq", true, awq);
-    refused_with(&s, 1, none, DEV_CUDA, "the cuda device has bf16 and f16 weights only");
     folder(&s, "awq", false, "");
     refused_with(&s, 1, int8, DEV_CUDA,
-                 "--quantization: the cuda device has bf16 and f16 weights only");
+                 "--quantization: the cuda device takes the checkpoint's weights or codes as they are");
     folder(&s, "gptq", true, awq);
     refused_with(&s, 1, none, DEV_CPU, "qweight has shape [8, 64], config.json makes it [64, 8]");
     folder(&s, "fp8", true, gptq);

@@ -1,0 +1,290 @@
+/* Products with weights that are codes: against ref, a row's bits for every number of rows, in every order of threads,
+ * and codes that arrive in any pieces. */
+#include "base/rng.h"
+#include "cuda/cuda_test.h"
+#include "test.h"
+
+enum { ROWS = 134, SPARE = 3 };
+
+static const struct dev_quant formats[] = {
+    { .code = DT_I4, .group = 32, .zero = true },
+    { .code = DT_I4, .group = 128 },
+    { .code = DT_F8E4M3 },
+    { .code = DT_I8 },
+    { .code = DT_I4, .group = 64, .zero = true },
+    { .code = DT_F8E4M3, .group = 128 },
+    { .code = DT_I8, .group = 32 },
+    { .code = DT_I4 },
+    { .code = DT_I4, .group = 256, .zero = true },
+    { .code = DT_F8E4M3, .group = 32 },
+};
+
+/* The same matrix [n, k] and rows x [ROWS, k] on both devices, and room for results on the one. */
+struct rig {
+    struct device    *d, *ref;
+    struct dev_quant  q;
+    uint32_t          n, k;
+    struct dev_weight w, wr;
+    float            *x;
+    char             *dx, *out;
+};
+
+/* Codes with scales and zeros; rows of codes lie SPARE bytes apart. */
+struct given {
+    uint8_t         *code, *zero;
+    float           *scale;
+    struct dev_codes c;
+};
+static uint32_t draw(uint64_t seed, uint64_t i) { return rng_philox(seed, 7, i).x[0]; }
+
+static struct given given_make(const struct dev_quant *q, uint32_t n, uint32_t k)
+{
+    uint32_t     groups = q->group ? (k + q->group - 1) / q->group : 1;
+    struct given g = { malloc((size_t)n * (k + SPARE)), malloc((size_t)n * groups), malloc(4 * (size_t)n * groups),
+                       .c = { .code_stride = k + SPARE, .scale_stride = groups } };
+    for (size_t i = 0; i < (size_t)n * (k + SPARE); i++) {
+        g.code[i] = (uint8_t)(draw(1, i) & (q->code == DT_I4 ? 15 : 255));
+        if (q->code == DT_F8E4M3 && (g.code[i] & 0x7f) == 0x7f) g.code[i] = 0x81;
+    }
+    float unit = q->code == DT_F8E4M3 ? 0.001f : 0.02f;
+    for (size_t i = 0; i < (size_t)n * groups; i++) {
+        g.scale[i] = unit * (1 + (float)(draw(2, i) % 1000) / 700) * (i % 5 ? 1 : -1);
+        g.zero[i] = (uint8_t)(draw(3, i) % 17);
+    }
+    g.c.code = g.code;
+    g.c.scale = g.scale;
+    g.c.zero = q->zero ? g.zero : NULL;
+    return g;
+}
+static void given_free(struct given *g)
+{
+    free(g->code);
+    free(g->zero);
+    free(g->scale);
+}
+
+static void rig_open(struct rig *r, enum dtype act, const struct dev_quant *q, uint32_t n, uint32_t k)
+{
+    *r = (struct rig){ .d = ct_open(act, 96 << 20), .ref = ct_open_ref(), .q = *q, .n = n, .k = k };
+    assert_int_equal(r->d->ops->quant_alloc(r->d, q, n, k, &r->w), ST_OK);
+    assert_int_equal(r->ref->ops->quant_alloc(r->ref, q, n, k, &r->wr), ST_OK);
+    assert_true(r->w.bytes == dev_quant_bytes(r->d, q, n, k) && r->w.bytes > 0);
+    struct given g = given_make(q, n, k);
+    r->d->ops->quant_set(r->d, &r->w, 0, n, &g.c);
+    r->ref->ops->quant_set(r->ref, &r->wr, 0, n, &g.c);
+    given_free(&g);
+    r->x = op_random((size_t)ROWS * k, n + k, 1);
+    ct_round(r->x, (size_t)ROWS * k, act);
+    r->dx = ct_act(r->d, r->x, (size_t)ROWS * k);
+    r->out = ct_alloc(r->d, (size_t)(ROWS + 1) * n * 4);
+    assert_int_equal(r->d->ops->sync(r->d), ST_OK);
+}
+static void rig_close(struct rig *r)
+{
+    free(r->x);
+    dev_close(r->d);
+    dev_close(r->ref);
+}
+static size_t row_bytes(const struct rig *r, bool logits) { return r->n * (logits ? 4 : dtype_bytes(r->d->act)); }
+
+/* The product of rows [m0, + m); the caller frees it. Nothing behind it is written. */
+static char *run(struct rig *r, bool logits, uint32_t m0, uint32_t m)
+{
+    size_t row = row_bytes(r, logits);
+    char  *got = malloc((m + 1) * row);
+    ct_poison(r->d, r->out, (m + 1) * row);
+    if (logits)
+        r->d->ops->logits(r->d, (float *)(void *)r->out, r->dx + (size_t)m0 * r->k * 2, &r->w, m);
+    else
+        r->d->ops->linear(r->d, r->out, r->dx + (size_t)m0 * r->k * 2, &r->w, NULL, m);
+    ct_get(r->d, got, r->out, (m + 1) * row);
+    for (size_t i = m * row; i < (m + 1) * row; i++) assert_int_equal((uint8_t)got[i], 0xff);
+    return got;
+}
+static float number(const struct rig *r, bool logits, const char *got, size_t i)
+{
+    uint16_t h;
+    float    f;
+    if (logits) {
+        memcpy(&f, got + i * sizeof f, sizeof f);
+        return f;
+    }
+    memcpy(&h, got + i * sizeof h, sizeof h);
+    return r->d->act == DT_F16 ? f16_to_f32(h) : bf16_to_f32(h);
+}
+
+/* Within what rounding the result takes, and fp32 sums; the largest product is below `most`. */
+static void assert_right(struct rig *r, bool logits, const char *got, uint32_t m)
+{
+    float *want = malloc((size_t)m * r->n * sizeof *want);
+    double unit = r->d->act == DT_F16 ? 0x1p-11 : 0x1p-8, most = r->q.code == DT_F8E4M3 ? 448 * 0.0025 : 128 * 0.05;
+    if (logits) unit = 1e-6;
+    r->ref->ops->linear(r->ref, want, r->x, &r->wr, NULL, m);
+    for (size_t i = 0; i < (size_t)m * r->n; i++) {
+        double x = (double)number(r, logits, got, i), bound = unit * fabs((double)want[i]) + 2e-7 * most * r->k;
+        if (!(fabs(x - (double)want[i]) <= bound))
+            fail_msg("%s group %u: [%zu, %zu] of %u rows, n %u, k %u is %.9g, should be %.9g", dtype_name(r->q.code),
+                     r->q.group, i / r->n, i % r->n, m, r->n, r->k, x, (double)want[i]);
+    }
+    free(want);
+}
+
+/* n, k: one slice and more, the last one shorter; odd sizes, those that forbid 16 bytes of x, and parts of a group */
+static const uint32_t shapes[][2] = { { 48, 256 }, { 37, 67 },   { 130, 520 }, { 72, 1160 },
+                                      { 9, 2100 }, { 136, 576 }, { 1, 8 },     { 16, 2056 } };
+static const uint32_t few[] = { 1, 3, 8, 9, 16, 17, 32, 33, 64, 70 };
+
+static void products_agree_with_ref(void **state)
+{
+    (void)state;
+    for (size_t f = 0; f < ARRAY_N(formats); f++)
+        for (size_t s = f % 4; s < ARRAY_N(shapes); s += 4) {
+            struct rig r;
+            rig_open(&r, (f + s) % 3 ? DT_BF16 : DT_F16, &formats[f], shapes[s][0], shapes[s][1]);
+            for (size_t i = (f + s) % 2; i < ARRAY_N(few); i += 2) {
+                bool  logits = (i / 2 + s) % 2;
+                char *got = run(&r, logits, 0, few[i]);
+                assert_right(&r, logits, got, few[i]);
+                free(got);
+            }
+            rig_close(&r);
+        }
+}
+
+static void a_row_has_the_same_bits_for_every_number_of_rows(void **state)
+{
+    (void)state;
+    for (size_t f = 0; f < ARRAY_N(formats); f += (size_t)test_size(1, 3)) {
+        struct rig   r;
+        const bool   logits = f % 2;
+        const size_t s = f % ARRAY_N(shapes);
+        rig_open(&r, f % 3 ? DT_BF16 : DT_F16, &formats[f], shapes[s][0], shapes[s][1]);
+        size_t row = row_bytes(&r, logits);
+        char  *all = run(&r, logits, 0, ROWS);
+        assert_right(&r, logits, all, 3);
+        for (uint32_t m = 1, step = 1; m < ROWS; m += step) {
+            if (m >= 64 || f >= 4)
+                step = 1 + (m * 7 + (uint32_t)f) % 29; /* the first kinds have every number up to 64 */
+            if (ct_quick()) step = 10;
+            char *some = run(&r, logits, m % 2 ? ROWS - m : 0, m);
+            ct_assert_same(some, all + (m % 2 ? ROWS - m : 0) * row, m * row, "rows among fewer");
+            free(some);
+        }
+        for (uint32_t i = 0; i < ROWS; i += 37) {
+            char *one = run(&r, logits, i, 1);
+            ct_assert_same(one, all + i * row, row, "a row alone");
+            free(one);
+        }
+        free(all);
+        rig_close(&r);
+    }
+}
+
+/* Threads, blocks and copies in every order, and codes that are asked for before the kernel ahead has run: x is what a
+ * product ahead makes. */
+static void every_order_of_threads_gives_the_same_bits(void **state)
+{
+    (void)state;
+    enum { N = 264, MOST = 70 };
+    static const uint32_t m[] = { 3, 13, 29, MOST };
+    for (size_t f = 0; f < 4; f += (size_t)test_size(1, 2)) {
+        struct rig r;
+        rig_open(&r, DT_BF16, &formats[f], N, N);
+        char *mid = ct_alloc(r.d, MOST * N * 2), *want = malloc(MOST * N * 2), *got = malloc(MOST * N * 2);
+        for (size_t i = f / 2; i < ARRAY_N(m); i += 2) {
+            for (CT_SCHEDULES(schedule)) {
+                ct_poison(r.d, mid, m[i] * N * 2);
+                r.d->ops->linear(r.d, mid, r.dx, &r.w, NULL, m[i]);
+                r.d->ops->linear(r.d, r.out, mid, &r.w, NULL, m[i]);
+                ct_get(r.d, got, r.out, m[i] * N * 2);
+                if (!schedule) memcpy(want, got, m[i] * N * 2);
+                ct_assert_same(got, want, m[i] * N * 2, ct_schedule_name(schedule));
+            }
+            for (uint32_t j = 0; j < m[i] * N; j++) assert_true(isfinite(number(&r, false, got, j)));
+        }
+        free(want);
+        free(got);
+        rig_close(&r);
+    }
+}
+
+/* Rows one by one, and after the buffers of loading are gone; the matrix's bytes are the same. */
+static void codes_may_arrive_in_any_pieces(void **state)
+{
+    (void)state;
+    enum { N = 21, K = 300 };
+    for (size_t f = 0; f < ARRAY_N(formats); f++) {
+        struct device    *d = ct_open(DT_BF16, 96 << 20);
+        struct given      g = given_make(&formats[f], N, K);
+        struct dev_weight w[2];
+        unsigned char    *bytes[2];
+        for (int i = 0; i < 2; i++) {
+            assert_int_equal(d->ops->quant_alloc(d, &formats[f], N, K, &w[i]), ST_OK);
+            ct_put(d, w[i].data, memset(bytes[i] = malloc(w[i].bytes), 0, w[i].bytes), w[i].bytes);
+        }
+        d->ops->quant_set(d, &w[0], 0, N, &g.c);
+        for (uint32_t row = 0, n; row < N; row += n) {
+            n = row % 3 ? 1 : 2;
+            if (n > N - row) n = N - row;
+            struct dev_codes c = g.c;
+            c.code += row * c.code_stride;
+            c.scale += row * c.scale_stride;
+            if (c.zero) c.zero += row * c.scale_stride;
+            d->ops->quant_set(d, &w[1], row, n, &c);
+        }
+        assert_int_equal(d->ops->sync(d), ST_OK);
+        for (int i = 0; i < 2; i++) ct_get(d, bytes[i], w[i].data, w[i].bytes);
+        ct_assert_same(bytes[1], bytes[0], w[0].bytes, "pieces");
+        for (int i = 0; i < 2; i++) free(bytes[i]);
+        given_free(&g);
+        dev_close(d);
+    }
+}
+
+/* weight_set rounds as ref does, and one scale may serve all rows. */
+static void floats_are_rounded_as_ref_rounds_them(void **state)
+{
+    (void)state;
+    enum { N = 70, K = 200 };
+    for (size_t f = 0; f < ARRAY_N(formats); f++) {
+        struct rig r;
+        rig_open(&r, DT_BF16, &formats[f], N, K);
+        float *w = op_random((size_t)N * K, f, 0.02f);
+        r.d->ops->weight_set(r.d, &r.w, 0, N, w, K * sizeof *w, DT_F32);
+        r.ref->ops->weight_set(r.ref, &r.wr, 0, N, w, K * sizeof *w, DT_F32);
+        assert_int_equal(r.d->ops->sync(r.d), ST_OK);
+        char *got = run(&r, true, 0, 5);
+        assert_right(&r, true, got, 5);
+        free(got);
+        free(w);
+        rig_close(&r);
+    }
+}
+
+static void other_formats_are_refused(void **state)
+{
+    (void)state;
+    static const struct dev_quant bad[] = { { .code = DT_F4E2M1, .group = 32 },
+                                            { .code = DT_I8, .zero = true },
+                                            { .code = DT_I4, .group = 48 } };
+    struct device                *d = ct_open(DT_BF16, 0);
+    struct dev_weight             w;
+    for (size_t i = 0; i < ARRAY_N(bad); i++) {
+        assert_int_equal(dev_quant_bytes(d, &bad[i], 64, 4096), 0);
+        assert_int_equal(d->ops->quant_alloc(d, &bad[i], 64, 4096, &w), ST_CONFIG);
+    }
+    dev_close(d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products_agree_with_ref),
+        cmocka_unit_test(a_row_has_the_same_bits_for_every_number_of_rows),
+        cmocka_unit_test(every_order_of_threads_gives_the_same_bits),
+        cmocka_unit_test(codes_may_arrive_in_any_pieces),
+        cmocka_unit_test(floats_are_rounded_as_ref_rounds_them),
+        cmocka_unit_test(other_formats_are_refused),
+    };
+    return ct_run(tests);
+}

@@ -76,6 +76,18 @@ def many(rows, n, k):
     return 2 * (n * k + rows * (n + k)), flops, 3 + flops / 300e6
 
 
+# Codes: bytes of a weight with its scales, inputs of a line, instructions of a line in the loops for 8 and 16 rows, GB/s to reach.
+CODES = (("i4", "int4, groups of 128", 0.5 + 4 / 128, 128, (261, 333), 1600), ("f8", "fp8, blocks of 128", 1 + 4 / 128, 64, (163, 196), 2500))
+
+
+def codes(rows, n, k, bytes_each, unit, loop):
+    """As stream, and the warps' instructions: four schedulers an SM issue 0.8 a cycle each at 1755 MHz."""
+    read = n * k * bytes_each + 2 * rows * (n + k)
+    near = n * k * (bytes_each + 2 * rows / 16)
+    issue = n / 16 * k / unit * loop[rows > 8] / (132 * 4 * 0.8 * 1755)
+    return read, 2 * rows * n * k, 2.3 + max(read / READ_GBS / 1e3, near / 5000 / 1e3, issue)
+
+
 def cases():
     """Kernel, case, (bytes, flops, us), goal in us."""
     width = (HEADS + 2 * KV_HEADS) * DIM
@@ -89,6 +101,12 @@ def cases():
         for rows, groups in ((1, 1), (16, 2)):
             yield "k_gemm_rows<bf16,%s,%d,6,true>" % ("float" if name == "head" else "bf16", groups), "%s, %d rows" % (name, rows), stream(rows, n, k), "%.1f" % (2 * n * k / gbs / 1e3)
     yield "k_gemm_many<bf16,bf16>", "gate and up, 4096 rows", many(4096, 24576, 4096), "1390"
+    for kind, what, each, unit, loop, gbs in CODES:
+        for name, n, k in (("gate and up", 24576, 4096), ("down", 4096, 12288)):
+            for rows, groups, deep in ((1, 1, 4), (16, 2, 2)):
+                yield "k_codes_rows<bf16,codes_%s,%d,%d,true>" % (kind, groups, deep), "%s, %s, %d rows" % (name, what, rows), codes(rows, n, k, each, unit, loop), "%.1f" % (n * k * each / gbs / 1e3)
+        read, flops, us = many(4096, 24576, 4096)
+        yield "k_codes_many<bf16,codes_%s>" % kind, "gate and up, %s, 4096 rows" % what, (read - 24576 * 4096 * (2 - each), flops, us), "1600"
     for rows in (1, 32, 4096):
         yield "k_qkv<bf16,16>", "%d rows" % rows, moved(4 * rows * width), "-"
         yield "k_norm<bf16,true>", "%d rows" % rows, moved(8 * rows * HIDDEN), "-"

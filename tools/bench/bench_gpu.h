@@ -97,35 +97,77 @@ static double gpu_linear_time(struct gpu_linear *a)
     return dev_time(a->b->d, n < 8 && a->m <= 512 ? 8 : n, gpu_linear_once, a);
 }
 
-/* As many copies as make them cold, at most what is left. */
-static bool gpu_weights(struct gpu_linear *a, uint32_t n, uint32_t k)
+/* Codes of any kind, row after row the same bytes but for where they begin. */
+static void gpu_codes_fill(struct device *d, struct dev_weight *w, uint64_t seed)
+{
+    enum { ROWS = 64 };
+    uint32_t n_group = w->q.group ? (w->k + w->q.group - 1) / w->q.group : 1;
+    uint8_t *code = malloc(w->k + ROWS), *zero = malloc(n_group);
+    float   *scale = malloc(n_group * sizeof *scale);
+    if (!code || !zero || !scale) exit(EXIT_SOFTWARE);
+    for (uint32_t i = 0; i < w->k + ROWS; i++)
+        code[i] = (uint8_t)(rng_philox(seed, 1, i).x[0] & (w->dtype == DT_I4 ? 15 : 0xb7)); /* no NaN of E4M3 */
+    memset(zero, 7, n_group);
+    for (uint32_t i = 0; i < n_group; i++) scale[i] = 0.001f;
+    for (uint32_t r = 0; r < w->n; r += ROWS) {
+        struct dev_codes c = { .code = code, .code_stride = 1, .scale = scale, .zero = w->q.zero ? zero : NULL };
+        d->ops->quant_set(d, w, r, w->n - r < ROWS ? w->n - r : ROWS, &c);
+    }
+    free(code);
+    free(zero);
+    free(scale);
+}
+
+/* As many copies as make them cold, at most what is left. q NULL: plain. */
+static bool gpu_weights(struct gpu_linear *a, const struct dev_quant *q, uint32_t n, uint32_t k)
 {
     struct device *d = a->b->d;
-    double         bytes = 2.0 * n * k;
+    double         bytes = q ? (double)dev_quant_bytes(d, q, n, k) : 2.0 * n * k;
     uint32_t       want = a->b->tiny ? 2 : (uint32_t)(GPU_COLD_BYTES / bytes) + 1;
     if (want < 4 && !a->b->tiny) want = 4;
     if (want > GPU_COPIES_MAX) want = GPU_COPIES_MAX;
     for (a->n_w = 0; a->n_w < want; a->n_w++) {
         struct dev_weight *w = &a->w[a->n_w];
-        if (d->ops->weight_alloc(d, d->act, n, k, w)) break;
-        dev_weight_fill(d, w, 0, n, 10 + a->n_w, 0, 0, k, 0.02f);
+        if (q ? d->ops->quant_alloc(d, q, n, k, w) : d->ops->weight_alloc(d, d->act, n, k, w)) break;
+        if (q)
+            gpu_codes_fill(d, w, 10 + a->n_w);
+        else
+            dev_weight_fill(d, w, 0, n, 10 + a->n_w, 0, 0, k, 0.02f);
     }
     return a->n_w > 0;
 }
 
-static void gpu_linear(struct gpu_bench *b, const char *what, uint32_t n, uint32_t k, bool logits)
+static void gpu_linear(struct gpu_bench *b, const char *what, const struct dev_quant *q, uint32_t n, uint32_t k,
+                       bool logits)
 {
     static const uint32_t rows[] = { 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 2048, 4096, 8192 };
     struct gpu_linear     a = { .b = b, .logits = logits };
     char                  name[80];
     snprintf(name, sizeof name, "linear %s", what);
-    if (!gpu_wanted(b, name) || !gpu_weights(&a, n, k)) return;
+    if (!gpu_wanted(b, name) || !gpu_weights(&a, q, n, k)) return;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (rows[i] > b->rows_max || (logits && rows[i] > b->seqs_max)) break;
         a.m = rows[i];
         snprintf(name, sizeof name, "linear %s n %u k %u m %u", what, n, k, a.m);
-        double out = (logits ? 4.0 : 2.0) * a.m * n;
-        gpu_report(b, name, gpu_linear_time(&a), 2.0 * n * k + 2.0 * a.m * k + out, 2.0 * a.m * n * k);
+        double out = (logits ? 4.0 : 2.0) * a.m * n, weights = q ? (double)a.w[0].bytes : 2.0 * n * k;
+        gpu_report(b, name, gpu_linear_time(&a), weights + 2.0 * a.m * k + out, 2.0 * a.m * n * k);
+    }
+}
+
+/* The two largest matrices of a layer, as each kind of codes. */
+static void gpu_codes(struct gpu_bench *b)
+{
+    static const struct {
+        const char      *gate_up, *down;
+        struct dev_quant q;
+    } kinds[] = {
+        { "gate_up int4", "down int4", { .code = DT_I4, .group = 128, .zero = true } },
+        { "gate_up fp8", "down fp8", { .code = DT_F8E4M3, .group = 128 } },
+        { "gate_up int8", "down int8", { .code = DT_I8 } },
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        gpu_linear(b, kinds[i].gate_up, &kinds[i].q, 2 * b->spec.inter, b->spec.hidden, false);
+        gpu_linear(b, kinds[i].down, &kinds[i].q, b->spec.hidden, b->spec.inter, false);
     }
 }
 
@@ -500,11 +542,12 @@ static int gpu_main(const struct dev_cfg *cfg, const char *shape, const char *on
     free(inv);
     gpu_step_init(&b);
     gpu_roofs(&b);
-    gpu_linear(&b, "qkv", q, m->hidden, false);
-    gpu_linear(&b, "o", m->hidden, m->n_head * m->head_dim, false);
-    gpu_linear(&b, "gate_up", 2 * m->inter, m->hidden, false);
-    gpu_linear(&b, "down", m->hidden, m->inter, false);
-    gpu_linear(&b, "lm_head", m->vocab, m->hidden, true);
+    gpu_linear(&b, "qkv", NULL, q, m->hidden, false);
+    gpu_linear(&b, "o", NULL, m->hidden, m->n_head * m->head_dim, false);
+    gpu_linear(&b, "gate_up", NULL, 2 * m->inter, m->hidden, false);
+    gpu_linear(&b, "down", NULL, m->hidden, m->inter, false);
+    gpu_linear(&b, "lm_head", NULL, m->vocab, m->hidden, true);
+    gpu_codes(&b);
     gpu_rows(&b);
     gpu_moe(&b);
     gpu_kv(&b);

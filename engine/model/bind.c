@@ -103,7 +103,7 @@ static bool bind_no_bias(const struct model_spec *spec, const struct st_set *set
     uint32_t          layer, expert;
     if (n < k || strcmp(name + n - k, bias) != 0) return false;
     snprintf(weight, sizeof weight, "%.*s.weight", (int)(n - k), name);
-    return names_match(spec->family->names, weight, &slot, &layer, &expert) && bind_linear_slots() >> slot & 1 &&
+    return names_match(spec->family->names, weight, &slot, &layer, &expert) && bind_code_slots() >> slot & 1 &&
            is_zeros(set, t);
 }
 

@@ -32,8 +32,10 @@ const struct name_stack *bind_stacked(const struct bind *b, enum slot slot, uint
 /* bind_stack.c: checks type and shape of a stack of layer l. ST_CONFIG: the fault in why. */
 enum status bind_stack_check(const struct model_spec *s, const struct name_stack *stack, uint32_t layer,
                              const struct st_tensor *t, char *why, size_t why_bytes);
-/* bind_quant.c: bit mask of the slots that can be codes. */
+/* bind_quant.c: bit mask of the slots that rounding at load makes codes of, and of those that can be codes in a
+ * checkpoint: also the projections of the layers' own inputs. */
 uint64_t bind_linear_slots(void);
+uint64_t bind_code_slots(void);
 /* True if the spec's checkpoint stores this slot as codes. */
 bool bind_is_codes(const struct model_spec *s, enum slot slot, uint32_t layer);
 /* True if a tensor that bind_part_name identified as a PART_WEIGHT of a linear slot holds codes. name: bind_part_name's

@@ -49,9 +49,14 @@ uint64_t bind_linear_slots(void)
            SLOT_BIT(SLOT_S_DOWN) | SLOT_BIT(SLOT_X_GATE) | SLOT_BIT(SLOT_X_UP) | SLOT_BIT(SLOT_X_DOWN);
 }
 
+uint64_t bind_code_slots(void)
+{
+    return bind_linear_slots() | SLOT_BIT(SLOT_PLE_PROJ) | SLOT_BIT(SLOT_PLE_GATE) | SLOT_BIT(SLOT_PLE_BACK);
+}
+
 bool bind_is_codes(const struct model_spec *s, enum slot slot, uint32_t layer)
 {
-    if (s->quant.method == QUANT_NONE || !(bind_linear_slots() >> slot & 1)) return false;
+    if (s->quant.method == QUANT_NONE || !(bind_code_slots() >> slot & 1)) return false;
     return !s->layer_codes || s->layer_codes[layer].codes >> slot & 1;
 }
 

@@ -22,7 +22,8 @@ bool bind_want(const struct model_spec *s, enum slot slot, uint32_t layer, uint6
     uint64_t hd = spec_head_dim(s, layer), q = s->n_head * hd, kv = spec_n_kv_head(s, layer) * hd,
              inter = spec_inter(s, layer), ple = (uint64_t)s->n_layer * s->ple_dim;
     bool moe = slot >= SLOT_LAYER_FIRST && spec_layer_moe(s, layer), mlp = s->family->ffn == FFN_MLP;
-    bool dense = !moe || s->moe_beside, beside = moe && s->moe_beside, own = spec_kv_layer(s, layer) == layer;
+    bool biased = moe && s->family->expert_bias, dense = !moe || s->moe_beside, beside = moe && s->moe_beside,
+         own = spec_kv_layer(s, layer) == layer;
     bool stream = s->family->norm_stream, bias = s->family->norm == NORM_LAYER_BIAS,
          pre = !stream && spec_pre_norm(s, layer);
 #define VECTOR(cond, n, k)    return shape[0] = (n), *rank = 1, *keys = (k), (cond)
@@ -85,11 +86,14 @@ bool bind_want(const struct model_spec *s, enum slot slot, uint32_t layer, uint6
         MATRIX(moe && s->shared_inter, s->hidden, s->shared_inter, "hidden_size x the shared expert's size");
     case SLOT_S_WEIGHT: MATRIX(moe && s->shared_inter && s->family->shared_gate, 1, s->hidden, "1 x hidden_size");
     case SLOT_SINKS: VECTOR(s->family->sinks, s->n_head, "num_attention_heads");
-    case SLOT_ROUTER_LOGIT_BIAS: VECTOR(moe && s->family->expert_bias, s->n_expert, "num_experts");
+    case SLOT_ROUTER_LOGIT_BIAS: VECTOR(biased, s->n_expert, "num_experts");
     case SLOT_X_GATE_UP_BIAS:
-        MATRIX(moe && s->family->expert_bias, s->n_expert, 2 * (uint64_t)s->moe_inter,
+        MATRIX(biased && !s->own_biases, s->n_expert, 2 * (uint64_t)s->moe_inter,
                "num_experts x 2 * intermediate_size");
-    case SLOT_X_DOWN_BIAS: MATRIX(moe && s->family->expert_bias, s->n_expert, s->hidden, "num_experts x hidden_size");
+    case SLOT_X_DOWN_BIAS: MATRIX(biased && !s->own_biases, s->n_expert, s->hidden, "num_experts x hidden_size");
+    case SLOT_X_GATE_BIAS:
+    case SLOT_X_UP_BIAS: VECTOR(biased && s->own_biases, s->moe_inter, "intermediate_size");
+    case SLOT_X_OUT_BIAS: VECTOR(biased && s->own_biases, s->hidden, "hidden_size");
     case SLOT_PLE_EMBED:
         MATRIX(ple > 0, s->ple_vocab, ple,
                "vocab_size_per_layer_input x num_hidden_layers * hidden_size_per_layer_input");

@@ -5,6 +5,17 @@
 #include "engine/model/parts.h"
 #include <stdlib.h>
 
+/* The same of tensors that each expert has for itself. */
+static void moe_own_biases_place(struct place *p, struct layer *layer, uint32_t l)
+{
+    uint32_t n = p->m->moe_inter, hidden = p->spec->hidden;
+    for (uint32_t e = 0; e < p->spec->n_expert; e++) {
+        place_expert_elements(p, layer->moe.gate_up_bias, e * 2 * n, SLOT_X_GATE_BIAS, l, e, p->rank * n, n);
+        place_expert_elements(p, layer->moe.gate_up_bias, e * 2 * n + n, SLOT_X_UP_BIAS, l, e, p->rank * n, n);
+        if (!p->rank) place_expert_elements(p, layer->moe.down_bias, e * hidden, SLOT_X_OUT_BIAS, l, e, 0, hidden);
+    }
+}
+
 /* Biases of router and experts. Of an expert's outputs, gates and ups lie by turns in the checkpoint. */
 static void moe_biases_place(struct place *p, struct layer *layer, uint32_t l)
 {
@@ -13,11 +24,15 @@ static void moe_biases_place(struct place *p, struct layer *layer, uint32_t l)
     place_vector(p, &layer->moe.logit_bias, s->n_expert);
     place_elements(p, layer->moe.logit_bias, 0, SLOT_ROUTER_LOGIT_BIAS, l, 0, s->n_expert);
     place_vector(p, &layer->moe.gate_up_bias, s->n_expert * 2 * n);
+    if (!p->rank) place_vector(p, &layer->moe.down_bias, s->n_expert * s->hidden); /* the sum has it once */
+    if (s->own_biases) {
+        moe_own_biases_place(p, layer, l);
+        return;
+    }
     for (uint32_t up = 0; up < 2; up++)
         place_table(p, layer->moe.gate_up_bias, 2 * n, SLOT_X_GATE_UP_BIAS, l, s->n_expert,
                     (struct place_run){ .src = 2 * n0 + up, .dst = up * n, .n = n, .step = 2 });
-    if (p->rank) return; /* the sum over the ranks has it once */
-    place_vector(p, &layer->moe.down_bias, s->n_expert * s->hidden);
+    if (p->rank) return;
     place_table(p, layer->moe.down_bias, s->hidden, SLOT_X_DOWN_BIAS, l, s->n_expert,
                 (struct place_run){ .n = s->hidden, .step = 1 });
 }

@@ -216,6 +216,7 @@ struct model_spec {
     struct model_quant        quant;
     struct model_layer_codes *layer_codes; /* [n_layer]; NULL: quant holds for all linear matrices */
     bool                      mxfp4;       /* the checkpoint's experts are MXFP4 (plan_experts) */
+    bool                      own_biases;  /* each expert's biases are tensors of their own (peek.c) */
     enum dtype                dtype;       /* of the checkpoint (torch_dtype or dtype; else the type of the tensors) */
     unsigned char             config[32];  /* digest of config.json (ident_config) */
     uint32_t eos_id[16], n_eos, bos_id;    /* config.json + generation_config.json; bos UINT32_MAX: none */

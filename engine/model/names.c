@@ -32,11 +32,13 @@ static const struct name_row rows_mixtral[] = {
     { SLOT_X_UP, "model.layers.{l}.block_sparse_moe.experts.{e}.w3.weight", 0 },
     { SLOT_X_DOWN, "model.layers.{l}.block_sparse_moe.experts.{e}.w2.weight", 0 },
 };
-static const struct name_row rows_qwen_moe[] = {
-    { SLOT_ROUTER, "model.layers.{l}.mlp.gate.weight", 0 },
+static const struct name_row rows_mlp_experts[] = {
     { SLOT_X_GATE, "model.layers.{l}.mlp.experts.{e}.gate_proj.weight", 0 },
     { SLOT_X_UP, "model.layers.{l}.mlp.experts.{e}.up_proj.weight", 0 },
     { SLOT_X_DOWN, "model.layers.{l}.mlp.experts.{e}.down_proj.weight", 0 },
+};
+static const struct name_row rows_qwen_moe[] = {
+    { SLOT_ROUTER, "model.layers.{l}.mlp.gate.weight", 0 },
 };
 static const struct name_row rows_qwen2_moe[] = {
     { SLOT_S_GATE, "model.layers.{l}.mlp.shared_expert.gate_proj.weight", 0 },
@@ -56,10 +58,14 @@ static const struct name_row rows_ernie_moe[] = {
 static const struct name_row rows_minimax[] = {
     { SLOT_ROUTER_BIAS, "model.layers.{l}.block_sparse_moe.e_score_correction_bias", 0 },
 };
+/* What quantises takes the tensors of all experts apart, in this family and in others. */
 static const struct name_row rows_granite_moe[] = {
     { SLOT_ROUTER, "model.layers.{l}.block_sparse_moe.router.layer.weight", 0 },
     { SLOT_X_GATE, "model.layers.{l}.block_sparse_moe.input_linear.weight", 1 },
     { SLOT_X_DOWN, "model.layers.{l}.block_sparse_moe.output_linear.weight", 0 },
+    { SLOT_X_GATE, "model.layers.{l}.block_sparse_moe.experts.{e}.gate_proj.weight", 0 },
+    { SLOT_X_UP, "model.layers.{l}.block_sparse_moe.experts.{e}.up_proj.weight", 0 },
+    { SLOT_X_DOWN, "model.layers.{l}.block_sparse_moe.experts.{e}.down_proj.weight", 0 },
 };
 static const struct name_row rows_gpt_oss[] = {
     { SLOT_SINKS, "model.layers.{l}.self_attn.sinks", 0 },
@@ -67,6 +73,9 @@ static const struct name_row rows_gpt_oss[] = {
     { SLOT_ROUTER_LOGIT_BIAS, "model.layers.{l}.mlp.router.bias", 0 },
     { SLOT_X_GATE_UP_BIAS, "model.layers.{l}.mlp.experts.gate_up_proj_bias", 0 },
     { SLOT_X_DOWN_BIAS, "model.layers.{l}.mlp.experts.down_proj_bias", 0 },
+    { SLOT_X_GATE_BIAS, "model.layers.{l}.mlp.experts.{e}.gate_proj.bias", 0 },
+    { SLOT_X_UP_BIAS, "model.layers.{l}.mlp.experts.{e}.up_proj.bias", 0 },
+    { SLOT_X_OUT_BIAS, "model.layers.{l}.mlp.experts.{e}.down_proj.bias", 0 },
 };
 static const struct name_stack stacks_gpt_oss[] = {
     { "model.layers.{l}.mlp.experts.gate_up_proj", SLOT_X_GATE, 2, STACK_COLUMNS, true },
@@ -138,6 +147,9 @@ static const struct name_row rows_gemma4[] = {
     { SLOT_MOE_POST, "model.layers.{l}.post_feedforward_layernorm_2.weight", 0 },
     { SLOT_X_GATE, "model.layers.{l}.experts.gate_up_proj", 1 },
     { SLOT_X_DOWN, "model.layers.{l}.experts.down_proj", 0 },
+    { SLOT_X_GATE, "model.layers.{l}.experts.{e}.gate_proj.weight", 0 },
+    { SLOT_X_UP, "model.layers.{l}.experts.{e}.up_proj.weight", 0 },
+    { SLOT_X_DOWN, "model.layers.{l}.experts.{e}.down_proj.weight", 0 },
 };
 static const struct name_row rows_hunyuan[] = {
     { SLOT_Q_NORM, "model.layers.{l}.self_attn.query_layernorm.weight", 0 },
@@ -296,20 +308,21 @@ const struct model_names        names_olmo = { ROWS(rows_olmo), .base = &names_l
 const struct model_names        names_gemma = { ROWS(rows_gemma), .base = &names_llama };
 const struct model_names        names_gemma4 = { ROWS(rows_gemma4), .base = &names_gemma };
 const struct model_names        names_hunyuan = { ROWS(rows_hunyuan), .base = &names_llama };
-const struct model_names        names_qwen_moe = { ROWS(rows_qwen_moe), .base = &names_llama };
+static const struct model_names names_mlp_experts = { ROWS(rows_mlp_experts), .base = &names_llama };
+const struct model_names        names_qwen_moe = { ROWS(rows_qwen_moe), .base = &names_mlp_experts };
 const struct model_names        names_qwen2_moe = { ROWS(rows_qwen2_moe), .base = &names_qwen_moe };
 const struct model_names        names_glm_moe = { ROWS(rows_glm_moe), .base = &names_qwen_moe };
 const struct model_names        names_ernie_moe = { ROWS(rows_ernie_moe), .base = &names_glm_moe };
 const struct model_names        names_minimax = { ROWS(rows_minimax), .base = &names_mixtral };
-const struct model_names        names_gpt_oss = { ROWS(rows_gpt_oss), STACKS(stacks_gpt_oss), .base = &names_llama };
-const struct model_names        names_qwen_vl_moe = { ROWS(rows_qwen_vl_moe), STACKS(stacks_qwen_vl_moe),
-                                                      .base = &names_qwen_moe };
-const struct model_names        names_starcoder2 = { ROWS(rows_starcoder2), .base = &names_llama };
-const struct model_names        names_glm = { ROWS(rows_glm), .base = &names_llama };
-const struct model_names        names_glm4 = { ROWS(rows_glm4), .base = &names_glm };
-const struct model_names        names_granite_moe = { ROWS(rows_granite_moe), .base = &names_llama };
-const struct model_names        names_llama4 = { ROWS(rows_llama4), STACKS(stacks_llama4), .base = &names_llama };
-const struct model_names        names_phi3 = { ROWS(rows_phi3) };
+const struct model_names names_gpt_oss = { ROWS(rows_gpt_oss), STACKS(stacks_gpt_oss), .base = &names_mlp_experts };
+const struct model_names names_qwen_vl_moe = { ROWS(rows_qwen_vl_moe), STACKS(stacks_qwen_vl_moe),
+                                               .base = &names_qwen_moe };
+const struct model_names names_starcoder2 = { ROWS(rows_starcoder2), .base = &names_llama };
+const struct model_names names_glm = { ROWS(rows_glm), .base = &names_llama };
+const struct model_names names_glm4 = { ROWS(rows_glm4), .base = &names_glm };
+const struct model_names names_granite_moe = { ROWS(rows_granite_moe), .base = &names_llama };
+const struct model_names names_llama4 = { ROWS(rows_llama4), STACKS(stacks_llama4), .base = &names_llama };
+const struct model_names names_phi3 = { ROWS(rows_phi3) };
 static const struct model_names names_bert_layers = { ROWS(rows_bert) };
 const struct model_names        names_bert = { ROWS(rows_bert_head), .base = &names_bert_layers, .prefix = "bert.",
                                                .ignored = ignored_bert };

@@ -70,6 +70,9 @@ enum slot {
     SLOT_X_GATE,
     SLOT_X_UP,
     SLOT_X_DOWN,
+    SLOT_X_GATE_BIAS, /* where an expert has tensors of its own, instead of SLOT_X_GATE_UP_BIAS and SLOT_X_DOWN_BIAS */
+    SLOT_X_UP_BIAS,
+    SLOT_X_OUT_BIAS,
     SLOT_COUNT,
     SLOT_LAYER_FIRST = SLOT_MIX_NORM,
     SLOT_EXPERT_FIRST = SLOT_X_GATE

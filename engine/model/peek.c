@@ -75,7 +75,8 @@ static void peek_dtype(struct model_spec *spec, const struct st_set *set)
     if (spec->dtype == DT_COUNT && embed) spec->dtype = bind_dtype(embed->dtype);
 }
 
-/* Experts are MXFP4 where all tensors of theirs are: floats beside them would have to be rounded. */
+/* Experts are MXFP4 where all tensors of theirs are: floats beside them would have to be rounded. Their biases lie as
+ * their matrices do, in a tensor for all or for each. */
 static void peek_experts(struct model_spec *spec, const struct st_set *set)
 {
     uint32_t n_block = 0, n_other = 0, layer;
@@ -86,6 +87,7 @@ static void peek_experts(struct model_spec *spec, const struct st_set *set)
         n_other += stack->form == STACK_COLUMNS;
     }
     spec->mxfp4 = n_block && !n_other;
+    spec->own_biases = spec->family->expert_bias && bind_find(spec, set, SLOT_X_GATE_BIAS);
 }
 
 enum status peek_spec(struct model_spec *spec, const struct source *src, char *err, size_t err_bytes)

@@ -17,6 +17,7 @@ static const uint64_t together[] = { SLOT_BIT(SLOT_Q) | SLOT_BIT(SLOT_K) | SLOT_
                                      SLOT_BIT(SLOT_X_GATE) | SLOT_BIT(SLOT_X_UP) };
 enum { N_TOGETHER = sizeof together / sizeof *together };
 static const uint64_t experts = SLOT_BIT(SLOT_X_GATE) | SLOT_BIT(SLOT_X_UP) | SLOT_BIT(SLOT_X_DOWN);
+static const uint64_t own_inputs = SLOT_BIT(SLOT_PLE_PROJ) | SLOT_BIT(SLOT_PLE_GATE) | SLOT_BIT(SLOT_PLE_BACK);
 
 struct peek {
     struct model_spec   *spec;
@@ -46,6 +47,17 @@ static void see_slot(struct peek *p, const struct st_tensor *t, enum slot slot, 
         p->plain[l] |= SLOT_BIT(slot);
 }
 
+/* A tensor of all experts, of floats or of MXFP4, says so of all its slots. */
+static bool see_stack(struct peek *p, const struct st_tensor *t, const char *name)
+{
+    uint32_t                 l;
+    const struct name_stack *stack = names_stack(p->spec->family->names, name, &l);
+    bool                     floats = bind_dtype(t->dtype) != DT_COUNT && t->dtype != ST_DT_F8E4M3;
+    if (!stack || l >= p->spec->n_layer || (stack->form == STACK_COLUMNS && !floats)) return false;
+    for (uint32_t i = 0; i < stack->n_slot; i++) see_slot(p, t, (enum slot)(stack->slot + i), l, PART_WEIGHT, false);
+    return true;
+}
+
 /* What each tensor says of its slots. */
 static void see_tensors(struct peek *p)
 {
@@ -57,10 +69,11 @@ static void see_tensors(struct peek *p)
         enum part               part;
         uint32_t                l, expert;
         const struct name_row  *row;
+        if (see_stack(p, t, name)) continue;
         if (!bind_part_name(s, name, plain, sizeof plain, &part) ||
             !(row = names_row(s->family->names, plain, &l, &expert)))
             continue;
-        if (!(bind_linear_slots() >> row->slot & 1) || l >= s->n_layer) continue;
+        if (!(bind_code_slots() >> row->slot & 1) || l >= s->n_layer) continue;
         for (enum slot slot = row->slot; slot <= row->slot + row->more; slot++)
             see_slot(p, t, slot, l, part, bind_weight_is_codes(s, t, name, plain));
     }
@@ -74,7 +87,7 @@ static enum status settle_layer(const struct peek *p, uint32_t l)
     if (spec_k_is_v(p->spec, l) && p->plain[l] & SLOT_BIT(SLOT_K)) p->plain[l] |= SLOT_BIT(SLOT_V);
     if (spec_kv_layer(p->spec, l) != l && p->plain[l] & SLOT_BIT(SLOT_Q))
         p->plain[l] |= SLOT_BIT(SLOT_K) | SLOT_BIT(SLOT_V);
-    c->codes |= bind_linear_slots() & ~p->plain[l] & (p->spec->n_expert ? ~UINT64_C(0) : ~experts);
+    c->codes |= bind_code_slots() & ~p->plain[l] & (p->spec->n_expert ? ~UINT64_C(0) : ~experts);
     for (int i = 0; i < N_TOGETHER; i++)
         if (c->codes & together[i] && (c->codes & together[i]) != together[i]) c->floats |= together[i];
     return ST_OK;
@@ -148,8 +161,8 @@ static enum status settle_orders(const struct peek *p, uint32_t l)
                                          SLOT_BIT(SLOT_S_DOWN) };
     enum status           st = ST_OK;
     for (size_t i = 0; i < sizeof matrices / sizeof *matrices && !st; i++) st = settle_order(p, l, matrices[i]);
-    if (p->spec->layer_codes[l].codes & experts)
-        p->spec->layer_codes[l].floats |= experts; /* each expert has an order of its own */
+    /* each expert has an order of its own, and what makes the layers' own inputs has nobody that sorts */
+    p->spec->layer_codes[l].floats |= p->spec->layer_codes[l].codes & (experts | own_inputs);
     return st;
 }
 

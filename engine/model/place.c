@@ -42,8 +42,9 @@ static bool matrix_quant(const struct place *p, uint32_t k, enum slot slot, uint
         *q_out = p->experts;
         return true;
     }
-    if (p->quant.code == DT_F32 || plain || (p->expert_floats && is_expert(slot))) return false;
+    if (p->quant.code == DT_F32 || (p->expert_floats && is_expert(slot))) return false;
     if (p->spec->quant.method) return bind_is_codes(p->spec, slot, layer) && !spec_floats(p->spec, slot, layer);
+    if (plain) return false;
     if (bind_linear_slots() >> slot & 1) return true;
     if (!p->quant_head) *q_out = int8;
     return slot == SLOT_HEAD || (p->spec->tied && !p->m->head_split && !p->m->pools);
@@ -145,10 +146,16 @@ static float place_plus(const struct place *p, enum slot slot)
     return p->spec->family->norm_plus_1 && names_is_norm(slot) ? 1 : 0;
 }
 
+void place_expert_elements(struct place *p, float *v, uint32_t dst, enum slot slot, uint32_t layer, uint32_t expert,
+                           uint32_t src, uint32_t n)
+{
+    place_job(p, slot, layer, expert,
+              (struct place_job){ .vec = v, .dst_row = dst, .src_row = src, .n_row = n, .plus = place_plus(p, slot) });
+}
+
 void place_elements(struct place *p, float *v, uint32_t dst, enum slot slot, uint32_t layer, uint32_t src, uint32_t n)
 {
-    place_job(p, slot, layer, 0,
-              (struct place_job){ .vec = v, .dst_row = dst, .src_row = src, .n_row = n, .plus = place_plus(p, slot) });
+    place_expert_elements(p, v, dst, slot, layer, 0, src, n);
 }
 
 void place_table(struct place *p, float *v, uint32_t pitch, enum slot slot, uint32_t layer, uint32_t n_row,

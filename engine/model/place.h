@@ -65,6 +65,10 @@ void place_rows(struct place *p, struct dev_weight *w, uint32_t dst_row, enum sl
 /* Allocates a vector [n] of F32. place_elements fills elements [dst, + n) of v with elements [src, + n) of a tensor. */
 void place_vector(struct place *p, float **v_out, uint32_t n);
 void place_elements(struct place *p, float *v, uint32_t dst, enum slot slot, uint32_t layer, uint32_t src, uint32_t n);
+/* The same from a tensor of an expert. Seven parameters and one more: the place in v, the tensor's name, the place in
+ * it. */
+void place_expert_elements(struct place *p, float *v, uint32_t dst, enum slot slot, uint32_t layer, uint32_t expert,
+                           uint32_t src, uint32_t n);
 /* A table from a matrix of floats: row r of n_row has, at v + r * pitch, the n elements src, src + step, ... of the
  * tensor's row r. */
 void place_table(struct place *p, float *v, uint32_t pitch, enum slot slot, uint32_t layer, uint32_t n_row,

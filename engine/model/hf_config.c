@@ -182,13 +182,10 @@ static void hf_window(struct hf *c)
 {
     struct model_spec         *s = c->spec;
     const struct model_family *f = s->family;
-    if (f->window) {
-        /* here null is a value: no window, where absent means the default */
-        if (!json_is_null(json_object_get(c->text, "sliding_window")))
-            s->window = hf_size(c, "sliding_window", 1, 1 << 30, f->def->window);
-        if (f->window_gate && !hf_flag(c, hf_value(c->text, "use_sliding_window"), "use_sliding_window", false))
-            s->window = 0;
-    }
+    bool closed = f->window_gate && !hf_flag(c, hf_value(c->text, "use_sliding_window"), "use_sliding_window", false);
+    /* null is a value: no window, where absent means the default. Behind a closed gate it may be anything, such as 0 */
+    if (f->window && !closed && !json_is_null(json_object_get(c->text, "sliding_window")))
+        s->window = hf_size(c, "sliding_window", 1, 1 << 30, f->def->window);
     if (f->chunks) hf_chunks(c);
     const json_t *types = hf_value(c->text, "layer_types"), *v;
     size_t        i;

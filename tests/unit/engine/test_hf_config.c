@@ -178,6 +178,7 @@ static void sliding_layers_follow_the_rule_of_the_family(void **state)
         { "MixtralForCausalLM", "{\"sliding_window\": 16}", 16, 15 },
         { "LlamaForCausalLM", "{\"sliding_window\": 16}", 0, 0 },
         { "Qwen2ForCausalLM", "{\"sliding_window\": 16, \"use_sliding_window\": false}", 0, 0 },
+        { "Qwen2MoeForCausalLM", "{\"sliding_window\": 0, \"use_sliding_window\": false}", 0, 0 }, /* transformers 5 */
         { "Qwen2ForCausalLM", "{\"sliding_window\": 16, \"use_sliding_window\": true, \"max_window_layers\": 3}", 16,
           8 },
         { "Qwen2ForCausalLM", "{\"sliding_window\": 16, \"use_sliding_window\": true}", 16, 0 }, /* from layer 28 on */

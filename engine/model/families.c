@@ -289,6 +289,21 @@ static const struct model_defaults def_gemma4 = {
     .eos_id = 1,
     .tied = true,
     .top_k_expert = 1,
+    .ple_dim = 256,
+    .rope = "{\"rope_type\": \"proportional\", \"partial_rotary_factor\": 0.25, \"rope_theta\": 1e6}"
+};
+static const struct model_defaults def_gemma4_unified = {
+    .n_kv_head = 4,
+    .head_dim = 256,
+    .context = 262144,
+    .window = 1024,
+    .window_pattern = 6,
+    .rms_eps = 1e-6f,
+    .rope_theta = 1e4,
+    .rope_local_theta = 1e4,
+    .bos_id = 2,
+    .eos_id = 1,
+    .tied = true,
     .rope = "{\"rope_type\": \"proportional\", \"partial_rotary_factor\": 0.25, \"rope_theta\": 1e6}"
 };
 static const struct model_moe_keys moe_gemma4 = { .renorm = true, .top_k = "top_k_experts" };
@@ -478,6 +493,11 @@ static const struct model_family families[] = {
       .post_norm = true, .gemma = true, .gemma4 = true, .window = true, .rope_local = true, .moe = &moe_gemma4,
       .served = "Gemma 4 (text)",
       .variants = "Gemma 4 E2B, E4B, 26B-A4B, 31B; the text part of Gemma4ForConditionalGeneration", .def = &def_gemma4,
+      .names = &names_gemma4 },
+    { "Gemma4UnifiedForCausalLM", "gemma4_unified_text", NORM_RMS, MIX_GQA, FFN_GLU, .bias = &bias_attention,
+      .qk_norm = true, .post_norm = true, .gemma = true, .gemma4 = true, .window = true, .rope_local = true,
+      .served = "Gemma 4 unified (text)",
+      .variants = "Gemma 4 12B; the text part of Gemma4UnifiedForConditionalGeneration", .def = &def_gemma4_unified,
       .names = &names_gemma4 },
     { "Llama4ForCausalLM", "llama4_text", NORM_RMS, MIX_GQA, FFN_MOE, .bias = &bias_attention, .rope_pairs = true,
       .nope = true, .chunks = true, .q_scale_nope = true, .qk_norm_unit = true, .qk_norm_late = true,

@@ -20,17 +20,55 @@ static void layer_config(struct hf *c, const json_t *of, const char *name, uint3
     *kv = (uint32_t)hf_int(c, of, "num_key_value_heads", 1, 1 << 16, *kv);
 }
 
+/* The layer that a key names; transformers writes zeros before it, so that all have as many digits. */
+static bool layer_number(const char *key, uint32_t n_layer, uint32_t *layer_out)
+{
+    size_t        n = strspn(key, "0123456789");
+    unsigned long l = strtoul(key, NULL, 10);
+    if (n == 0 || n > 6 || key[n] || l >= n_layer) return false;
+    *layer_out = (uint32_t)l;
+    return true;
+}
+
+/* What is said of layer l under whichever name; NULL: nothing. */
+static const json_t *layer_config_of(const json_t *all, uint32_t l, uint32_t n_layer, const char **key_out)
+{
+    const char *key;
+    json_t     *of;
+    uint32_t    at;
+    json_object_foreach((json_t *)(uintptr_t)all, key, of) /* the macro wants it mutable and changes nothing */
+    {
+        if (!layer_number(key, n_layer, &at) || at != l || json_is_null(of)) continue;
+        *key_out = key;
+        return of;
+    }
+    return NULL;
+}
+
+/* Keys are layers. */
+static void layer_names(struct hf *c, const json_t *all)
+{
+    const char *key;
+    json_t     *of;
+    uint32_t    l;
+    json_object_foreach((json_t *)(uintptr_t)all, key, of) /* as above */
+        if (!layer_number(key, c->spec->n_layer, &l))
+            hf_fail(c, "per_layer_config has \"%.40s\", supported are layers from 0 to %u", key, c->spec->n_layer - 1);
+}
+
 /* All layers without a window must say the same, and those with one nothing. */
 static void layer_configs(struct hf *c, const json_t *all)
 {
     struct model_spec *s = c->spec;
     bool               first = true;
-    char               name[16];
     if (!json_is_object(all)) hf_fail(c, "per_layer_config is %s, must be an object", hf_show(all).text);
+    layer_names(c, all);
     for (uint32_t l = 0; l < s->n_layer && !c->st; l++) {
-        uint32_t dim = s->head_dim, kv = s->n_kv_head;
-        snprintf(name, sizeof name, "%u", l);
-        const json_t *of = hf_value(all, name);
+        uint32_t    dim = s->head_dim, kv = s->n_kv_head;
+        char        number[16];
+        const char *name = number;
+        snprintf(number, sizeof number, "%u", l);
+        const json_t *of = layer_config_of(all, l, s->n_layer, &name);
         if (of) layer_config(c, of, name, &dim, &kv);
         if (spec_is_full(s, l) && first) {
             s->full_head_dim = dim;
@@ -85,7 +123,7 @@ void hf_gemma4(struct hf *c)
     s->v_norm = s->layer_scalar = true;
     heads(c);
     shared(c);
-    s->ple_dim = hf_size(c, "hidden_size_per_layer_input", 0, 1 << 16, 256);
+    s->ple_dim = hf_size(c, "hidden_size_per_layer_input", 0, 1 << 16, s->family->def->ple_dim);
     uint32_t vocab = hf_size(c, "vocab_size_per_layer_input", 1, 1 << 24, 262144);
     if (s->ple_dim && vocab < s->vocab)
         hf_fail(c, "vocab_size_per_layer_input is %u, must not be less than vocab_size, which is %u", vocab, s->vocab);

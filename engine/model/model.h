@@ -45,6 +45,7 @@ struct model_defaults {
     uint32_t    window_pattern;   /* without layer_types: every n-th layer sees all tokens; 0: none does */
     double      rope_local_theta; /* of layers with a window; 0: rope_theta */
     uint32_t    dense_inter;      /* of layers without experts, where they have a size of their own */
+    uint32_t    ple_dim;          /* hidden_size_per_layer_input */
     float       attn_cap, logit_cap,
         query_scalar; /* attn_logit_softcapping, final_logit_softcapping; query_pre_attn_scalar */
 };

@@ -462,7 +462,7 @@ bool names_ignorable(const struct model_names *names, const char *tensor, bool w
     static const char *const parts[] = { "vision_tower.",          "vision_model.",   "visual.",
                                          "multi_modal_projector.", "vision_encoder.", "vision_language_adapter.",
                                          "patch_merger.",          "image_newline",   "audio_tower.",
-                                         "embed_vision.",          "embed_audio." };
+                                         "vision_embedder.",       "embed_vision.",   "embed_audio." };
     if (has_suffix(tensor, ".rotary_emb.inv_freq")) return true;
     for (const char *const *p = names->ignored; p && *p; p++)
         if (has_prefix(names_strip(names, tensor), *p)) return true;

@@ -65,4 +65,5 @@ static const char *const gold_names[] = {
     "gemma4",
     "gemma4-small",
     "gemma4-moe",
+    "gemma4-unified",
 };

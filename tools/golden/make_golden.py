@@ -28,7 +28,7 @@ from transformers import (
     Ministral3ForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM, Olmo3Config,
     GraniteMoeConfig, GraniteMoeForCausalLM, Ernie4_5_MoeConfig, Ernie4_5_MoeForCausalLM, Glm4MoeConfig, Glm4MoeForCausalLM, MiniMaxM2Config, MiniMaxM2ForCausalLM, Qwen2MoeConfig, Qwen2MoeForCausalLM,
     Olmo3ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM,
-    Gemma4ForCausalLM, Gemma4TextConfig, Llama4Config, Llama4ForCausalLM, Llama4ForConditionalGeneration, Llama4TextConfig, Qwen3VLConfig, Qwen3VLForConditionalGeneration, Qwen3VLMoeConfig, Qwen3VLMoeForConditionalGeneration, SeedOssConfig, SeedOssForCausalLM, SmolLM3Config, SmolLM3ForCausalLM,
+    Gemma4ForCausalLM, Gemma4TextConfig, Gemma4UnifiedConfig, Gemma4UnifiedForConditionalGeneration, Llama4Config, Llama4ForCausalLM, Llama4ForConditionalGeneration, Llama4TextConfig, Qwen3VLConfig, Qwen3VLForConditionalGeneration, Qwen3VLMoeConfig, Qwen3VLMoeForConditionalGeneration, SeedOssConfig, SeedOssForCausalLM, SmolLM3Config, SmolLM3ForCausalLM,
 )
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
@@ -85,6 +85,11 @@ def llama4_config(tie_word_embeddings, **text):
     vision = dict(num_hidden_layers=1, hidden_size=16, intermediate_size=16, num_attention_heads=2, vision_output_dim=16, image_size=8, patch_size=4,
                   projector_input_dim=16, projector_output_dim=16)
     return Llama4Config(text_config=text, vision_config=vision, tie_word_embeddings=tie_word_embeddings)
+
+
+def gemma4_unified_config(tie_word_embeddings, **text):
+    vision = dict(patch_size=2, pooling_kernel_size=1, mm_embed_dim=16, mm_posemb_size=4, output_proj_dims=16)
+    return Gemma4UnifiedConfig(text_config=text, vision_config=vision, audio_config=dict(audio_embed_dim=16), tie_word_embeddings=tie_word_embeddings)
 
 
 # name: (config class, model class, config, dtype of the file, "v4" keys, shards)
@@ -230,6 +235,9 @@ MODELS = {
     # experts beside the feed-forward
     "gemma4-moe": (Gemma4TextConfig, Gemma4ForCausalLM, dict(GEMMA4, num_hidden_layers=2, layer_types=["sliding_attention", "full_attention"], attention_k_eq_v=True,
                    num_global_key_value_heads=1, enable_moe_block=True, num_experts=4, top_k_experts=2, moe_intermediate_size=16), torch.bfloat16, False, 1),
+    # layers enough for numbers of two digits in per_layer_config, within a model that takes images and sounds without an encoder
+    "gemma4-unified": (gemma4_unified_config, Gemma4UnifiedForConditionalGeneration, dict({k: v for k, v in GEMMA4.items() if k != "hidden_size_per_layer_input"},
+                       num_hidden_layers=12, pad_token_id=0, attention_k_eq_v=True, num_global_key_value_heads=1, rope_parameters=GEMMA4_ROPE), torch.bfloat16, False, 1),
 }
 
 

@@ -30,6 +30,28 @@ static void absent_keys_mean_what_transformers_means(void **state)
     model_spec_free(&s);
 }
 
+/* Gemma 4 12B: without inputs per layer, and with a wider window. */
+static void a_family_with_heads_of_its_own_has_its_own_defaults(void **state)
+{
+    (void)state;
+    struct model_spec s;
+    load("Gemma4UnifiedForConditionalGeneration",
+         "{\"text_config\": {\"model_type\": \"gemma4_unified_text\", \"hidden_size\": 64, \"num_hidden_layers\": 6, "
+         "\"num_attention_heads\": 8, \"intermediate_size\": 96, \"vocab_size\": 320}}",
+         &s);
+    assert_true(s.wrapper && s.tied && s.v_norm && s.layer_scalar && s.qk_norm && s.attn_scale == 1);
+    assert_string_equal(s.family->arch, "Gemma4UnifiedForCausalLM");
+    assert_int_equal(s.ple_dim, 0);
+    assert_int_equal(s.window, 1024);
+    assert_int_equal(s.context, 262144);
+    assert_int_equal(s.n_kv_head, 4);
+    assert_int_equal(s.full_head_dim, 512);
+    assert_int_equal(s.n_expert, 0);
+    assert_int_equal(s.bos_id, 2);
+    assert_int_equal(s.eos_id[0], 1);
+    model_spec_free(&s);
+}
+
 #define HEADS \
     "\"head_dim\": 16, \"layer_types\": [\"sliding_attention\", \"full_attention\", \"sliding_attention\", \"full_attention\"]"
 
@@ -52,7 +74,17 @@ static void both_forms_of_the_file_mean_the_same_heads(void **state)
         }
         model_spec_free(&s);
     }
-    struct model_spec s; /* without attention_k_eq_v that key does nothing */
+    struct model_spec s; /* as transformers writes numbers of two digits */
+    load(arch,
+         "{\"num_hidden_layers\": 12, \"head_dim\": 16, \"per_layer_config\": {\"05\": {\"head_dim\": 32}, \"11\": "
+         "{\"head_dim\": 32}}}",
+         &s);
+    for (uint32_t l = 0; l < 12; l++) assert_int_equal(spec_head_dim(&s, l), l % 6 == 5 ? 32 : 16);
+    model_spec_free(&s);
+    load(arch, "{" HEADS ", \"per_layer_config\": {}}", &s); /* no layer differs */
+    assert_int_equal(spec_head_dim(&s, 1), 16);
+    model_spec_free(&s);
+    /* without attention_k_eq_v that key does nothing */
     load(arch, "{" HEADS ", \"global_head_dim\": 32, \"num_global_key_value_heads\": 1}", &s);
     assert_int_equal(spec_n_kv_head(&s, 1), 2);
     model_spec_free(&s);
@@ -78,6 +110,8 @@ static void what_is_not_served_is_refused_by_name(void **state)
           "num_global_key_value_heads is 3, must divide" },
         { "{\"per_layer_config\": {\"3\": {\"rope_theta\": 1}}}", "per_layer_config[3] has rope_theta, supported are" },
         { "{\"per_layer_config\": {\"0\": {\"head_dim\": 32}}}", "per_layer_config[0] has heads of 32" },
+        { "{\"per_layer_config\": {\"4\": {\"head_dim\": 32}}}", "per_layer_config has \"4\", supported are layers" },
+        { "{\"per_layer_config\": {\"x\": {\"head_dim\": 32}}}", "per_layer_config has \"x\", supported are layers" },
         { "{\"per_layer_config\": [1]}", "per_layer_config is [1], must be an object" },
         { "{\"vocab_size_per_layer_input\": 100}",
           "vocab_size_per_layer_input is 100, must not be less than vocab_size" },
@@ -95,6 +129,7 @@ int main(void)
     log_init(LOG_LEVEL_ERROR, open("/dev/null", O_WRONLY | O_CLOEXEC), false);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(absent_keys_mean_what_transformers_means),
+        cmocka_unit_test(a_family_with_heads_of_its_own_has_its_own_defaults),
         cmocka_unit_test(both_forms_of_the_file_mean_the_same_heads),
         cmocka_unit_test(what_is_not_served_is_refused_by_name),
     };

@@ -188,6 +188,19 @@ uint32_t lex_start(struct lex *l, const uint32_t *terminal, uint32_t n)
     return id;
 }
 
+uint32_t lex_some(struct lex *l, uint32_t state, const bool *in, bool want)
+{
+    struct lex_made        *m = l->made;
+    const struct lex_state *s = l->state[state];
+    uint32_t                n = 0;
+    lex_lock(l);
+    for (uint32_t i = 0; i < s->n_item; i++)
+        if (in[i] == want) m->work[n++] = s->item[i];
+    uint32_t id = intern(l, m->work, n);
+    lex_unlock(l);
+    return id;
+}
+
 uint32_t lex_make(struct lex *l, uint32_t from, uint8_t kind)
 {
     struct lex_made  *m = l->made;

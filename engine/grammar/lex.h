@@ -21,6 +21,7 @@ struct lex_state {
     const struct lex_item *item;   /* in order of terminals */
     const uint32_t        *accept; /* the terminals that may end here, in order */
     bool                   more;   /* a terminal may go on here */
+    _Atomic uint8_t        plain;  /* of mask_asks; 0: not known yet */
     uint64_t               hash;
     uint64_t               sign[2]; /* equal where states of any grammars say the same */
     _Atomic uint32_t       next[];  /* by kind of byte; LEX_UNKNOWN: not made yet */
@@ -57,6 +58,8 @@ void lex_unlock(struct lex *l);
 
 /* The state in which these terminals begin. terminal: [n] in ascending order, each once. LEX_UNKNOWN: over a bound. */
 uint32_t lex_start(struct lex *l, const uint32_t *terminal, uint32_t n);
+/* The state of those items i of a state for which in[i] is `want`; there are some. LEX_UNKNOWN: over a bound. */
+uint32_t lex_some(struct lex *l, uint32_t state, const bool *in, bool want);
 /* The slow half of lex_step: makes the next state, under the lock. */
 uint32_t lex_make(struct lex *l, uint32_t from, uint8_t kind);
 

@@ -5,20 +5,36 @@
 
 static void allow(uint32_t *bits, uint32_t token) { bits[token / 32] |= 1u << (token % 32); }
 
+enum {
+    ROOTS_A_STEP = 8, /* looking at a root costs less than a step of the rules */
+    FEW_ROOTS = 64,   /* then it does not pay to know what may follow them */
+    SPLIT_ITEMS = 64, /* more items of a state are not told apart */
+};
+
 /* The way from a reading down a tree. By depth: where its threads end in m->walk, and the rows that are in use. */
 struct descent {
     uint32_t end[TRIE_DEPTH_MAX + 1], row[TRIE_DEPTH_MAX + 1];
     uint32_t fuel;
 };
 
+static void burn(struct gr_match *m, struct descent *w)
+{
+    if (w->fuel-- == 0) m->st = ST_TOO_LARGE;
+}
+
+/* Rows from n on are of places that have been left. They may be needed again, and stay until room is short. */
+static void spare_rows(struct gr_match *m, uint32_t n)
+{
+    if (m->n_row > ROWS_MAX / 8 * 7 || m->n_item > ITEMS_MAX / 8 * 7) rows_cut(m, n);
+}
+
 /* One byte down, from depth d - 1. false: not allowed, or m->st. */
 static bool descend(struct gr_match *m, struct descent *w, uint32_t d, uint8_t byte)
 {
     uint32_t first = d > 1 ? w->end[d - 2] : 0, n = w->end[d - 1] - first, room = WALK_THREADS - w->end[d - 1];
-    /* Rows of places that have been left may be needed again, and stay until room is short. */
-    if (m->n_row > ROWS_MAX / 8 * 7 || m->n_item > ITEMS_MAX / 8 * 7) rows_cut(m, w->row[d - 1]);
+    spare_rows(m, w->row[d - 1]);
     n = match_step(m, m->walk + first, n, byte, m->walk + w->end[d - 1], room < THREADS_MAX ? room : THREADS_MAX);
-    if (w->fuel-- == 0) m->st = ST_TOO_LARGE;
+    burn(m, w);
     if (m->st || n == 0) return false;
     w->end[d] = w->end[d - 1] + n;
     w->row[d] = m->n_row;
@@ -41,24 +57,126 @@ static void below(struct gr_match *m, struct descent *w, const struct trie *t, u
     }
 }
 
-/* Tokens that go past the end of a terminal, where the rules allow them behind one reading. */
-static void walk(struct gr_match *m, const struct mask_part *p, struct gr_thread from, uint32_t *bits)
+/* ---------------------------------------------------------------- past the end of a terminal */
+
+/* Tokens that stay within a reading's terminals are known (mask.h). Others go past the end of one at one of the roots.
+ * Of the bytes below a root few begin what may follow there. Only behind those the rules are followed, with the
+ * terminals that go on beside them, until nothing is left but these; further roots are there again. */
+struct crossing {
+    struct descent          way;
+    struct gr_match        *m;
+    const struct mask_walk *p;
+    struct gr_thread        from;
+    uint32_t               *bits;
+    uint32_t                next, at;                  /* root[next] and its bytes path[at ..] are to come */
+    uint32_t                n_state;                   /* levels of the way to the last root whose state is known */
+    uint32_t                state[TRIE_DEPTH_MAX + 1]; /* [n_state + 1] */
+    unsigned char           path[TRIE_DEPTH_MAX];
+};
+
+static struct mask_root take_root(struct crossing *c)
 {
-    struct descent       w = { .end = { 1 }, .row = { m->n_row }, .fuel = WALK_FUEL };
-    const unsigned char *before = NULL;
-    uint32_t             n_before = 0; /* levels of the way to the root before, which this one may share */
-    m->walk[0] = from;
-    for (uint32_t i = 0; i < p->n_root; i++) {
-        const unsigned char *path = p->path + p->root[i].path;
-        uint32_t             depth = trie_depth(p->tree->node[p->root[i].node]), d = 0;
-        while (d < depth && d < n_before && path[d] == before[d]) d++;
-        while (d < depth && descend(m, &w, d + 1, path[d])) d++;
-        if (m->st) return;
-        before = path;
-        n_before = d;
-        if (d == depth) below(m, &w, p->tree, p->root[i].node, bits);
-        if (m->st) return;
+    struct mask_root r = c->p->root[c->next++];
+    uint32_t         n = trie_depth(c->p->tree->node[r.node]) - r.n_same;
+    memcpy(c->path + r.n_same, c->p->path + c->at, n);
+    c->at += n;
+    if (r.n_same < c->n_state) c->n_state = r.n_same;
+    return r;
+}
+
+/* The automaton's state at a root that was taken just now. */
+static uint32_t state_at(struct crossing *c, uint32_t depth)
+{
+    for (; c->n_state < depth && !c->m->st; c->n_state++) {
+        c->state[c->n_state + 1] = lex_step(c->m->g->lex, c->state[c->n_state], c->path[c->n_state]);
+        if (c->state[c->n_state + 1] == LEX_UNKNOWN) c->m->st = ST_TOO_LARGE;
     }
+    return c->state[depth];
+}
+
+/* Bytes with which something may follow at a row. */
+static uint64_t first_bytes(struct gr_match *m, struct gr_row *r)
+{
+    if (r->first || r->start == LEX_DEAD) return r->first;
+    for (unsigned byte = 0; byte < 256; byte++)
+        if (lex_step(m->g->lex, r->start, (uint8_t)byte) != LEX_DEAD) r->first |= mask_bit((uint8_t)byte);
+    return r->first;
+}
+
+/* Has the reading gone on past the end of a terminal, at this depth? */
+static bool has_crossed(const struct crossing *c, uint32_t d)
+{
+    for (uint32_t i = c->way.end[d - 1]; i < c->way.end[d]; i++)
+        if (c->m->walk[i].row != c->from.row) return true;
+    return false;
+}
+
+static void cross_roots(struct crossing *c, uint32_t before, uint32_t top, uint32_t row);
+
+/* Tokens below a node that is below a root, and those of further roots there. */
+static void cross_below(struct crossing *c, uint32_t node)
+{
+    const struct trie *t = c->p->tree;
+    uint32_t           end = node + trie_size(t->node[node]);
+    for (uint32_t i = node; i < end && !c->m->st;) {
+        uint32_t d = trie_depth(t->node[i]);
+        bool     there = descend(c->m, &c->way, d, trie_byte(t->node[i]));
+        if (c->m->st) return;
+        if (!there || !has_crossed(c, d)) {
+            cross_roots(c, i + trie_size(t->node[i]), c->way.end[d - 1], c->way.row[d - 1]);
+            i += trie_size(t->node[i]);
+            continue;
+        }
+        if (trie_token(t->node[i]) != TRIE_NONE) allow(c->bits, trie_token(t->node[i]));
+        while (c->next < c->p->n_root && c->p->root[c->next].node <= i) take_root(c);
+        i++;
+    }
+}
+
+/* top, row: threads and rows that must stay. */
+static void cross_root(struct crossing *c, struct mask_root r, uint32_t top, uint32_t row)
+{
+    struct gr_match   *m = c->m;
+    const struct trie *t = c->p->tree;
+    uint32_t           depth = trie_depth(t->node[r.node]), end = r.node + trie_size(t->node[r.node]);
+    struct gr_thread   ended = { c->from.row, state_at(c, depth), false };
+    if (c->next % ROOTS_A_STEP == 0) burn(m, &c->way);
+    if (m->st) return;
+    spare_rows(m, row);
+    uint32_t behind = row_after(m, &ended, 1);
+    if (behind == ROW_NONE) return;
+    if (c->p->n_root > FEW_ROOTS && !(first_bytes(m, &m->row[behind]) & r.follow)) return;
+    if (top + 2 > WALK_THREADS) {
+        m->st = ST_TOO_LARGE;
+        return;
+    }
+    uint32_t start = m->row[behind].start;
+    c->way.end[depth - 1] = top;
+    c->way.row[depth - 1] = row;
+    if (m->g->lex->state[ended.state]->more) m->walk[top++] = ended;
+    m->walk[top++] = (struct gr_thread){ behind, start, true };
+    c->way.end[depth] = top;
+    c->way.row[depth] = m->n_row;
+    for (uint32_t i = r.node + 1; i < end && !m->st; i += trie_size(t->node[i])) {
+        if (lex_step(m->g->lex, start, trie_byte(t->node[i])) == LEX_DEAD)
+            cross_roots(c, i + trie_size(t->node[i]), top, c->way.row[depth]);
+        else
+            cross_below(c, i);
+    }
+}
+
+/* The roots that are to come, up to this node. */
+static void cross_roots(struct crossing *c, uint32_t before, uint32_t top, uint32_t row)
+{
+    while (!c->m->st && c->next < c->p->n_root && c->p->root[c->next].node < before)
+        cross_root(c, take_root(c), top, row);
+}
+
+static void cross(struct gr_match *m, const struct mask_walk *p, struct gr_thread from, uint32_t n_row, uint32_t *bits)
+{
+    struct crossing c = { .way.fuel = WALK_FUEL, .m = m, .p = p, .from = from, .bits = bits };
+    c.state[0] = from.state;
+    cross_roots(&c, UINT32_MAX, 0, n_row);
 }
 
 static void allow_tokens(const struct gr_match *m, struct gr_thread t, uint32_t *bits)
@@ -74,18 +192,62 @@ static void allow_tokens(const struct gr_match *m, struct gr_thread t, uint32_t 
     }
 }
 
-static void mask_of(struct gr_match *m, struct gr_thread t, uint32_t *bits)
+/* Can no plain character follow where a terminal of the reading ends? n_row: rows that must stay. */
+static bool ends_apart(struct gr_match *m, struct gr_thread t, uint32_t n_row)
 {
-    allow_tokens(m, t, bits);
-    if (t.state == LEX_DEAD) return;
-    const struct mask_part *p = mask_get(m->g->cache, m->g->lex, m->v, t.state);
+    spare_rows(m, n_row);
+    uint32_t start = row_start_behind(m, t);
+    for (unsigned byte = 0; byte < 256 && !m->st; byte++)
+        if (mask_plain((uint8_t)byte) && lex_step(m->g->lex, start, (uint8_t)byte) != LEX_DEAD) return false;
+    return true;
+}
+
+static void mask_of_some(struct gr_match *m, struct gr_thread t, bool apart, uint32_t n_row, uint32_t *bits)
+{
+    const struct mask_part *p = m->st ? NULL : mask_get(m->g->cache, m->g->lex, m->v, t.state, apart);
     if (!p) {
-        m->st = ST_TOO_LARGE;
+        if (!m->st) m->st = ST_TOO_LARGE;
         return;
     }
     for (uint32_t w = 0; w < gr_words(m->v->n); w++) bits[w] |= p->inside[w];
-    walk(m, p, t, bits);
+    for (uint32_t i = 0; i < p->n_walk && !m->st; i++) cross(m, &p->walk[i], t, n_row, bits);
     mask_release(p);
+}
+
+/* Terminals behind which no plain character follows, and the others, each as a reading of its own. */
+static void mask_by_what_follows(struct gr_match *m, struct gr_thread t, uint32_t n_row, uint32_t *bits)
+{
+    struct lex *l = m->g->lex;
+    bool        apart[SPLIT_ITEMS], alone[SPLIT_ITEMS] = { false };
+    uint32_t    n = l->state[t.state]->n_item, n_apart = 0;
+    for (uint32_t i = 0; i < n && n <= SPLIT_ITEMS && !m->st; i++) {
+        alone[i] = true;
+        struct gr_thread one = { t.row, lex_some(l, t.state, alone, true), t.fresh };
+        alone[i] = false;
+        apart[i] = one.state != LEX_UNKNOWN && ends_apart(m, one, n_row);
+        n_apart += apart[i];
+    }
+    if (n_apart == 0 || n_apart == n) {
+        mask_of_some(m, t, n_apart == n, n_row, bits);
+        return;
+    }
+    for (int side = 0; side < 2 && !m->st; side++) {
+        struct gr_thread some = { t.row, lex_some(l, t.state, apart, side), t.fresh };
+        if (some.state == LEX_UNKNOWN) m->st = ST_TOO_LARGE;
+        mask_of_some(m, some, side, n_row, bits);
+    }
+}
+
+static void mask_of(struct gr_match *m, struct gr_thread t, uint32_t n_row, uint32_t *bits)
+{
+    allow_tokens(m, t, bits);
+    if (t.state == LEX_DEAD) return;
+    if (!mask_asks(m->g->lex, t.state))
+        mask_of_some(m, t, false, n_row, bits);
+    else if (ends_apart(m, t, n_row))
+        mask_of_some(m, t, true, n_row, bits);
+    else
+        mask_by_what_follows(m, t, n_row, bits);
 }
 
 enum status gr_mask_behind(struct gr_match *m, const void *bytes, size_t n, uint32_t *bits)
@@ -111,7 +273,8 @@ enum status gr_mask(struct gr_match *m, uint32_t *bits)
     memset(bits, 0, bytes);
     m->st = ST_OK;
     if (m->n_row > ROWS_MAX / 2 || m->n_item > ITEMS_MAX / 2) rows_collect(m);
-    for (uint32_t i = 0; i < m->now.n && !m->st; i++) mask_of(m, m->now.thread[i], bits);
+    uint32_t n_row = m->n_row;
+    for (uint32_t i = 0; i < m->now.n && !m->st; i++) mask_of(m, m->now.thread[i], n_row, bits);
     if (m->st) {
         memset(bits, 0, bytes);
         return m->st;

@@ -14,6 +14,7 @@ struct entry {
     struct mask_part part; /* first: mask_release finds the entry by it */
     uint64_t         sign[2];
     uint32_t         n_seen;
+    bool             apart;
     size_t           bytes;
     _Atomic uint32_t n_user;
 };
@@ -21,6 +22,7 @@ struct entry {
 struct slot {
     struct entry *e;
     uint32_t      state;
+    bool          apart;
     bool          used; /* since the hand came by: second chance */
 };
 
@@ -50,8 +52,10 @@ static void entry_free(struct entry *e)
 {
     if (!e || atomic_fetch_sub_explicit(&e->n_user, 1, memory_order_acq_rel) > 1) return;
     free(e->part.inside);
-    free(e->part.root);
-    free(e->part.path);
+    for (int i = 0; i < MASK_WALKS; i++) {
+        free(e->part.walk[i].root);
+        free(e->part.walk[i].path);
+    }
     free(e);
 }
 
@@ -147,111 +151,147 @@ struct rooms {
     uint32_t root, path;
 };
 
-static bool add_root(struct mask_part *p, struct rooms *rooms, uint32_t node, const unsigned char *path, uint32_t depth)
+static uint64_t bytes_below(const struct trie *t, uint32_t node, bool apart)
 {
+    uint64_t bits = 0;
+    uint32_t end = node + trie_size(t->node[node]);
+    for (uint32_t i = node + 1; i < end; i += trie_size(t->node[i]))
+        if (!apart || !mask_plain(trie_byte(t->node[i]))) bits |= mask_bit(trie_byte(t->node[i]));
+    return bits;
+}
+
+static bool add_root(struct mask_walk *p, struct rooms *rooms, struct mask_root r, const unsigned char *path)
+{
+    uint32_t n = trie_depth(p->tree->node[r.node]) - r.n_same;
     if (!grow((void **)&p->root, p->n_root, 1, &rooms->root, sizeof *p->root)) return false;
-    if (!grow((void **)&p->path, p->n_path, depth, &rooms->path, 1)) return false;
-    p->root[p->n_root++] = (struct mask_root){ node, p->n_path };
-    memcpy(p->path + p->n_path, path, depth);
-    p->n_path += depth;
+    if (!grow((void **)&p->path, p->n_path, n, &rooms->path, 1)) return false;
+    p->root[p->n_root++] = r;
+    memcpy(p->path + p->n_path, path + r.n_same, n);
+    p->n_path += n;
     return true;
 }
 
-/* Walks the tree by the automaton alone. Returns how many nodes it has seen; UINT32_MAX: no memory, or over the lexer's
- * bounds. */
-static uint32_t walk(struct lex *l, struct mask_part *p, uint32_t from)
+/* Walks the tree by the automaton alone. Adds to *n_seen how many nodes it has seen; false: no memory, or over the
+ * lexer's bounds. */
+static bool walk(struct lex *l, struct mask_walk *p, uint32_t from, bool apart, uint32_t *inside, uint32_t *n_seen)
 {
     const struct trie *t = p->tree;
-    uint32_t           state[TRIE_DEPTH_MAX + 1] = { from }, n_seen = 0,
-                                    covered = 0; /* covered: to where the last root reaches */
-    unsigned char path[TRIE_DEPTH_MAX];
-    struct rooms  rooms = { 0, 0 };
-    for (uint32_t i = 0; i < t->n; n_seen++) {
+    uint32_t           state[TRIE_DEPTH_MAX + 1] = { from }, n_same = 0; /* n_same: since the last root */
+    unsigned char      path[TRIE_DEPTH_MAX];
+    struct rooms       rooms = { 0, 0 };
+    for (uint32_t i = 0; i < t->n; ++*n_seen) {
         struct trie_node node = t->node[i];
         uint32_t         depth = trie_depth(node), token = trie_token(node);
         uint32_t         to = lex_step(l, state[depth - 1], trie_byte(node));
-        if (to == LEX_UNKNOWN) return UINT32_MAX;
+        if (to == LEX_UNKNOWN) return false;
         if (to == LEX_DEAD) {
             i += trie_size(node);
             continue;
         }
         state[depth] = to;
         path[depth - 1] = trie_byte(node);
-        if (token != TRIE_NONE) p->inside[token / 32] |= 1u << (token % 32);
-        if (l->state[to]->n_accept && trie_size(node) > 1 && i >= covered) {
-            if (!add_root(p, &rooms, i, path, depth)) return UINT32_MAX;
-            covered = i + trie_size(node);
+        if (depth - 1 < n_same) n_same = depth - 1;
+        if (token != TRIE_NONE) inside[token / 32] |= 1u << (token % 32);
+        struct mask_root r = { 0, i, n_same };
+        if (l->state[to]->n_accept) r.follow = bytes_below(t, i, apart);
+        if (r.follow) {
+            if (!add_root(p, &rooms, r, path)) return false;
+            n_same = depth;
         }
         i++;
     }
-    return n_seen;
+    return true;
 }
 
-/* The largest slice of which every token may stand at the state; NULL: none. */
-static const struct vocab_slice *slice_at(struct lex *l, const struct gr_vocab *v, uint32_t state)
-{
-    const struct lex_state   *s = l->state[state];
-    const struct vocab_slice *found = NULL;
-    uint32_t                  chars_max = 0;
-    lex_lock(l);
-    for (uint32_t i = 0; i < s->n_item; i++) {
-        uint32_t operand, max;
-        if (!rx_leads(lex_rx(l), s->item[i].rest, &operand, &max) || max <= chars_max) continue;
-        if (rx_covers(lex_rx(l), operand, lex_plain(l))) chars_max = max;
-    }
-    lex_unlock(l);
-    for (int i = SLICES; i-- > 0;)
-        if (v->slice[i].chars_max <= chars_max) found = &v->slice[i];
-    return found;
-}
+/* What the items of a state say of the tokens that are plain characters alone. */
+struct plain {
+    bool    *counted;            /* [n_item] so many of them may stand there, and of plain tokens no others */
+    uint32_t n_counted, settled; /* settled: so many may stand there, by one item or another */
+};
 
-/* How many plain characters may still come where the state says just that: a counted repetition of them, and a tail
- * that none of them begins. 0: it says more, or something else. */
-static uint32_t plain_left(struct lex *l, uint32_t state)
+static void plain_at(struct lex *l, uint32_t state, bool apart, struct plain *p)
 {
     const struct lex_state *s = l->state[state];
-    struct rx              *x = lex_rx(l);
-    uint32_t                operand, max = 0, tail;
     lex_lock(l);
-    bool counted = s->n_item == 1 && rx_counts(x, s->item[0].rest, &operand, &max, &tail) && max != RX_MANY &&
-                   rx_covers(x, operand, lex_plain(l)) && rx_begin_apart(x, tail, lex_plain(l));
+    for (uint32_t i = 0; i < s->n_item; i++) {
+        struct rx_run run = rx_run(lex_rx(l), s->item[i].rest, lex_plain(l));
+        p->counted[i] = run.most && run.bound && (!run.alone || apart || run.most == RX_MANY);
+        p->n_counted += p->counted[i];
+        if (run.most > p->settled) p->settled = run.most;
+    }
     lex_unlock(l);
-    return counted ? max : 0;
 }
 
-/* Then tokens of so many plain characters may stand there, and of plain ones no others. */
-static void allow_plain(const struct gr_vocab *v, uint32_t chars_max, uint32_t *inside)
+bool mask_asks(struct lex *l, uint32_t state)
 {
-    for (uint32_t i = 0; i < v->n; i++) {
-        uint32_t in = v->n_plain[i] - 1u < chars_max; /* 0 is none */
-        inside[i / 32] |= in << (i % 32);
+    enum { UNKNOWN, NO, YES };
+    struct lex_state *s = l->state[state];
+    int               known = atomic_load_explicit(&s->plain, memory_order_relaxed);
+    if (known != UNKNOWN) return known == YES;
+    bool              wide = true, ends = s->n_accept > 0;
+    static const char some[] = "aQ7 (";
+    for (const char *c = some; *c; c++) wide = wide && lex_step(l, state, (uint8_t)*c) != LEX_DEAD;
+    lex_lock(l);
+    for (uint32_t i = 0; i < s->n_item && wide && !ends; i++) {
+        struct rx_run run = rx_run(lex_rx(l), s->item[i].rest, lex_plain(l));
+        ends = run.most && run.alone;
     }
+    lex_unlock(l);
+    ends = ends && wide;
+    atomic_store_explicit(&s->plain, ends ? YES : NO, memory_order_relaxed);
+    return ends;
 }
 
-static struct entry *entry_make(struct lex *l, const struct gr_vocab *v, uint32_t state)
+/* A walk of some of the state's items. slice: its tokens are settled; NULL: none are. */
+static bool walk_some(struct lex *l, const struct gr_vocab *v, uint32_t some, const struct vocab_slice *slice,
+                      struct entry *e)
 {
-    struct entry             *e = calloc(1, sizeof *e);
-    uint32_t                  left = plain_left(l, state);
-    const struct vocab_slice *slice = left ? &v->slice[0] : slice_at(l, v, state);
-    if (!e) return NULL;
-    atomic_init(&e->n_user, 1);
-    memcpy(e->sign, l->state[state]->sign, sizeof e->sign);
-    e->part.tree = slice ? &slice->rest : &v->all;
-    e->part.inside = calloc(gr_words(v->n) + 1, sizeof *e->part.inside);
-    if (e->part.inside) {
-        if (left)
-            allow_plain(v, left, e->part.inside);
-        else if (slice)
-            memcpy(e->part.inside, slice->inside, gr_words(v->n) * sizeof *slice->inside);
-        e->n_seen = walk(l, &e->part, state);
+    struct mask_walk *w = &e->part.walk[e->part.n_walk++];
+    w->tree = slice ? &slice->rest : &v->all;
+    if (!walk(l, w, some, e->apart, e->part.inside, &e->n_seen)) return false;
+    e->bytes += w->n_root * sizeof *w->root + w->n_path;
+    return true;
+}
+
+/* Items that are counted have no plain tokens but those that are settled. The others may have longer ones. */
+static bool walk_all(struct lex *l, const struct gr_vocab *v, uint32_t state, const struct plain *p, struct entry *e)
+{
+    const struct vocab_slice *slice = NULL;
+    for (int i = SLICES; i-- > 0;)
+        if (v->slice[i].chars_max <= p->settled) slice = &v->slice[i];
+    if (p->settled) vocab_plain_bits(v, p->settled, e->part.inside);
+    if (p->n_counted == l->state[state]->n_item) slice = &v->slice[0];
+    if (slice == &v->slice[0] || p->n_counted == 0) return walk_some(l, v, state, slice, e);
+    uint32_t counted = lex_some(l, state, p->counted, true), others = lex_some(l, state, p->counted, false);
+    if (counted == LEX_UNKNOWN || others == LEX_UNKNOWN) return false;
+    return walk_some(l, v, counted, &v->slice[0], e) && walk_some(l, v, others, slice, e);
+}
+
+/* What a part says, as lex_state.sign. */
+static void sign_of(struct lex *l, uint32_t state, bool apart, uint64_t sign_out[2])
+{
+    memcpy(sign_out, l->state[state]->sign, 2 * sizeof *sign_out);
+    sign_out[0] += apart;
+}
+
+static struct entry *entry_make(struct lex *l, const struct gr_vocab *v, uint32_t state, bool apart)
+{
+    struct entry *e = calloc(1, sizeof *e);
+    struct plain  p = { .counted = calloc(l->state[state]->n_item + 1, sizeof *p.counted) };
+    bool          made = false;
+    if (e) e->part.inside = calloc(gr_words(v->n) + 1, sizeof *e->part.inside);
+    if (e && e->part.inside && p.counted) {
+        atomic_init(&e->n_user, 1);
+        sign_of(l, state, apart, e->sign);
+        e->apart = apart;
+        e->bytes = sizeof *e + gr_words(v->n) * sizeof *e->part.inside;
+        plain_at(l, state, apart, &p);
+        made = walk_all(l, v, state, &p, e);
     }
-    if (!e->part.inside || e->n_seen == UINT32_MAX) {
-        entry_free(e);
-        return NULL;
-    }
-    e->bytes =
-        sizeof *e + gr_words(v->n) * sizeof *e->part.inside + e->part.n_root * sizeof *e->part.root + e->part.n_path;
-    return e;
+    free(p.counted);
+    if (made) return e;
+    entry_free(e);
+    return NULL;
 }
 
 /* ---------------------------------------------------------------- all of them */
@@ -274,22 +314,22 @@ static void give_way(struct mask_cache *c)
     }
 }
 
-static struct slot *find(struct mask_cache *c, uint32_t state)
+static struct slot *find(struct mask_cache *c, uint32_t state, bool apart)
 {
     for (int i = 0; i < ENTRIES; i++)
-        if (c->slot[i].e && c->slot[i].state == state) return &c->slot[i];
+        if (c->slot[i].e && c->slot[i].state == state && c->slot[i].apart == apart) return &c->slot[i];
     return NULL;
 }
 
 /* Under the lock: keeps an entry, with a reference of the cache's. One that was made in no time is not worth it. */
 static void keep(struct mask_cache *c, struct entry *e, uint32_t state)
 {
-    if (e->bytes > BYTES_MAX / 2 || e->n_seen < SEEN_MIN || find(c, state)) return;
+    if (e->bytes > BYTES_MAX / 2 || e->n_seen < SEEN_MIN || find(c, state, e->apart)) return;
     while (c->bytes + e->bytes > BYTES_MAX) give_way(c);
     for (int turn = 0; turn < 2; turn++) {
         for (int i = 0; i < ENTRIES; i++) {
             if (c->slot[i].e) continue;
-            c->slot[i] = (struct slot){ entry_keep(e), state, true };
+            c->slot[i] = (struct slot){ entry_keep(e), state, e->apart, true };
             c->bytes += e->bytes;
             return;
         }
@@ -297,20 +337,23 @@ static void keep(struct mask_cache *c, struct entry *e, uint32_t state)
     }
 }
 
-const struct mask_part *mask_get(struct mask_cache *c, struct lex *l, const struct gr_vocab *v, uint32_t state)
+const struct mask_part *mask_get(struct mask_cache *c, struct lex *l, const struct gr_vocab *v, uint32_t state,
+                                 bool apart)
 {
     struct entry *e = NULL;
+    uint64_t      sign[2];
     pthread_mutex_lock(&c->lock);
-    struct slot *at = find(c, state);
+    struct slot *at = find(c, state, apart);
     if (at) {
         at->used = true;
         e = entry_keep(at->e);
     }
     pthread_mutex_unlock(&c->lock);
     if (e) return &e->part;
-    e = shared_get(v->shared, l->state[state]->sign);
+    sign_of(l, state, apart, sign);
+    e = shared_get(v->shared, sign);
     if (!e) { /* several threads may make the same one */
-        e = entry_make(l, v, state);
+        e = entry_make(l, v, state, apart);
         if (!e) return NULL;
         shared_put(v->shared, e);
     }

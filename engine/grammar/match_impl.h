@@ -12,7 +12,7 @@ enum {
     SEEN = 4096, /* a power of two, above twice ROW_ITEMS_MAX */
     MEMO = 1024,
     WALK_THREADS = 2048, /* threads of all nodes on the path from the root of a trie to one node */
-    WALK_FUEL = 200000,  /* steps of the automaton in one mask */
+    WALK_FUEL = 200000,  /* steps of the rules in one mask of one reading */
 };
 #define ROW_NONE UINT32_MAX
 
@@ -26,6 +26,7 @@ struct gr_row {
     uint32_t item, n_item;       /* in gr_match.item; ended rules are left out */
     uint32_t start;              /* the automaton's state in which its terminals begin */
     uint32_t key_row, key_state; /* it follows that row by the terminals that end in that state; ROW_NONE: by several */
+    uint64_t first;              /* bytes with which its terminals begin, as mask_bit; 0: not computed yet */
     bool     end;                /* the text may end here */
     bool     tokens;             /* a token that is a terminal by its number may follow */
 };
@@ -70,6 +71,9 @@ uint32_t row_after(struct gr_match *m, const struct gr_thread *ended, uint32_t n
  * m->st:
  * the token is not allowed. */
 uint32_t row_after_token(struct gr_match *m, const struct gr_thread *at, uint32_t n, uint32_t token);
+/* The state in which what may follow begins, whichever of a thread's terminals end; LEX_DEAD: nothing follows, or
+ * m->st. */
+uint32_t row_start_behind(struct gr_match *m, struct gr_thread t);
 /* Forgets the rows that neither a thread nor an item refers to. */
 void rows_collect(struct gr_match *m);
 /* Forgets rows from n on. */

@@ -167,6 +167,30 @@ uint32_t row_after(struct gr_match *m, const struct gr_thread *ended, uint32_t n
     return id;
 }
 
+static bool has_terminal(const struct lex_state *s, uint32_t terminal)
+{
+    for (uint32_t i = 0; i < s->n_item; i++)
+        if (s->item[i].terminal == terminal) return true;
+    return false;
+}
+
+uint32_t row_start_behind(struct gr_match *m, struct gr_thread t)
+{
+    const struct gr_row    *from = &m->row[t.row];
+    const struct lex_state *s = m->g->lex->state[t.state];
+    uint32_t                n_row = m->n_row, start = LEX_DEAD;
+    struct gr_row          *r = row_begin(m);
+    for (uint32_t i = 0; r && i < from->n_item; i++) {
+        struct gr_item item = m->item[from->item + i];
+        uint32_t       symbol = m->g->symbol[item.dot];
+        if (gr_kind_of(symbol) == GR_TERMINAL && has_terminal(s, gr_number(symbol)))
+            put(m, r, item.dot + 1, item.origin);
+    }
+    if (r && row_end(m, r) != ROW_NONE) start = m->row[n_row].start;
+    rows_cut(m, n_row);
+    return start;
+}
+
 uint32_t row_after_token(struct gr_match *m, const struct gr_thread *at, uint32_t n, uint32_t token)
 {
     const struct grammar *g = m->g;

@@ -81,6 +81,7 @@ static void set_facts(const struct rx *x, struct rx_node *n)
 {
     const struct rx_node *a = n->kind > RX_K_CLASS ? &x->node[n->a] : NULL;
     n->plain = true;
+    n->finite = true;
     n->depth = 1;
     switch (n->kind) {
     case RX_K_NONE: n->is_void = RX_VOID_YES; break;
@@ -90,6 +91,7 @@ static void set_facts(const struct rx *x, struct rx_node *n)
         const struct rx_node *b = &x->node[n->b];
         n->nullable = a->nullable && b->nullable;
         n->plain = a->plain && b->plain;
+        n->finite = a->finite && b->finite;
         n->depth = a->depth;
         if (a->nullable && b->depth > n->depth) n->depth = b->depth;
         n->depth++;
@@ -99,25 +101,32 @@ static void set_facts(const struct rx *x, struct rx_node *n)
     case RX_K_AND:
         n->nullable = n->kind == RX_K_AND;
         n->plain = n->kind == RX_K_OR;
+        n->finite = n->kind == RX_K_OR;
         for (uint32_t i = 0; i < n->b; i++) {
             const struct rx_node *k = &x->node[x->kid[n->a + i]];
             if (n->kind == RX_K_OR) n->nullable = n->nullable || k->nullable;
             if (n->kind == RX_K_AND) n->nullable = n->nullable && k->nullable;
             n->plain = n->plain && k->plain;
+            n->finite = n->kind == RX_K_OR ? n->finite && k->finite : n->finite || k->finite;
             if (k->depth >= n->depth) n->depth = k->depth + 1;
         }
         break;
     case RX_K_NOT:
         n->nullable = !a->nullable;
         n->plain = false;
+        n->finite = false;
         n->depth = a->depth + 1;
         break;
     case RX_K_REPEAT:
         n->nullable = n->min == 0;
         n->plain = a->plain;
+        n->finite = a->finite && n->max != RX_MANY;
         n->depth = a->depth + 1;
         break;
-    case RX_K_MULTIPLE: n->nullable = n->max == 0; break; /* from every remainder some digits lead to 0 */
+    case RX_K_MULTIPLE:
+        n->nullable = n->max == 0; /* from every remainder some digits lead to 0 */
+        n->finite = false;
+        break;
     }
     if (n->nullable || (n->plain && n->kind != RX_K_NONE)) n->is_void = RX_VOID_NO;
 }
@@ -274,6 +283,7 @@ uint32_t rx_cat(struct rx *x, uint32_t a, uint32_t b)
     if (a == RX_NONE || b == RX_NONE) return RX_NONE;
     if (a == RX_EMPTY) return b;
     if (b == RX_EMPTY) return a;
+    if ((a == RX_ALL && x->node[b].nullable) || (b == RX_ALL && x->node[a].nullable)) return RX_ALL;
     return intern(x, (struct rx_node){ .kind = RX_K_CAT, .a = a, .b = b });
 }
 

@@ -86,11 +86,13 @@ uint32_t rx_derive(struct rx *x, uint32_t a, uint8_t kind);
  * rx_kinds). */
 bool rx_is_void(struct rx *x, uint32_t a);
 
-/* Whether the expression begins with a repetition; writes its operand and how often it may still occur. */
-bool rx_leads(const struct rx *x, uint32_t a, uint32_t *operand_out, uint32_t *max_out);
-/* If the expression is up to `max` times an operand and then a tail: these three. */
-bool rx_counts(const struct rx *x, uint32_t a, uint32_t *operand_out, uint32_t *max_out, uint32_t *tail_out);
-/* Can no byte begin a text of both? (after rx_kinds) */
-bool rx_begin_apart(struct rx *x, uint32_t a, uint32_t b);
+/* How many texts of `part`, whichever they are, may stand at the beginning of a text of an expression, which matches
+ * some text. */
+struct rx_run {
+    uint32_t most;  /* 0: none, or it is not known */
+    bool     bound; /* with more of them no text begins; so it is with RX_MANY too, where that says nothing */
+    bool     alone; /* a text may consist of them alone */
+};
+struct rx_run rx_run(struct rx *x, uint32_t a, uint32_t part); /* after rx_kinds */
 /* Is every text of `part` one of `whole`? May return false although it is, but never true where it is not. */
 bool rx_covers(const struct rx *x, uint32_t whole, uint32_t part);

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { RUN_OPERANDS = 16 };
+
 uint32_t rx_kinds(struct rx *x, uint8_t kind_out[256])
 {
     uint64_t sign[256]; /* in which classes a value is */
@@ -153,38 +155,15 @@ bool rx_is_void(struct rx *x, uint32_t a)
     return x->node[a].is_void == RX_VOID_YES;
 }
 
-bool rx_leads(const struct rx *x, uint32_t a, uint32_t *operand_out, uint32_t *max_out)
-{
-    const struct rx_node *n = &x->node[a];
-    while (n->kind == RX_K_CAT) n = &x->node[n->a];
-    if (n->kind != RX_K_REPEAT) return false;
-    *operand_out = n->a;
-    *max_out = n->max;
-    return true;
-}
-
-bool rx_counts(const struct rx *x, uint32_t a, uint32_t *operand_out, uint32_t *max_out, uint32_t *tail_out)
-{
-    const struct rx_node *n = &x->node[a];
-    if (n->kind != RX_K_CAT || x->node[n->a].kind != RX_K_REPEAT) return false;
-    *operand_out = x->node[n->a].a;
-    *max_out = x->node[n->a].max;
-    *tail_out = n->b;
-    return true;
-}
-
-bool rx_begin_apart(struct rx *x, uint32_t a, uint32_t b)
-{
-    for (uint32_t k = 0; k < x->n_kind; k++)
-        if (rx_derive(x, a, (uint8_t)k) != RX_NONE && rx_derive(x, b, (uint8_t)k) != RX_NONE) return false;
-    return x->st == ST_OK;
-}
+/* ---------------------------------------------------------------- runs */
 
 static bool covers_one(const struct rx *x, uint32_t whole, uint32_t part)
 {
     const struct rx_node *w = &x->node[whole], *p = &x->node[part];
     if (whole == part || part == RX_NONE) return true;
-    if (w->kind != RX_K_CLASS || p->kind != RX_K_CLASS) return false;
+    if (w->kind != p->kind) return false;
+    if (w->kind == RX_K_CAT) return rx_covers(x, w->a, p->a) && rx_covers(x, w->b, p->b);
+    if (w->kind != RX_K_CLASS) return false;
     for (int i = 0; i < 4; i++)
         if (x->class[p->a].bits[i] & ~x->class[w->a].bits[i]) return false;
     return true;
@@ -202,4 +181,80 @@ bool rx_covers(const struct rx *x, uint32_t whole, uint32_t part)
         if (!in) return false;
     }
     return true;
+}
+
+/* Can no byte begin a text of both? */
+static bool begin_apart(struct rx *x, uint32_t a, uint32_t b)
+{
+    for (uint32_t k = 0; k < x->n_kind; k++)
+        if (rx_derive(x, a, (uint8_t)k) != RX_NONE && rx_derive(x, b, (uint8_t)k) != RX_NONE) return false;
+    return x->st == ST_OK;
+}
+
+/* The bytes of all texts of an expression of classes. */
+static void add_bytes(const struct rx *x, uint32_t a, struct rx_class *out)
+{
+    const struct rx_node *n = &x->node[a];
+    if (n->kind == RX_K_CLASS)
+        for (int i = 0; i < 4; i++) out->bits[i] |= x->class[n->a].bits[i];
+    if (n->kind == RX_K_CAT) {
+        add_bytes(x, n->a, out);
+        add_bytes(x, n->b, out);
+    }
+    for (uint32_t i = 0; n->kind == RX_K_OR && i < n->b; i++) add_bytes(x, x->kid[n->a + i], out);
+}
+
+/* Whether no text of parts changes what may follow. */
+static bool unchanged_by(struct rx *x, uint32_t a, uint32_t part)
+{
+    struct rx_class bytes = { { 0 } };
+    add_bytes(x, part, &bytes);
+    for (uint32_t k = 0; k < x->n_kind; k++)
+        if (rx_class_has(&bytes, x->rep[k]) && rx_derive(x, a, (uint8_t)k) != a) return false;
+    return true;
+}
+
+/* Of an intersection. One operand says how many parts may come. Of the others each stays what it is behind them, or
+ * takes finitely many texts out of infinitely many; and a text that goes on behind the parts is left (it may have all
+ * the parts that are allowed before it). */
+static struct rx_run run_of_all(struct rx *x, uint32_t a, uint32_t part)
+{
+    const struct rx_run unknown = { .most = 0 };
+    struct rx_run       run = unknown;
+    uint32_t            kept[RUN_OPERANDS], n_kept = 0, n = x->node[a].b;
+    bool                few = false;
+    if (n > RUN_OPERANDS) return unknown;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t       kid = x->kid[x->node[a].a + i];
+        struct rx_node k = x->node[kid];
+        bool           repeats = x->node[k.kind == RX_K_CAT ? k.a : kid].kind == RX_K_REPEAT;
+        if (k.kind == RX_K_NOT && x->node[k.a].finite) {
+            few = true;
+        } else if (!run.most && repeats && (run = rx_run(x, kid, part)).most) {
+            kept[n_kept++] = k.kind == RX_K_CAT ? k.b : (uint32_t)RX_EMPTY;
+        } else if (unchanged_by(x, kid, part)) {
+            kept[n_kept++] = kid;
+        } else {
+            return unknown;
+        }
+    }
+    if (few && run.most != RX_MANY) return unknown;
+    return n_kept == 1 || !rx_is_void(x, rx_and(x, kept, n_kept)) ? run : unknown;
+}
+
+struct rx_run rx_run(struct rx *x, uint32_t a, uint32_t part)
+{
+    struct rx_run run = { .most = 0 };
+    uint32_t      head = a, tail = RX_EMPTY, n_tail = 0;
+    for (; x->node[head].kind == RX_K_CAT; head = x->node[head].a, n_tail++) tail = x->node[head].b;
+    const struct rx_node n = x->node[head];
+    if (n.kind == RX_K_REPEAT && rx_covers(x, n.a, part)) {
+        run = (struct rx_run){ n.max, begin_apart(x, tail, part), x->node[tail].nullable };
+        if (n_tail > 0) n_tail--;
+    } else if (n.kind == RX_K_AND) {
+        run = run_of_all(x, head, part);
+    }
+    if (n_tail > 0 && run.alone) run.bound = false; /* what is behind may begin with more */
+    run.bound = run.bound || run.most == RX_MANY;
+    return run;
 }

@@ -10,6 +10,7 @@ struct rx_node {
     uint8_t  kind;
     bool     nullable;
     bool     plain;   /* without intersection and complement: void only if it is RX_NONE */
+    bool     finite;  /* its texts are known to be finitely many */
     uint8_t  is_void; /* enum rx_void */
     uint32_t depth;   /* of the recursion of rx_derive */
     int32_t  link;

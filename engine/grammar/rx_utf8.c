@@ -78,7 +78,10 @@ uint32_t rx_json_plain(struct rx *x)
 {
     struct rx_class ascii = { { 0 } };
     rx_class_add(&ascii, ' ', '!');
-    rx_class_add(&ascii, '#', '[');
+    rx_class_add(&ascii, '#', ';');
+    rx_class_add(&ascii, '=', '[');
     rx_class_add(&ascii, ']', '~');
-    return rx_or2(x, rx_of_class(x, &ascii), rx_of_chars(x, 0x80, RX_CODE_POINT_MAX));
+    uint32_t part[3] = { rx_of_class(x, &ascii), rx_of_chars(x, 0x80, 0x2027),
+                         rx_of_chars(x, 0x202A, RX_CODE_POINT_MAX) };
+    return rx_or(x, part, 3);
 }

@@ -36,13 +36,18 @@ static enum status copy(struct gr_vocab *v, const struct token_bytes *bytes)
     return ST_OK;
 }
 
-/* How many characters that stand for themselves in a JSON string; 0: it is not made of such alone. */
+static bool is_plain(uint32_t cp)
+{
+    return cp >= ' ' && cp != '"' && cp != '\\' && cp != '<' && cp != 0x7F && cp != 0x2028 && cp != 0x2029;
+}
+
+/* How many characters of rx_json_plain; 0: it is not made of such alone. */
 static uint32_t plain_chars(struct token_bytes b)
 {
     uint32_t n = 0;
     for (uint32_t at = 0; at < b.n; n++) {
         uint32_t cp, len = utf8_decode((const char *)b.p + at, b.n - at, &cp);
-        if (len == 0 || cp < ' ' || cp == '"' || cp == '\\' || cp == 0x7F) return 0;
+        if (len == 0 || !is_plain(cp)) return 0;
         at += len;
     }
     return n;
@@ -54,16 +59,42 @@ static enum status slice(struct gr_vocab *v, uint32_t chars_max, const uint32_t 
 {
     uint32_t n_rest = 0;
     s->chars_max = chars_max;
-    s->inside = calloc(gr_words(v->n) + 1, sizeof *s->inside);
-    if (!s->inside) return ST_NOMEM;
-    for (uint32_t i = 0; i < v->n; i++) {
-        uint32_t token = order[i], n = v->n_plain[token];
-        if (n && n <= chars_max)
-            s->inside[token / 32] |= 1u << (token % 32);
-        else
-            rest[n_rest++] = token;
-    }
+    for (uint32_t i = 0; i < v->n; i++)
+        if (v->n_plain[order[i]] - 1u >= chars_max) rest[n_rest++] = order[i]; /* 0 characters are none of the slice */
     return trie_make(v->token, rest, n_rest, &s->rest);
+}
+
+/* The masks of tokens by their number of plain characters. */
+static enum status set_plain(struct gr_vocab *v)
+{
+    size_t words = gr_words(v->n);
+    v->plain = calloc((PLAIN_MAX + 1) * words + 1, sizeof *v->plain);
+    for (uint32_t i = 0; i < v->n; i++) v->n_longer += v->n_plain[i] > PLAIN_MAX;
+    v->longer = calloc(v->n_longer + 1, sizeof *v->longer);
+    if (!v->plain || !v->longer) return ST_NOMEM;
+    for (uint32_t i = 0, n_longer = 0; i < v->n; i++) {
+        uint32_t n = v->n_plain[i], bit = 1u << (i % 32);
+        if (n == 0) continue;
+        v->plain[i / 32] |= bit;
+        if (n <= PLAIN_MAX)
+            v->plain[n * words + i / 32] |= bit;
+        else
+            v->longer[n_longer++] = i;
+    }
+    for (size_t w = 2 * words; w < (PLAIN_MAX + 1) * words; w++) v->plain[w] |= v->plain[w - words];
+    return ST_OK;
+}
+
+void vocab_plain_bits(const struct gr_vocab *v, uint32_t chars_max, uint32_t *bits)
+{
+    bool     longer = chars_max > PLAIN_MAX && chars_max != RX_MANY;
+    uint32_t most = longer ? PLAIN_MAX : chars_max;
+    if (most == RX_MANY) most = 0;
+    memcpy(bits, v->plain + most * (size_t)gr_words(v->n), gr_words(v->n) * sizeof *bits);
+    for (uint32_t i = 0; longer && i < v->n_longer; i++) {
+        uint32_t token = v->longer[i];
+        if (v->n_plain[token] <= chars_max) bits[token / 32] |= 1u << (token % 32);
+    }
 }
 
 static enum status slices(struct gr_vocab *v, const uint32_t *order)
@@ -76,6 +107,7 @@ static enum status slices(struct gr_vocab *v, const uint32_t *order)
         uint32_t n = v->token[i].n <= TRIE_DEPTH_MAX ? plain_chars(v->token[i]) : 0; /* longer ones are never offered */
         v->n_plain[i] = (uint8_t)n;
     }
+    if (!st) st = set_plain(v);
     for (int i = 0; i < SLICES && !st; i++) st = slice(v, chars_max[i], order, rest, &v->slice[i]);
     free(rest);
     return st;
@@ -126,11 +158,10 @@ void gr_vocab_free(struct gr_vocab *v)
     if (!v) return;
     mask_shared_free(v->shared);
     trie_free(&v->all);
-    for (int i = 0; i < SLICES; i++) {
-        free(v->slice[i].inside);
-        trie_free(&v->slice[i].rest);
-    }
+    for (int i = 0; i < SLICES; i++) trie_free(&v->slice[i].rest);
     free(v->n_plain);
+    free(v->plain);
+    free(v->longer);
     free(v->token);
     free(v->pool);
     free(v->alias);
@@ -165,7 +196,7 @@ void vocab_equal_bits(const struct gr_vocab *v, uint32_t *bits)
 
 size_t gr_vocab_bytes(const struct gr_vocab *v)
 {
-    size_t nodes = v->all.n, words = SLICES * gr_words(v->n);
+    size_t nodes = v->all.n, words = (PLAIN_MAX + 1) * gr_words(v->n);
     for (int i = 0; i < SLICES; i++) nodes += v->slice[i].rest.n;
     return sizeof *v + v->n * (sizeof *v->token + sizeof *v->alias) + v->pool_bytes + nodes * sizeof *v->all.node +
            words * sizeof(uint32_t);

@@ -11,10 +11,9 @@ struct vocab_alias {
 /* A slice: the tokens of up to chars_max characters that all need no escape in a JSON string (rx_json_plain). Where
  * that many such characters may follow, all these tokens are allowed, and only the rest is walked. (Guidance's
  * llguidance has the same method, called slicing.) */
-enum { SLICES = 3 };
+enum { SLICES = 3, PLAIN_MAX = 32 };
 struct vocab_slice {
     uint32_t    chars_max; /* RX_MANY: any number */
-    uint32_t   *inside;    /* [gr_words] */
     struct trie rest;      /* all other tokens */
 };
 
@@ -30,8 +29,13 @@ struct gr_vocab {
     struct vocab_alias *alias;
     uint32_t            n_alias;
     struct vocab_slice  slice[SLICES]; /* the longest first */
-    uint8_t            *n_plain; /* [n] how many characters that stand for themselves in a JSON string; 0: others too */
+    uint8_t            *n_plain;       /* [n] how many characters of rx_json_plain; 0: others too */
+    uint32_t           *plain;  /* [PLAIN_MAX + 1][gr_words] tokens of at most so many of them; [0]: of any number */
+    uint32_t           *longer; /* [n_longer] tokens of more than PLAIN_MAX of them */
+    uint32_t            n_longer;
 };
 
+/* Sets the bits of the tokens of at most chars_max > 0 characters of rx_json_plain, and of no others. */
+void vocab_plain_bits(const struct gr_vocab *v, uint32_t chars_max, uint32_t *bits);
 /* Gives the second of two tokens of equal bytes the bit of the first. */
 void vocab_equal_bits(const struct gr_vocab *v, uint32_t *bits);

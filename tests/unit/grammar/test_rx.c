@@ -53,6 +53,8 @@ static void equal_expressions_have_equal_numbers(void **state)
     assert_int_equal(rx_or2(x, rx_of_byte(x, 'x'), rx_of_byte(x, 'y')),
                      rx_or2(x, rx_of_byte(x, 'y'), rx_of_byte(x, 'x')));
     assert_int_equal(rx_and2(x, rx_of_byte(x, 'x'), rx_of_byte(x, 'y')), RX_NONE);
+    assert_int_equal(rx_cat(x, RX_ALL, rx_repeat(x, c, 0, RX_MANY)), RX_ALL);
+    assert_int_equal(rx_cat(x, rx_repeat(x, c, 0, 1), RX_ALL), RX_ALL);
     assert_int_equal(rx_repeat(x, a, 1, 1), a);
     assert_int_equal(rx_repeat(x, RX_NONE, 0, 5), RX_EMPTY);
     assert_int_equal(rx_repeat(x, RX_NONE, 1, 5), RX_NONE);
@@ -113,9 +115,57 @@ static void a_repetition_of_a_million_costs_a_counter(void **state)
     for (int i = 0; i < 1000; i++) a = rx_derive(x, a, kind['a']);
     assert_true(rx_nullable(x, rx_derive(x, a, kind['b'])));
     assert_int_equal(rx_status(x), ST_OK);
-    uint32_t operand, max;
-    assert_true(rx_leads(x, a, &operand, &max));
-    assert_int_equal(max, 999000);
+    struct rx_run run = rx_run(x, a, rx_of_byte(x, 'a'));
+    assert_int_equal(run.most, 999000);
+    assert_true(run.bound && !run.alone);
+    rx_free(x);
+}
+
+/* How many x may begin a text, and whether that is all of them. */
+static void a_run_counts_what_may_stand_at_the_beginning(void **state)
+{
+    (void)state;
+    struct rx      *x = set();
+    uint8_t         kind[256];
+    struct rx_class wide = { { 0 } };
+    rx_class_add(&wide, 'a', 'z');
+    uint32_t any = rx_repeat(x, rx_of_class(x, &wide), 0, RX_MANY), one = rx_of_byte(x, 'x'), end = rx_of_byte(x, '"');
+    uint32_t five = rx_repeat(x, rx_of_class(x, &wide), 0, 5), quoted = rx_cat(x, any, end);
+    uint32_t names = rx_or2(x, rx_of_bytes(x, "xx\"", 3), rx_of_bytes(x, "b\"", 2));
+    uint32_t no_stop = rx_not(x, rx_cat(x, RX_ALL, rx_cat(x, rx_of_bytes(x, "<<", 2), RX_ALL)));
+    uint32_t xs = rx_cat(x, rx_repeat(x, one, 0, RX_MANY), end);
+    enum { BOUND = 1, ALONE = 2 };
+    const struct {
+        uint32_t rx, most;
+        int      facts;
+    } row[] = {
+        { rx_cat(x, five, end), 5, BOUND },
+        { five, 5, BOUND | ALONE },
+        { rx_cat(x, five, rx_repeat(x, end, 0, 1)), 5, BOUND | ALONE },
+        { rx_cat(x, rx_cat(x, five, rx_repeat(x, end, 0, 1)), one), 5, ALONE }, /* a sixth may come */
+        { rx_cat(x, five, rx_or2(x, end, one)), 5, 0 },
+        { quoted, RX_MANY, BOUND },
+        { rx_and2(x, quoted, rx_not(x, names)), RX_MANY, BOUND },
+        { rx_cat(x, rx_and2(x, quoted, rx_not(x, names)), five), RX_MANY, BOUND },
+        { rx_and2(x, quoted, rx_not(x, xs)), 0, 0 }, /* all texts of x and a quote are taken out */
+        { rx_and2(x, quoted, rx_not(x, rx_cat(x, one, any))), 0, 0 },
+        { rx_and2(x, quoted, rx_cat(x, any, rx_of_bytes(x, "b\"", 2))), 0, 0 },
+        { rx_cat(x, rx_repeat(x, rx_of_byte(x, 'b'), 0, 9), end), 0, 0 },
+        { end, 0, 0 },
+        { rx_and2(x, quoted, no_stop), RX_MANY, BOUND },
+        { rx_and2(x, five, no_stop), 5, BOUND | ALONE },
+        { rx_cat(x, rx_and2(x, five, no_stop), one), 5, ALONE },
+        { rx_and2(x, rx_cat(x, five, end), no_stop), 5, BOUND },
+        { rx_and2(x, rx_cat(x, five, rx_of_bytes(x, "<<", 2)), no_stop), 0, 0 }, /* no text is left */
+        { rx_and(x, (uint32_t[]){ quoted, no_stop, rx_not(x, names) }, 3), RX_MANY, BOUND },
+    };
+    rx_kinds(x, kind);
+    for (size_t i = 0; i < ARRAY_N(row); i++) {
+        struct rx_run run = rx_run(x, row[i].rx, one);
+        int           facts = run.most ? run.bound * BOUND | run.alone * ALONE : 0;
+        if (run.most != row[i].most || facts != row[i].facts) fail_msg("row %d: %u, %d", (int)i, run.most, facts);
+    }
+    assert_int_equal(rx_status(x), ST_OK);
     rx_free(x);
 }
 
@@ -154,6 +204,9 @@ static void a_class_covers_its_parts(void **state)
     assert_true(rx_covers(x, w, n));
     assert_false(rx_covers(x, n, w));
     assert_true(rx_covers(x, n, n));
+    uint32_t pairs = rx_cat(x, rx_of_class(x, &wide), n), pair = rx_cat(x, rx_of_byte(x, 'a'), rx_of_byte(x, 'b'));
+    assert_true(rx_covers(x, pairs, pair)); /* part by part */
+    assert_false(rx_covers(x, pair, pairs));
     rx_free(x);
 }
 
@@ -165,6 +218,7 @@ int main(void)
         cmocka_unit_test(random_expressions_match_as_their_languages_say),
         cmocka_unit_test(an_expression_without_texts_is_found),
         cmocka_unit_test(a_repetition_of_a_million_costs_a_counter),
+        cmocka_unit_test(a_run_counts_what_may_stand_at_the_beginning),
         cmocka_unit_test(what_explodes_runs_out_of_fuel),
         cmocka_unit_test(a_class_covers_its_parts),
     };

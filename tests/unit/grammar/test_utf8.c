@@ -73,14 +73,16 @@ static void what_is_no_utf8_matches_nothing(void **state)
 
 enum { N_TOKEN = 4000 };
 
-static void masks_by_slices_are_those_of_single_tokens(void **state)
+/* Most tokens are plain characters, up to 44 of them. */
+static struct gr_vocab *vocab_of_pieces(void)
 {
-    (void)state;
     static unsigned char     pool[N_TOKEN][48];
     struct token_bytes       b[N_TOKEN];
-    static const char *const piece[] = { "a", "b ", "\"",  "\\",  "\n", "\xc3\xa9", "\xe2\x82", "\xf0\x9f\x98\x80",
-                                         "x", ",",  "\\n", "\x7f" };
-    struct dice              d = { .seed = 5 };
+    static const char *const piece[] = {
+        "a", "b ", "\"", "\\", "\n", "\xc3\xa9", "\xe2\x82", "\xf0\x9f\x98\x80", "x", ",", "\\n", "\x7f", "\xe2\x80\xa8"
+    };
+    struct dice      d = { .seed = 5 };
+    struct gr_vocab *v = NULL;
     for (uint32_t t = 0; t < N_TOKEN; t++) {
         uint32_t n = 0, want = 1 + dice_below(&d, t % 3 ? 8 : 44);
         bool     tame = t % 4 != 0; /* most are plain */
@@ -92,42 +94,135 @@ static void masks_by_slices_are_those_of_single_tokens(void **state)
         }
         b[t] = (struct token_bytes){ pool[t], n };
     }
-    struct gr_vocab *v = NULL;
     assert_int_equal(gr_vocab_create(b, N_TOKEN, &v), ST_OK);
-    static const uint32_t max[] = { 0, 1, 5, 10, 29, 30, 31, 100, RX_MANY };
-    for (size_t i = 0; i < ARRAY_N(max); i++) {
-        struct gr_rules *r = gr_rules_create(&gr_limits_default);
-        struct rx       *x = gr_rx(r);
-        struct grammar  *g = NULL;
-        char             err[GR_ERR];
-        uint32_t         escape = rx_cat(x, rx_of_byte(x, '\\'), rx_of_bytes(x, "n", 1)), quote = rx_of_byte(x, '"');
-        uint32_t         inner = rx_repeat(x, rx_or2(x, rx_json_plain(x), escape), 0, max[i]);
-        uint32_t         string = gr_terminal(r, rx_cat(x, quote, rx_cat(x, inner, quote))),
-                 comma = gr_terminal(r, rx_of_byte(x, ','));
-        uint32_t list = gr_rule(r);
-        gr_alt(r, list, &string, 1);
-        gr_alt(r, list, (uint32_t[]){ list, comma, string }, 3);
+    return v;
+}
+
+/* How many tokens the mask allows. */
+static uint32_t compare_mask(struct gr_match *m, const char *what, uint32_t max)
+{
+    static uint32_t bits[(N_TOKEN + 31) / 32];
+    uint32_t        n_allowed = 0;
+    assert_int_equal(gr_mask(m, bits), ST_OK);
+    for (uint32_t t = 0; t < N_TOKEN; t++) {
+        bool may = gr_accept(m, t) == ST_OK;
+        if (may) assert_int_equal(gr_rollback(m, 1), ST_OK);
+        n_allowed += may;
+        if ((bits[t / 32] >> (t % 32) & 1) != may) fail_msg("%s, at most %u, token %u: %d", what, max, t, !may);
+    }
+    return n_allowed;
+}
+
+/* What a text may be: a string of characters of a kind, and what is beside it or behind it. */
+struct shape {
+    const char *what;
+    bool        dot;     /* U+2028 and U+2029 do not count */
+    bool        bare;    /* the closing quote may be missing, and plain text follows */
+    bool        beside;  /* or one of a few other strings */
+    bool        without; /* and not one of a few others */
+    bool        raw;     /* without quotes, up to an end marker in a line of its own */
+};
+
+static uint32_t few(struct rx *x)
+{
+    return rx_or(x,
+                 (uint32_t[]){ rx_of_bytes(x, "\"axax\"", 6), rx_of_bytes(x, "\"b xaaaaaaaaaaaaa\"", 17),
+                               rx_of_bytes(x, "\"\"", 2) },
+                 3);
+}
+
+static struct grammar *grammar_of(const struct shape *s, uint32_t max)
+{
+    struct gr_rules *r = gr_rules_create(&gr_limits_default);
+    struct rx       *x = gr_rx(r);
+    struct grammar  *g = NULL;
+    char             err[GR_ERR];
+    uint32_t         plain = rx_json_plain(x), quote = rx_of_byte(x, '"'), end = quote, list = gr_rule(r);
+    if (!s->dot) plain = rx_or(x, (uint32_t[]){ plain, rx_of_chars(x, 0x2028, 0x2029), rx_of_bytes(x, "\\n", 2) }, 3);
+    if (s->bare) end = rx_repeat(x, quote, 0, 1);
+    if (s->raw) {
+        uint32_t any = rx_of_chars(x, 1, RX_CODE_POINT_MAX), stop = rx_of_bytes(x, "</v>", 4);
+        uint32_t all = rx_and2(x, rx_repeat(x, any, 0, max), rx_not(x, rx_cat(x, RX_ALL, rx_cat(x, stop, RX_ALL))));
+        uint32_t value[2] = { gr_terminal(r, all), gr_terminal(r, rx_of_bytes(x, "\n</v>\n", 6)) };
+        gr_alt(r, list, value, 2);
+        gr_alt(r, list, (uint32_t[]){ list, value[0], value[1] }, 3);
         assert_int_equal(gr_build(r, list, &g, err), ST_OK);
-        static uint32_t  bits[(N_TOKEN + 31) / 32];
-        struct gr_match *m = gr_match_create(g, v);
-        assert_int_equal(gr_accept_bytes(m, "\"", 1), ST_OK);
-        for (int step = 0; step < 3; step++) {
-            uint32_t n_allowed = 0;
-            assert_int_equal(gr_mask(m, bits), ST_OK);
-            for (uint32_t t = 0; t < N_TOKEN; t++) {
-                bool may = gr_accept(m, t) == ST_OK;
-                if (may) assert_int_equal(gr_rollback(m, 1), ST_OK);
-                n_allowed += may;
-                if ((bits[t / 32] >> (t % 32) & 1) != may)
-                    fail_msg("at most %u characters, step %d, token %u", max[i], step, t);
+        return g;
+    }
+    uint32_t text = rx_cat(x, quote, rx_cat(x, rx_repeat(x, plain, 0, max), end));
+    if (s->without) text = rx_and2(x, text, rx_not(x, few(x)));
+    uint32_t string = gr_terminal(r, text),
+             comma = gr_terminal(r, s->bare ? rx_of_bytes(x, "xa", 2) : rx_of_byte(x, ','));
+    gr_alt(r, list, &string, 1);
+    gr_alt(r, list, (uint32_t[]){ list, comma, string }, 3);
+    if (s->beside) gr_alt(r, list, (uint32_t[]){ gr_terminal(r, few(x)) }, 1);
+    assert_int_equal(gr_build(r, list, &g, err), ST_OK);
+    return g;
+}
+
+static void masks_by_slices_are_those_of_single_tokens(void **state)
+{
+    (void)state;
+    static const uint32_t     max[] = { 0, 1, 5, 10, 29, 30, 31, 33, 100, RX_MANY };
+    static const struct shape shape[] = {
+        { .what = "a string" },
+        { .what = "a pattern's string", .dot = true },
+        { .what = "a string that may end anywhere", .bare = true },
+        { .what = "a string or others", .beside = true },
+        { .what = "a string, and no others", .without = true },
+        { .what = "a string that is no other, or that", .beside = true, .without = true },
+        { .what = "text up to a marker", .raw = true },
+    };
+    static const char *const raw[] = { "ax", "<", "/v", "x" };
+    struct gr_vocab         *v = vocab_of_pieces();
+    for (size_t k = 0; k < ARRAY_N(shape); k++) {
+        for (size_t i = k > 0; i < ARRAY_N(max); i++) {
+            struct grammar  *g = grammar_of(&shape[k], max[i]);
+            struct gr_match *m = gr_match_create(g, v);
+            if (!shape[k].raw) assert_int_equal(gr_accept_bytes(m, "\"", 1), ST_OK);
+            for (int step = 0; step < 4; step++) {
+                uint32_t n_allowed = compare_mask(m, shape[k].what, max[i]);
+                assert_true(max[i] == 0 || step > 0 || n_allowed > 10);
+                const char *then = raw[shape[k].raw ? step : 0];
+                if (gr_accept_bytes(m, then, strlen(then))) break;
             }
-            assert_true(max[i] == 0 || step > 0 || n_allowed > 10);
-            if (gr_accept_bytes(m, "ab", 2)) break;
+            gr_match_free(m);
+            gr_free(g);
         }
+    }
+    gr_vocab_free(v);
+}
+
+/* A text that may end anywhere, and a vocabulary of which nearly every token may stand in it. */
+static void a_mask_of_free_text_costs_no_more_than_its_end(void **state)
+{
+    (void)state;
+    enum { TOKENS = 120000, LEN = 8 };
+    static const struct shape raw = { .what = "text up to a marker", .raw = true };
+    unsigned char(*pool)[LEN] = calloc(TOKENS, sizeof *pool);
+    struct token_bytes *b = calloc(TOKENS, sizeof *b);
+    uint32_t           *bits = calloc(gr_words(TOKENS), sizeof *bits);
+    struct gr_vocab    *v = NULL;
+    for (uint32_t t = 0; t < TOKENS; t++) {
+        for (uint32_t k = 0, rest = t; k < LEN; k++, rest /= 7) pool[t][k] = (unsigned char)('a' + rest % 7);
+        if (t % 64 == 0) memcpy(pool[t] + 3, "\n<", 2);
+        b[t] = (struct token_bytes){ pool[t], LEN };
+    }
+    assert_int_equal(gr_vocab_create(b, TOKENS, &v), ST_OK);
+    for (uint32_t max = 5; max < 50; max += 40) {
+        struct grammar  *g = grammar_of(&raw, max);
+        struct gr_match *m = gr_match_create(g, v);
+        assert_int_equal(gr_mask(m, bits), ST_OK);
+        uint32_t n = 0;
+        for (uint32_t w = 0; w < gr_words(TOKENS); w++) n += (uint32_t)__builtin_popcount(bits[w]);
+        assert_int_equal(n, max < LEN ? 0 : TOKENS);
         gr_match_free(m);
         gr_free(g);
     }
     gr_vocab_free(v);
+    free(bits);
+    free(b);
+    free(pool);
 }
 
 int main(void)
@@ -136,6 +231,7 @@ int main(void)
         cmocka_unit_test(a_range_matches_its_characters_and_no_others),
         cmocka_unit_test(what_is_no_utf8_matches_nothing),
         cmocka_unit_test(masks_by_slices_are_those_of_single_tokens),
+        cmocka_unit_test(a_mask_of_free_text_costs_no_more_than_its_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

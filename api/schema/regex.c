@@ -111,12 +111,23 @@ static uint32_t parse_row(struct regex_parser *p, bool to_dollar)
     return r;
 }
 
-static uint32_t parse_choices(struct regex_parser *p)
+/* Alternatives, in groups: each union that is made looks at all that are in it. */
+static uint32_t parse_any(struct regex_parser *p, uint32_t (*parse_one)(struct regex_parser *p))
 {
-    uint32_t r = parse_row(p, false);
-    while (regex_take(p, "|")) r = rx_or2(p->x, r, parse_row(p, false));
-    return r;
+    enum { GROUP = 64 };
+    uint32_t one[GROUP], n = 0;
+    do {
+        if (n == GROUP) {
+            one[0] = rx_or(p->x, one, n);
+            n = 1;
+        }
+        one[n++] = parse_one(p);
+    } while (regex_take(p, "|"));
+    return rx_or(p->x, one, n);
 }
+
+static uint32_t parse_inner(struct regex_parser *p) { return parse_row(p, false); }
+static uint32_t parse_choices(struct regex_parser *p) { return parse_any(p, parse_inner); }
 
 /* One alternative of the whole: look-aheads at its beginning, anchors at its ends. */
 static uint32_t parse_outermost(struct regex_parser *p)
@@ -147,8 +158,7 @@ enum status regex_rx(struct rx *x, const char *s, size_t n, struct regex_form fo
         regex_fail(&p, "%zu bytes, allowed are %d", n, REGEX_BYTES_MAX);
         return ST_INVALID;
     }
-    uint32_t r = parse_outermost(&p);
-    while (regex_take(&p, "|")) r = rx_or2(x, r, parse_outermost(&p));
+    uint32_t r = parse_any(&p, parse_outermost);
     if (regex_more(&p)) regex_fail(&p, "')' without '('");
     if (p.failed) return ST_INVALID;
     *rx_out = r;

@@ -45,7 +45,7 @@ struct schema_negated {
     json_t       *list;
 };
 
-enum { SCHEMA_REFS_MAX = 64, SCHEMA_PARTS_MAX = 256, SCHEMA_BRANCHES_MAX = 10000 };
+enum { SCHEMA_REFS_MAX = 64, SCHEMA_PARTS_MAX = 256, SCHEMA_BRANCHES_MAX = 10000, SCHEMA_ADDS_MAX = 200000 };
 
 struct schema {
     struct gr_rules       *r;
@@ -59,7 +59,7 @@ struct schema {
     uint32_t               n_negated, negated_room;
     const json_t          *chain[SCHEMA_REFS_MAX]; /* targets of $ref on the way to the part that is being read */
     uint32_t               n_chain;
-    uint32_t               depth, n_node, n_branch, n_look;
+    uint32_t               depth, n_node, n_branch, n_look, n_add;
     bool                   moved; /* schemas inside have an $id of their own */
     uint32_t any, string, space;  /* symbols of any value and any string; expression of white space; 0: not made yet */
     bool     failed;

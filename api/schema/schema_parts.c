@@ -272,6 +272,7 @@ static void add_ref(struct schema *s, struct schema_all *all, const json_t *node
 void schema_add(struct schema *s, struct schema_all *all, const json_t *node)
 {
     if (s->failed || json_is_true(node)) return;
+    if (s->n_add++ == SCHEMA_ADDS_MAX) schema_fail(s, "", "more than %d steps over $ref and allOf", SCHEMA_ADDS_MAX);
     if (json_is_false(node)) {
         all->nothing = true;
         return;

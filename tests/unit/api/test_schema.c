@@ -1,3 +1,4 @@
+#include "api/schema/regex.h"
 #include "api/schema/schema.h"
 #include "grammar_world.h"
 
@@ -389,6 +390,40 @@ static void a_schema_made_to_hurt_ends(void **state)
     buf_free(&b);
 }
 
+/* Each definition holds the one before it twice: 2^40 steps, if each is taken. */
+static void what_doubles_with_each_reference_is_refused(void **state)
+{
+    (void)state;
+    struct buf b;
+    char       err[SCHEMA_ERR] = "";
+    buf_init(&b, 1 << 16);
+    buf_puts(&b, "{\"$ref\":\"#/$defs/d40\",\"$defs\":{\"d0\":{\"type\":\"string\"}");
+    for (int i = 1; i <= 40; i++)
+        buf_printf(&b, ",\"d%d\":{\"allOf\":[{\"$ref\":\"#/$defs/d%d\"},{\"$ref\":\"#/$defs/d%d\"}]}", i, i - 1, i - 1);
+    buf_puts(&b, "}}");
+    assert_null(grammar_of(buf_cstr(&b), err));
+    assert_non_null(strstr(err, "steps over $ref and allOf"));
+    buf_free(&b);
+}
+
+/* An alternation as long as a pattern may be is read in one go: each union of two would look at all before it. */
+static void a_pattern_of_many_words_costs_no_more_than_its_words(void **state)
+{
+    (void)state;
+    struct rx_limits limits = { .node_max = 500000, .fuel = 2000000, .depth_max = 500 };
+    struct rx       *x = rx_create(&limits);
+    struct buf       b;
+    char             err[REGEX_ERR] = "";
+    uint32_t         rx;
+    buf_init(&b, 1 << 17);
+    for (int i = 0; i < 8000; i++) buf_printf(&b, "%sw%dx", i ? "|" : "", i);
+    const struct regex_form form = { .search = false };
+    assert_int_equal(regex_rx(x, b.data, b.n, form, &rx, err), ST_OK);
+    assert_int_equal(rx_status(x), ST_OK);
+    rx_free(x);
+    buf_free(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -402,6 +437,8 @@ int main(void)
         cmocka_unit_test(what_cannot_be_enforced_is_refused_with_its_place),
         cmocka_unit_test(bounds_of_whole_numbers_are_exact),
         cmocka_unit_test(a_schema_made_to_hurt_ends),
+        cmocka_unit_test(what_doubles_with_each_reference_is_refused),
+        cmocka_unit_test(a_pattern_of_many_words_costs_no_more_than_its_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,8 @@
  * that were not accepted to their end, "taken": wrong ones that were}. tools/bench/bench_grammar.py makes the file, and
  * runs other engines beside it.
  * A line with "row", a notation of calls, is of answers in which a strict tool "f" with this schema may be called: its
- * texts are free, and accept_us is the step over a token with the mask behind it. */
+ * texts are free, and accept_us is the step over a token with the mask behind it. Its "marks", {marker: token id}, are
+ * the markers that are tokens. Times are the thread's own on its core: other programs of a busy machine do not count. */
 #include "api/callform.h"
 #include "api/calls/calls_row.h"
 #include "api/gate.h"
@@ -23,7 +24,7 @@ enum { LINE_MAX = 64 << 20 };
 static double now_us(void)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
 }
 
@@ -157,7 +158,12 @@ static void follow_calls(const struct gr_vocab *v, const json_t *line)
     struct arena             arena;
     arena_init(&arena, 1 << 20);
     calls_model_init(&calls, calls_row_find(row), NULL, NULL);
-    json_t *shown =
+    for (uint32_t i = 0; i < calls.n_mark; i++) {
+        const json_t *id = json_object_get(json_object_get(line, "marks"), calls.mark[i].text);
+        if (id) calls.mark[i].id = (uint32_t)json_integer_value(id);
+    }
+    enum gate_kind kind = calls_have_marks(&calls) ? GATE_CALLS : GATE_ARGS;
+    json_t        *shown =
         json_pack("[{s:{s:s,s:O}}]", "function", "name", name, "parameters", json_object_get(line, "schema"));
     const struct callform f = { .calls = &calls, .tools = &tools, .shown = shown, .again = true };
     struct gr_rules      *r = gr_rules_create(&gr_limits_default);
@@ -179,7 +185,7 @@ static void follow_calls(const struct gr_vocab *v, const json_t *line)
         const json_t *text = json_array_get(json_object_get(line, "texts"), i);
         struct guide *u = NULL;
         size_t        k = 0;
-        struct gate  *free_text = gate_create(&gate, &tools, GATE_ARGS, false, GATE_UNBOUNDED);
+        struct gate  *free_text = gate_create(&gate, &tools, kind, false, GATE_UNBOUNDED);
         st = guide_create(g, v, &(uint32_t){ gr_vocab_n(v) }, 1, free_text, &u);
         for (; !st && k < json_array_size(text) && guide_state(u) == GUIDE_READY; k++) {
             uint32_t        token = (uint32_t)json_integer_value(json_array_get(text, k)), n_word;

@@ -6,13 +6,15 @@ llguidance and xgrammar, where they are installed.
 
 TEKKEN.json is a vocabulary as the package mistral-common carries it (mistral_common/data/tekken_*.json, 131,072 tokens). Schemas come
 from the generator of tests/e2e/structured.py; each has texts that it allows and texts that it forbids (both by jsonschema). Every
-engine walks the allowed texts token by token. Times of the packages hold one call from Python each, about half a microsecond."""
+engine walks the allowed texts token by token. Times are the thread's own on its core; those of the packages hold one call from Python
+each, about half a microsecond."""
 
 import argparse
 import base64
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -81,6 +83,7 @@ class Vocabulary:
         n = d["config"]["default_vocab_size"]
         self.tokens = [b""] * special + [base64.b64decode(t["token_bytes"]) for t in d["vocab"][: n - special]]
         self.eos = 2
+        self.unused = 100  # special tokens from here on stand for markers
         self.id = {}
         for i, t in enumerate(self.tokens):
             self.id.setdefault(t, i)
@@ -115,22 +118,39 @@ def cases(n, vocabulary):
     return out
 
 
-CALLS = {"llama_json": 'Let me see.\n{"name": "f", "parameters": %s}', "pythonic": "[f(%s)]"}
+def spelled(v):
+    return json.dumps(v, ensure_ascii=False)
+
+
+# Of each notation: how it writes a call of "f" with these arguments, and which of its markers are tokens.
+CALLS = {
+    "hermes": (lambda v: 'Let me see.\n<tool_call>\n{"name": "f", "arguments": %s}\n</tool_call>' % spelled(v), ["<tool_call>", "</tool_call>"]),
+    "llama_json": (lambda v: 'Let me see.\n{"name": "f", "parameters": %s}' % spelled(v), []),
+    "pythonic": (lambda v: "[f(%s)]" % ", ".join("%s=%s" % (k, spelled(x)) for k, x in v.items()), []),
+    "harmony": (lambda v: "<|channel|>analysis<|message|>Let me see.<|end|><|start|>assistant<|channel|>commentary to=functions.f "
+                "<|constrain|>json<|message|>%s<|call|>" % spelled(v),
+                ["<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>", "<|call|>", "<|return|>"]),
+    "qwen_xml": (lambda v: "Let me see.\n<tool_call>\n<function=f>\n%s</function>\n</tool_call>" % "".join(
+        "<parameter=%s>\n%s\n</parameter>\n" % (k, x if isinstance(x, str) else spelled(x)) for k, x in v.items()),
+        ["<tool_call>", "</tool_call>"]),
+}
 
 
 def cases_of_calls(row, work, vocabulary):
     """The same schemas as those of a strict tool that the model may call, behind free text."""
+    write, markers = CALLS[row]
+    marks = {m: vocabulary.unused + i for i, m in enumerate(markers)}
     out = []
     for c in work:
         if c["schema"]["type"] != "object":
             continue
         texts = []
         for ids in c["texts"]:
-            value = b"".join(vocabulary.tokens[i] for i in ids).decode()
-            if row == "pythonic":
-                value = ", ".join("%s=%s" % (k, json.dumps(v, ensure_ascii=False)) for k, v in json.loads(value).items())
-            texts.append(vocabulary.encode(CALLS[row] % value))
-        out.append({"schema": c["schema"], "row": row, "texts": texts})
+            text, parts = write(json.loads(b"".join(vocabulary.tokens[i] for i in ids))), []
+            for part in re.split("(%s)" % "|".join(map(re.escape, markers)), text) if markers else [text]:
+                parts += [marks[part]] if part in marks else vocabulary.encode(part)
+            texts.append(parts)
+        out.append({"schema": c["schema"], "row": row, "marks": marks, "texts": texts})
     return out
 
 
@@ -147,7 +167,7 @@ def run_own(program, vocabulary, work):
 
 def walk(case, make, mask, accept, ended):
     """One schema in a package: the same loop as bench_grammar.c."""
-    clock = time.perf_counter
+    clock = time.thread_time
     begin = clock()
     try:
         new = make(case["schema"])

@@ -30,8 +30,9 @@ void place_reduced(struct place *p, void **out, uint64_t bytes)
 
 static bool is_expert(enum slot slot) { return slot == SLOT_X_GATE || slot == SLOT_X_UP || slot == SLOT_X_DOWN; }
 
-/* MXFP4 stays what it is, but for a slice of inputs that cuts a group. Rounding at load takes embedding and head to 8 bits, unless they are to have the same codes; codes of a checkpoint
- * are of the linear ones alone. An embedding that is only looked up stays as it is: nothing is multiplied with it. */
+/* MXFP4 stays what it is, but for a slice of inputs that cuts a group. Rounding at load takes embedding and head to 8
+ * bits, unless they are to have the same codes; codes of a checkpoint are of the linear ones alone. An embedding that is
+ * only looked up stays as it is: nothing is multiplied with it. */
 static bool matrix_quant(const struct place *p, uint32_t k, enum slot slot, uint32_t layer, struct dev_quant *q_out)
 {
     static const struct dev_quant int8 = { .code = DT_I8 };

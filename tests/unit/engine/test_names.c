@@ -1,8 +1,9 @@
 #include "engine/model/names.h"
 #include "test.h"
 
-static const struct model_names *const schemes[] = { &names_llama,       &names_mixtral, &names_qwen_moe, &names_phi3,
-                                                     &names_qwen_vl_moe, &names_llama4,  &names_gemma4 };
+static const struct model_names *const schemes[] = { &names_llama,  &names_mixtral,     &names_qwen_moe,
+                                                     &names_phi3,   &names_qwen_vl_moe, &names_llama4,
+                                                     &names_gemma4, &names_granite_moe, &names_gpt_oss };
 
 static void every_name_comes_back_as_its_slot(void **state)
 {

@@ -1,7 +1,6 @@
 /* vocab: copies and sorts the tokens, and builds their trees. */
 #include "engine/grammar/mask.h"
 #include "engine/grammar/vocab_impl.h"
-#include "base/utf8.h"
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,23 +35,6 @@ static enum status copy(struct gr_vocab *v, const struct token_bytes *bytes)
     return ST_OK;
 }
 
-static bool is_plain(uint32_t cp)
-{
-    return cp >= ' ' && cp != '"' && cp != '\\' && cp != '<' && cp != 0x7F && cp != 0x2028 && cp != 0x2029;
-}
-
-/* How many characters of rx_json_plain; 0: it is not made of such alone. */
-static uint32_t plain_chars(struct token_bytes b)
-{
-    uint32_t n = 0;
-    for (uint32_t at = 0; at < b.n; n++) {
-        uint32_t cp, len = utf8_decode((const char *)b.p + at, b.n - at, &cp);
-        if (len == 0 || !is_plain(cp)) return 0;
-        at += len;
-    }
-    return n;
-}
-
 /* order: all tokens, by their bytes; rest: room for as many. */
 static enum status slice(struct gr_vocab *v, uint32_t chars_max, const uint32_t *order, uint32_t *rest,
                          struct vocab_slice *s)
@@ -64,50 +46,11 @@ static enum status slice(struct gr_vocab *v, uint32_t chars_max, const uint32_t 
     return trie_make(v->token, rest, n_rest, &s->rest);
 }
 
-/* The masks of tokens by their number of plain characters. */
-static enum status set_plain(struct gr_vocab *v)
-{
-    size_t words = gr_words(v->n);
-    v->plain = calloc((PLAIN_MAX + 1) * words + 1, sizeof *v->plain);
-    for (uint32_t i = 0; i < v->n; i++) v->n_longer += v->n_plain[i] > PLAIN_MAX;
-    v->longer = calloc(v->n_longer + 1, sizeof *v->longer);
-    if (!v->plain || !v->longer) return ST_NOMEM;
-    for (uint32_t i = 0, n_longer = 0; i < v->n; i++) {
-        uint32_t n = v->n_plain[i], bit = 1u << (i % 32);
-        if (n == 0) continue;
-        v->plain[i / 32] |= bit;
-        if (n <= PLAIN_MAX)
-            v->plain[n * words + i / 32] |= bit;
-        else
-            v->longer[n_longer++] = i;
-    }
-    for (size_t w = 2 * words; w < (PLAIN_MAX + 1) * words; w++) v->plain[w] |= v->plain[w - words];
-    return ST_OK;
-}
-
-void vocab_plain_bits(const struct gr_vocab *v, uint32_t chars_max, uint32_t *bits)
-{
-    bool     longer = chars_max > PLAIN_MAX && chars_max != RX_MANY;
-    uint32_t most = longer ? PLAIN_MAX : chars_max;
-    if (most == RX_MANY) most = 0;
-    memcpy(bits, v->plain + most * (size_t)gr_words(v->n), gr_words(v->n) * sizeof *bits);
-    for (uint32_t i = 0; longer && i < v->n_longer; i++) {
-        uint32_t token = v->longer[i];
-        if (v->n_plain[token] <= chars_max) bits[token / 32] |= 1u << (token % 32);
-    }
-}
-
 static enum status slices(struct gr_vocab *v, const uint32_t *order)
 {
     static const uint32_t chars_max[SLICES] = { RX_MANY, 30, 10 };
     uint32_t             *rest = malloc((v->n + 1) * sizeof *rest);
-    v->n_plain = calloc(v->n + 1, 1);
-    enum status st = rest && v->n_plain ? ST_OK : ST_NOMEM;
-    for (uint32_t i = 0; i < v->n && !st; i++) {
-        uint32_t n = v->token[i].n <= TRIE_DEPTH_MAX ? plain_chars(v->token[i]) : 0; /* longer ones are never offered */
-        v->n_plain[i] = (uint8_t)n;
-    }
-    if (!st) st = set_plain(v);
+    enum status           st = rest ? vocab_plain_make(v) : ST_NOMEM;
     for (int i = 0; i < SLICES && !st; i++) st = slice(v, chars_max[i], order, rest, &v->slice[i]);
     free(rest);
     return st;

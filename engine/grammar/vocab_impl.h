@@ -35,6 +35,8 @@ struct gr_vocab {
     uint32_t            n_longer;
 };
 
+/* vocab_plain.c. Fills n_plain, plain and longer, from the tokens; ST_NOMEM leaves what the caller frees. */
+enum status vocab_plain_make(struct gr_vocab *v);
 /* Sets the bits of the tokens of at most chars_max > 0 characters of rx_json_plain, and of no others. */
 void vocab_plain_bits(const struct gr_vocab *v, uint32_t chars_max, uint32_t *bits);
 /* Gives the second of two tokens of equal bytes the bit of the first. */

@@ -1,4 +1,5 @@
 #include "base/json.h"
+#include "base/json_load.h"
 #include "base/json_scan.h"
 #include "base/num.h"
 #include "base/utf8.h"
@@ -16,7 +17,7 @@ json_t *json_parse_bounded(const char *text, size_t n, const struct json_bounds 
     json_error_t      e;
     if (!err) err = &unused;
     if (!json_scan(text, n, bounds, &cost, err)) return NULL;
-    json_t *v = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &e);
+    json_t *v = json_load(text, n, &e);
     if (v) return v;
     err->offset = e.position < 0 ? 0 : (size_t)e.position;
     snprintf(err->text, sizeof err->text, "%s", e.text);

@@ -1,6 +1,7 @@
 #include "base/json_scan.h"
 #include "base/check.h"
 #include "base/hash.h"
+#include "base/json_load.h"
 #include "base/utf8.h"
 #include <assert.h>
 #include <inttypes.h>
@@ -388,7 +389,7 @@ static json_t *value_of(const char *text, const struct json_field *f, struct jso
     if (f->want == JSON_TYPE && first == '{') return json_object();
     if (f->want == JSON_TYPE && first == '[') return json_array();
     if (f->want == JSON_TYPE && first == '"') return json_string("");
-    json_t *v = json_loadb(text + f->value, f->n_value, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &e);
+    json_t *v = json_load(text + f->value, f->n_value, &e);
     if (v) return v;
     err->offset = f->value + (e.position < 0 ? 0 : (size_t)e.position);
     snprintf(err->text, sizeof err->text, "%s", e.text);

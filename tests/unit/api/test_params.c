@@ -143,8 +143,7 @@ static void B20_max_tokens_has_a_range(void **state)
     }
     both_refuse("\"max_tokens\":0", "max_tokens");
     chat_refuses("\"max_completion_tokens\":0", "max_completion_tokens");
-    refuses_as(&dialect_chat, with(&dialect_chat, "\"max_tokens\":9223372036854775808"), 400, "",
-               ""); /* no JSON integer */
+    both_refuse("\"max_tokens\":9223372036854775808", "max_tokens");
     accepts(&dialect_completion, with(&dialect_completion, "\"max_tokens\":0,\"echo\":true"));
     refuses_as(&dialect_chat, with(&dialect_chat, "\"max_tokens\":1001"), 400, "max_tokens", "context_length_exceeded");
     refuses_as(&dialect_chat, with(&dialect_chat, "\"max_completion_tokens\":1001"), 400, "max_completion_tokens",
@@ -338,7 +337,7 @@ static void B27_a_seed_is_an_int64(void **state)
     call_free(&c);
     both_refuse("\"seed\":\"1\"", "seed");
     both_refuse("\"seed\":0.5", "seed");
-    refuses_as(&dialect_chat, with(&dialect_chat, "\"seed\":9223372036854775808"), 400, "", "");
+    both_refuse("\"seed\":9223372036854775808", "seed");
 }
 
 static void B28_logit_bias_names_tokens_and_is_clamped(void **state)

@@ -255,7 +255,7 @@ def every_docker_run_that_is_written_starts():
 def the_tree_is_made_and_served_as_the_page_says():
     port = free_port()
     with tempfile.TemporaryDirectory() as d:
-        text = page_block("docs/OPERATIONS.md", "box.py").replace("build/release/spillway", BINARY).replace("/tmp/", d + "/")
+        text = page_block("docs/OPERATIONS.md", "box.py").replace("/tmp/", d + "/").replace("build/release/spillway", BINARY)
         log = os.path.join(d, "log")
         assert text.rstrip().endswith("--model /opt/ml/model")
         text = text.replace("tests/deploy/box.py", "exec tests/deploy/box.py").rstrip() + " --port %d >%s 2>&1" % (port, log)

@@ -7,6 +7,7 @@ The store is moto's server of S3, with a proxy before it that fails in every way
 ids and logprobs bit for bit, with that of a server that caches nothing. One line each, then `N passed, N failed, N skipped`.
 
 Over 500 lines: one kind of place; the tests share the store, the proxy and its failures."""
+# Under sanitizers: in ./check all, where it takes a quarter of an hour. Packs and their tables have unit tests that always run there.
 
 import http.client
 import http.server

@@ -6,6 +6,7 @@
 The model is Gemma 3 in small: one layer of four sees all tokens, the others see 16. The same requests are asked of servers with two
 pools and of one whose pool holds all layers (its tier is read in place), roomy and short of memory; with tiers below two pools
 they are asked of a server without a cache. One line for each test, then `N passed, N failed, N skipped`."""
+# Under sanitizers: in ./check all, where it takes minutes. Windows below the device have unit tests that always run there.
 
 import http.client
 import json

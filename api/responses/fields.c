@@ -154,11 +154,11 @@ static const struct param rows[] = {
     ROW_READ("text", 1, PARAM_OBJECT, check_text),
     ROW_READ("reasoning", 1, PARAM_OBJECT, check_reasoning),
     ROW_READ("truncation", 1, PARAM_STRING, check_truncation),
+    ROW_LATER("conversation", 1, check_no_conversation), /* before the id: with both the body is wrong, known or not */
     ROW_READ("previous_response_id", 1, PARAM_STRING, check_previous),
     ROW_READ("metadata", 1, PARAM_OBJECT, check_metadata),
     ROW_JSON("prompt_cache_key", 1, PARAM_STRING, ask.cache_key, check_cache_key),
     ROW_JSON("cache_salt", 1, PARAM_STRING, ask.salt, check_salt),
-    ROW_LATER("conversation", 1, check_no_conversation),
     ROW_LATER("prompt", 1, NULL),
     ROW_LATER("background", 1, check_false),
     ROW_READ("store", 1, PARAM_BOOL, check_store),

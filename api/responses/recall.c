@@ -9,16 +9,17 @@
 
 enum { LOOK_BYTES_MAX = 64 << 10 /* a larger body goes to a text thread anyway */, PAST_BYTES_MAX = 1 << 30 };
 
-static const char previous_field[] = "previous_response_id";
+static const char previous_field[] = "previous_response_id", beside_field[] = "conversation";
 
 static enum json_want want_previous(void *ctx, const char *name, size_t n_name)
 {
     (void)ctx;
-    return n_name == strlen(previous_field) && !memcmp(name, previous_field, n_name) ? JSON_SCALAR : JSON_SKIP;
+    if (n_name == strlen(previous_field) && !memcmp(name, previous_field, n_name)) return JSON_SCALAR;
+    return n_name == strlen(beside_field) && !memcmp(name, beside_field, n_name) ? JSON_TYPE : JSON_SKIP;
 }
 
 /* The id that the body names, to be freed with json_decref; NULL: none, or the body is wrong, which is told
- * elsewhere. */
+ * elsewhere: with a conversation, for one, whatever the id. */
 static json_t *previous_of(const char *body, size_t n_body)
 {
     struct json_fields f;
@@ -26,9 +27,10 @@ static json_t *previous_of(const char *body, size_t n_body)
     if (!memmem(body, n_body, previous_field, strlen(previous_field)) && !memmem(body, n_body, "\\u", 2)) return NULL;
     if (!json_fields_scan(body, n_body, &call_bounds, want_previous, NULL, &f, &je) || !f.n_field) return NULL;
     json_t *fields = json_fields_build(body, &f, &je);
-    json_t *id = json_incref(json_object_get(fields, previous_field));
+    json_t *id = json_incref(json_object_get(fields, previous_field)), *beside = json_object_get(fields, beside_field);
+    bool    alone = !beside || json_is_null(beside);
     json_decref(fields);
-    if (json_is_string(id)) return id;
+    if (json_is_string(id) && alone) return id;
     json_decref(id);
     return NULL;
 }

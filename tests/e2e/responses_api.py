@@ -406,6 +406,7 @@ def errors_name_what_is_wrong(s):
     fails(openai.BadRequestError, "tools[0].function.name", tools=[{"type": "function", "parameters": {}}])
     fails(openai.BadRequestError, "text.format.type", text={"format": {"type": "xml"}})
     assert fails(openai.NotFoundError, "previous_response_id", previous_response_id="resp_1").code == "previous_response_not_found"
+    fails(openai.BadRequestError, "conversation", previous_response_id="resp_1", conversation="c")
     assert fails(openai.NotFoundError, "model", model="other").code == "model_not_found"
     assert fails(openai.BadRequestError, "input_tokens", input="word " * 20000).code == "context_length_exceeded"
 

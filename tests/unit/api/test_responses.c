@@ -75,6 +75,7 @@ static void what_is_wrong_is_named(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) refuses(bad[i][0], bad[i][1]);
     refuses_as(&dialect_responses, body_with("\"input\":\"x\",\"previous_response_id\":\"resp_1\""), 404,
                "previous_response_id", "previous_response_not_found");
+    refuses("\"input\":\"x\",\"previous_response_id\":\"resp_1\",\"conversation\":\"c\"", "conversation");
     refuses_as(&dialect_responses, body_with("\"input\":\"x\",\"model\":\"other\""), 404, "model", "model_not_found");
 }
 

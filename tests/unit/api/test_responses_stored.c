@@ -167,6 +167,34 @@ static void what_is_not_stored_cannot_be_found(void **state)
     buf_free(&b);
 }
 
+/* Only one of both can say what came before, so the body is wrong whether the id is known or not. */
+static void an_id_beside_a_conversation_is_a_wrong_body(void **state)
+{
+    (void)state;
+    struct call      c;
+    struct api_error e;
+    char             more[500];
+    const char      *id[] = { answered("\"input\":\"q\"", "a", ENG_STOP, true), "resp_1" };
+    static const struct {
+        const char *conversation;
+        bool        is_one;
+    } with[] = { { "\"conv_1\"", true }, { "{\"id\":\"conv_1\"}", true }, { "null", false } };
+    for (int known = 0; known < 2; known++)
+        for (size_t i = 0; i < sizeof with / sizeof *with; i++) {
+            snprintf(more, sizeof more, "\"previous_response_id\":\"%s\",\"conversation\":%s,\"input\":\"r\"",
+                     id[!known], with[i].conversation);
+            enum status st = ask_for(&c, KEY, more, &e);
+            if (known && !with[i].is_one) {
+                assert_int_equal(st, ST_OK);
+                call_free(&c);
+                continue;
+            }
+            assert_int_equal(st, ST_INVALID);
+            assert_int_equal(e.http, with[i].is_one ? 400 : 404);
+            assert_string_equal(e.param, with[i].is_one ? "conversation" : "previous_response_id");
+        }
+}
+
 static void too_large_a_response_is_answered_and_not_stored(void **state)
 {
     (void)state;
@@ -327,6 +355,7 @@ int main(void)
         STORED(a_request_goes_on_from_a_stored_response),        STORED(what_is_not_stored_cannot_be_found),
         STORED(too_large_a_response_is_answered_and_not_stored), STORED(pages_of_the_input_have_every_item_once),
         STORED(tokens_are_counted_with_what_was_before),         STORED(an_item_is_found_by_its_id),
+        STORED(an_id_beside_a_conversation_is_a_wrong_body),
     };
     return cmocka_run_group_tests(tests, open_with_tools, world_close);
 }

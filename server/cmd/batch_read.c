@@ -64,10 +64,20 @@ static enum batch_got give(struct batch_read *r, size_t n, size_t n_end, const c
     return BATCH_READ_LINE;
 }
 
+/* Leaves out the mark that editors of Windows put before the first line (Unicode 16, section 23.8). */
+static void skip_mark(struct batch_read *r)
+{
+    static const char mark[] = { '\xef', '\xbb', '\xbf' };
+    if (r->begun || (!r->line && r->n - r->at < sizeof mark)) return;
+    r->begun = true;
+    if (!r->line && !memcmp(r->data + r->at, mark, sizeof mark)) r->at += sizeof mark;
+}
+
 enum batch_got batch_read_next(struct batch_read *r, const char **text_out, size_t *n_out)
 {
     size_t looked = 0; /* bytes behind `at` without a line end */
     for (;;) {
+        skip_mark(r);
         size_t      have = r->n - r->at;
         const char *end = have > looked ? memchr(r->data + r->at + looked, '\n', have - looked) : NULL;
         if (end) return give(r, (size_t)(end - (r->data + r->at)), 1, text_out, n_out);

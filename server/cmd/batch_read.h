@@ -8,7 +8,7 @@ struct batch_read {
     size_t   at, n, cap, bytes_max; /* data[at, n) is not taken yet; bytes_max: of a line */
     uint64_t line;                  /* number of the last line that was returned, from 1; 0: none */
     uint64_t long_bytes;            /* of a line that is too long, so far; 0: none is being skipped */
-    bool     ended, waits;          /* waits: reading may block, so it is asked for first */
+    bool     begun, ended, waits;   /* begun: behind a mark; waits: reading may block, so it is asked for first */
     int      error;                 /* errno of BATCH_READ_FAILED */
 };
 
@@ -22,6 +22,7 @@ enum batch_got {
 
 /* fd stays the caller's, at its current position. bytes_max: of a line without its end. */
 void batch_read_init(struct batch_read *r, int fd, size_t bytes_max);
-/* The next line without its end; *text_out is valid until the next call. A last line without an end is a line. */
+/* The next line without its end, the first one without a byte order mark; *text_out is valid until the next call. A
+ * last line without an end is a line. */
 enum batch_got batch_read_next(struct batch_read *r, const char **text_out, size_t *n_out);
 void           batch_read_free(struct batch_read *r); /* does not close fd */

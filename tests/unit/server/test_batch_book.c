@@ -247,6 +247,38 @@ static void lines_end_in_any_way_and_a_long_one_is_skipped(void **state)
     free(text);
 }
 
+/* Editors of Windows begin a file with the bytes EF BB BF. */
+static void a_mark_before_the_first_line_is_no_part_of_it(void **state)
+{
+    (void)state;
+#define MARK "\xef\xbb\xbf"
+    static const struct {
+        const char *text, *line[3];
+        size_t      bytes_max;
+    } files[] = { { MARK "ab\ncd\n", { "ab", "cd" }, 1000 },
+                  { MARK "ab\n", { "ab" }, 2 },
+                  { MARK "\nab", { "", "ab" }, 1000 },
+                  { MARK, { NULL }, 1000 },
+                  { MARK MARK "a\n" MARK "b", { MARK "a", MARK "b" }, 1000 }, /* elsewhere it is a character */
+                  { "\xef\xbb", { "\xef\xbb" }, 1000 },
+                  { "\n" MARK "a", { "", MARK "a" }, 1000 } };
+    for (size_t i = 0; i < ARRAY_N(files); i++) {
+        struct batch_read r;
+        const char       *line;
+        size_t            n;
+        int               fd = file_of(files[i].text, strlen(files[i].text));
+        batch_read_init(&r, fd, files[i].bytes_max);
+        for (const char *const *want = files[i].line; *want; want++) {
+            assert_int_equal(batch_read_next(&r, &line, &n), BATCH_READ_LINE);
+            assert_int_equal(n, strlen(*want));
+            assert_memory_equal(line, *want, n);
+        }
+        assert_int_equal(batch_read_next(&r, &line, &n), BATCH_READ_END);
+        batch_read_free(&r);
+        close(fd);
+    }
+}
+
 static void a_pipe_without_bytes_is_asked_later(void **state)
 {
     (void)state;
@@ -283,6 +315,7 @@ int main(void)
         IN_FOLDER(two_runs_do_not_write_to_one_output),
         cmocka_unit_test(a_custom_id_is_found_again_among_many),
         IN_FOLDER(lines_end_in_any_way_and_a_long_one_is_skipped),
+        IN_FOLDER(a_mark_before_the_first_line_is_no_part_of_it),
         cmocka_unit_test(a_pipe_without_bytes_is_asked_later),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,21 +3,11 @@
 #include "engine/model/source_json.h"
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 static const char WEIGHTS[] = "model.safetensors";
 enum { HEADER_BYTES_MAX = 1 << 20 };
-
-__attribute__((format(printf, 3, 4))) static enum status wrong(char *err, size_t err_bytes, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(err, err_bytes, fmt, ap);
-    va_end(ap);
-    return ST_CONFIG;
-}
 
 /* ---------------------------------------------------------------- the folder's files */
 
@@ -45,7 +35,7 @@ static enum status read_activation(struct dense_layer *l, const char *file, cons
             l->act = activations[i].act;
             return ST_OK;
         }
-    return wrong(
+    return source_wrong(
         err, err_bytes,
         "%s: activation_function is '%.80s', served are torch.nn's Tanh, Identity, ReLU, Sigmoid, GELU and SiLU", file,
         name ? name : "no name");
@@ -58,8 +48,8 @@ static enum status check_names(const json_t *root, const char *file, char *err, 
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const json_t *v = json_object_get(root, keys[i]);
         if (!v || json_is_null(v) || json_str_is(v, "sentence_embedding")) continue;
-        return wrong(err, err_bytes, "%s: %s is '%.60s', served is sentence_embedding", file, keys[i],
-                     json_is_string(v) ? json_string_value(v) : "no string");
+        return source_wrong(err, err_bytes, "%s: %s is '%.60s', served is sentence_embedding", file, keys[i],
+                            json_is_string(v) ? json_string_value(v) : "no string");
     }
     return ST_OK;
 }
@@ -71,12 +61,12 @@ static enum status read_layer(struct dense_layer *l, const json_t *root, const c
     json_get_int(root, "in_features", 1, DENSE_WIDTH_MAX, &n_in);
     json_get_int(root, "out_features", 1, DENSE_WIDTH_MAX, &n_out);
     if (n_in < 1 || n_out < 1)
-        return wrong(err, err_bytes, "%s: in_features and out_features must be integers from 1 to %d", file,
-                     DENSE_WIDTH_MAX);
+        return source_wrong(err, err_bytes, "%s: in_features and out_features must be integers from 1 to %d", file,
+                            DENSE_WIDTH_MAX);
     if (n_in != l->n_in)
-        return wrong(err, err_bytes, "%s: in_features is %lld, but what goes in has %u numbers", file, (long long)n_in,
-                     l->n_in);
-    if (bias && !json_is_boolean(bias)) return wrong(err, err_bytes, "%s: bias must be true or false", file);
+        return source_wrong(err, err_bytes, "%s: in_features is %lld, but what goes in has %u numbers", file,
+                            (long long)n_in, l->n_in);
+    if (bias && !json_is_boolean(bias)) return source_wrong(err, err_bytes, "%s: bias must be true or false", file);
     l->n_out = (uint32_t)n_out;
     l->biased = !json_is_false(bias);
     enum status st = check_names(root, file, err, err_bytes);
@@ -93,13 +83,13 @@ enum status model_dense_read(struct model_dense **d, const struct source *src, c
     if (!*d && !(*d = calloc(1, sizeof **d))) return ST_NOMEM;
     struct model_dense *all = *d;
     if (all->n_layer == DENSE_LAYERS_MAX)
-        return wrong(err, err_bytes, "modules.json: found more than %d modules of type Dense", DENSE_LAYERS_MAX);
+        return source_wrong(err, err_bytes, "modules.json: found more than %d modules of type Dense", DENSE_LAYERS_MAX);
     struct dense_layer *l = &all->layer[all->n_layer];
     l->n_in = all->n_layer ? model_dense_width(all) : state_dim;
     snprintf(l->path, sizeof l->path, "%s", path);
     snprintf(file, sizeof file, "%s/config.json", l->path);
     enum status st = source_json(src, file, &root, err, err_bytes);
-    if (!st && !root) st = wrong(err, err_bytes, "%s: no such file, but modules.json names its folder", file);
+    if (!st && !root) st = source_wrong(err, err_bytes, "%s: no such file, but modules.json names its folder", file);
     if (!st) st = read_layer(l, root, file, err, err_bytes);
     json_decref(root);
     if (!st) all->n_layer++;
@@ -127,16 +117,17 @@ static enum status take(struct reading *r, const struct st_tensor *t, uint32_t n
     bool                      is_bias = out == &r->l->bias;
     snprintf(want, sizeof want, is_bias ? "[%u]" : "[%u, %u]", l->n_out, n_in);
     if (type == DT_COUNT || type == DT_F8E4M3)
-        return wrong(r->err, r->err_bytes, "%s: tensor %s has dtype %s, served are BF16, F16 and F32", r->file, t->name,
-                     t->dtype_text);
+        return source_wrong(r->err, r->err_bytes, "%s: tensor %s has dtype %s, served are BF16, F16 and F32", r->file,
+                            t->name, t->dtype_text);
     if (strcmp(st_shape_text(t, have, sizeof have), want) != 0)
-        return wrong(r->err, r->err_bytes, "%s: tensor %s has shape %s, config.json makes it %s", r->file, t->name,
-                     have, want);
+        return source_wrong(r->err, r->err_bytes, "%s: tensor %s has shape %s, config.json makes it %s", r->file,
+                            t->name, have, want);
     if (!(*out = malloc((size_t)n_in * l->n_out * sizeof **out))) return ST_NOMEM;
     for (size_t k = 0; k < (size_t)n_in * l->n_out; k++) {
         float x = bind_float(r->data + t->offset, type, k);
         if (!isfinite(x))
-            return wrong(r->err, r->err_bytes, "%s: tensor %s has a number that is not finite", r->file, t->name);
+            return source_wrong(r->err, r->err_bytes, "%s: tensor %s has a number that is not finite", r->file,
+                                t->name);
         (*out)[k % n_in * l->n_out + k / n_in] = x;
     }
     return ST_OK;
@@ -154,11 +145,11 @@ static enum status take_all(struct reading *r, const struct st_set *set)
         else if (!strcmp(t->name, "linear.bias") && l->biased)
             st = take(r, t, 1, &l->bias);
         else
-            st = wrong(r->err, r->err_bytes, "%s: found tensor %.80s, needed are linear.weight%s", r->file, t->name,
-                       l->biased ? " and linear.bias" : ", as config.json says that bias is false");
+            st = source_wrong(r->err, r->err_bytes, "%s: found tensor %.80s, needed are linear.weight%s", r->file,
+                              t->name, l->biased ? " and linear.bias" : ", as config.json says that bias is false");
     }
     if (st || (l->weight && (l->bias || !l->biased))) return st;
-    return wrong(r->err, r->err_bytes, "%s: missing tensor linear.%s", r->file, l->weight ? "bias" : "weight");
+    return source_wrong(r->err, r->err_bytes, "%s: missing tensor linear.%s", r->file, l->weight ? "bias" : "weight");
 }
 
 static enum status read_file(struct reading *r, const struct source *src)
@@ -168,14 +159,14 @@ static enum status read_file(struct reading *r, const struct source *src)
     uint64_t                  most = ((uint64_t)l->n_in + 1) * l->n_out * sizeof(float) + HEADER_BYTES_MAX;
     enum status               st = source_open(src, r->file, &f);
     if (st == ST_NOT_FOUND)
-        return wrong(r->err, r->err_bytes, "%s: no such file; weights of a pickle (.bin) are not read", r->file);
+        return source_wrong(r->err, r->err_bytes, "%s: no such file; weights of a pickle (.bin) are not read", r->file);
     if (st) {
         snprintf(r->err, r->err_bytes, "%s: cannot open: %s", r->file, strerror(errno));
         return st;
     }
     if (f.bytes > most)
-        st = wrong(r->err, r->err_bytes, "%s: has %llu bytes, config.json makes it at most %llu", r->file,
-                   (unsigned long long)f.bytes, (unsigned long long)most);
+        st = source_wrong(r->err, r->err_bytes, "%s: has %llu bytes, config.json makes it at most %llu", r->file,
+                          (unsigned long long)f.bytes, (unsigned long long)most);
     r->n = (size_t)f.bytes;
     if (!st && !(r->data = malloc(r->n + 1))) st = ST_NOMEM;
     if (!st && (st = source_read(&f, 0, r->data, r->n)))

@@ -3,20 +3,10 @@
 #include "engine/model/source_json.h"
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 /* ---------------------------------------------------------------- the folder's files */
-
-__attribute__((format(printf, 3, 4))) static enum status wrong(char *err, size_t err_bytes, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(err, err_bytes, fmt, ap);
-    va_end(ap);
-    return ST_CONFIG;
-}
 
 static enum status make_labels(struct model_head *h, const json_t *config)
 {
@@ -45,9 +35,9 @@ static enum status read_activation(struct model_head *h, const char *file, const
             h->act = known[i].act;
             return ST_OK;
         }
-    return wrong(err, err_bytes,
-                 "%s: the activation of scores is '%.80s', served are torch.nn's Sigmoid, Identity and Softmax", file,
-                 name ? name : "no name");
+    return source_wrong(err, err_bytes,
+                        "%s: the activation of scores is '%.80s', served are torch.nn's Sigmoid, Identity and Softmax",
+                        file, name ? name : "no name");
 }
 
 static enum status read_problem(struct model_head *h, const json_t *config, char *err, size_t err_bytes)
@@ -61,10 +51,10 @@ static enum status read_problem(struct model_head *h, const json_t *config, char
     else if (json_str_is(v, "regression"))
         h->act = HEAD_PLAIN;
     else
-        return wrong(err, err_bytes,
-                     "config.json: problem_type is '%.60s', served are single_label_classification, "
-                     "multi_label_classification and regression",
-                     json_is_string(v) ? json_string_value(v) : "no string");
+        return source_wrong(err, err_bytes,
+                            "config.json: problem_type is '%.60s', served are single_label_classification, "
+                            "multi_label_classification and regression",
+                            json_is_string(v) ? json_string_value(v) : "no string");
     return ST_OK;
 }
 
@@ -99,18 +89,18 @@ static enum status read_words(struct model_head *h, const json_t *words, const j
     bool   two = json_str_is(method, "from_2_way_softmax"), plain = json_str_is(method, "no_post_processing");
     if (!method || json_is_null(method)) two = true;
     if (!two && !plain)
-        return wrong(err, err_bytes,
-                     "config.json: method is '%.60s', served are from_2_way_softmax and no_post_processing",
-                     json_is_string(method) ? json_string_value(method) : "no string");
+        return source_wrong(err, err_bytes,
+                            "config.json: method is '%.60s', served are from_2_way_softmax and no_post_processing",
+                            json_is_string(method) ? json_string_value(method) : "no string");
     if (!n || n > HEAD_TOKENS_MAX || (two && n != 2))
-        return wrong(err, err_bytes, "config.json: classifier_from_token has %zu tokens, needed are %s", n,
-                     two ? "2 for from_2_way_softmax" : "1 to 64");
+        return source_wrong(err, err_bytes, "config.json: classifier_from_token has %zu tokens, needed are %s", n,
+                            two ? "2 for from_2_way_softmax" : "1 to 64");
     h->of = two ? HEAD_LOG_ODDS : HEAD_TOKENS;
     h->n_row = (uint32_t)n;
     h->n_label = two ? 1 : h->n_row;
     for (uint32_t i = 0; i < n; i++) {
         const char *word = json_string_value(json_array_get(words, i));
-        if (!word) return wrong(err, err_bytes, "config.json: classifier_from_token[%u] is no string", i);
+        if (!word) return source_wrong(err, err_bytes, "config.json: classifier_from_token[%u] is no string", i);
         uint32_t at = two ? 1 - i : i; /* the second one is the true one */
         if (!(h->word[at] = strdup(word))) return ST_NOMEM;
     }
@@ -141,8 +131,9 @@ static enum status read_logit_score(struct model_head *h, const struct source *s
         if (!one) good = good && !json_get_int(own, "false_token_id", 0, (int64_t)spec->vocab - 1, &no);
         json_decref(own);
         if (!good) {
-            st = wrong(err, err_bytes, "%s: true_token_id and false_token_id must be token ids below vocab_size, %u",
-                       file, spec->vocab);
+            st = source_wrong(err, err_bytes,
+                              "%s: true_token_id and false_token_id must be token ids below vocab_size, %u", file,
+                              spec->vocab);
             break;
         }
         *found_out = true;
@@ -230,16 +221,16 @@ static enum status read_rows(struct model_head *h, const struct model_spec *spec
     const struct st_tensor *t = tensor_of(h, spec, set);
     const char             *what = h->of == HEAD_CLASSES ? "score.weight" : "lm_head.weight";
     uint64_t                rows = h->of == HEAD_CLASSES ? spec->n_label : spec->vocab;
-    if (!t) return wrong(err, err_bytes, "checkpoint: missing tensors: %s, of which scores are made", what);
+    if (!t) return source_wrong(err, err_bytes, "checkpoint: missing tensors: %s, of which scores are made", what);
     enum dtype type = bind_dtype(t->dtype);
     if (type == DT_COUNT || type == DT_F8E4M3)
-        return wrong(err, err_bytes, "%s: tensor %.120s has dtype %s, scores are made of BF16, F16 and F32",
-                     set->file[t->file].name, t->name, t->dtype_text);
+        return source_wrong(err, err_bytes, "%s: tensor %.120s has dtype %s, scores are made of BF16, F16 and F32",
+                            set->file[t->file].name, t->name, t->dtype_text);
     if (t->rank != 2 || t->shape[0] < rows || t->shape[1] != h->n_in) {
         char have[64];
-        return wrong(err, err_bytes, "%s: tensor %.120s has shape %s, config.json makes it [%llu, %u]",
-                     set->file[t->file].name, t->name, st_shape_text(t, have, sizeof have), (unsigned long long)rows,
-                     h->n_in);
+        return source_wrong(err, err_bytes, "%s: tensor %.120s has shape %s, config.json makes it [%llu, %u]",
+                            set->file[t->file].name, t->name, st_shape_text(t, have, sizeof have),
+                            (unsigned long long)rows, h->n_in);
     }
     unsigned char *raw = malloc(h->n_in * dtype_bytes(type));
     enum status    st = raw ? ST_OK : ST_NOMEM;
@@ -259,13 +250,13 @@ static enum status read_part(const struct model_spec *spec, const struct st_set 
     char                    name[128];
     const struct st_tensor *t = bind_find(spec, set, slot);
     if (!t)
-        return wrong(err, err_bytes, "checkpoint: missing tensors: %s, of which scores are made",
-                     names_of(spec->family->names, slot, 0, 0, false, name, sizeof name));
+        return source_wrong(err, err_bytes, "checkpoint: missing tensors: %s, of which scores are made",
+                            names_of(spec->family->names, slot, 0, 0, false, name, sizeof name));
     enum dtype type = bind_dtype(t->dtype);
     if (type == DT_COUNT || type == DT_F8E4M3 || t->bytes != (uint64_t)rows * n * dtype_bytes(type))
-        return wrong(err, err_bytes,
-                     "%s: tensor %.120s has dtype %s and %llu bytes, needed are %u x %u BF16, F16 or F32",
-                     set->file[t->file].name, t->name, t->dtype_text, (unsigned long long)t->bytes, rows, n);
+        return source_wrong(err, err_bytes,
+                            "%s: tensor %.120s has dtype %s and %llu bytes, needed are %u x %u BF16, F16 or F32",
+                            set->file[t->file].name, t->name, t->dtype_text, (unsigned long long)t->bytes, rows, n);
     unsigned char *raw = malloc(n * dtype_bytes(type));
     enum status    st = raw ? ST_OK : ST_NOMEM;
     for (uint32_t r = 0; r < rows && !st; r++) st = read_row(set, t, r, raw, out + r * pitch, n);
@@ -281,8 +272,8 @@ static enum status load_dense(struct model_head *h, const struct model_spec *spe
 {
     size_t n = h->n_in, pitch = n + 1;
     if (n > HEAD_DENSE_MAX)
-        return wrong(err, err_bytes, "config.json: hidden_size is %zu, a head of this kind is served up to %d", n,
-                     HEAD_DENSE_MAX);
+        return source_wrong(err, err_bytes, "config.json: hidden_size is %zu, a head of this kind is served up to %d",
+                            n, HEAD_DENSE_MAX);
     h->bias = calloc(h->n_row, sizeof *h->bias);
     h->dense = calloc(n * pitch, sizeof *h->dense);
     if (!h->bias || !h->dense) return ST_NOMEM;

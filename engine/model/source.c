@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -186,4 +187,13 @@ enum status source_text(const struct source *s, const char *name, size_t bytes_m
     *text_out = text;
     *n_out = n;
     return ST_OK;
+}
+
+enum status source_wrong(char *err, size_t err_bytes, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(err, err_bytes, fmt, ap);
+    va_end(ap);
+    return ST_CONFIG;
 }

@@ -50,5 +50,7 @@ void source_will_read(const struct source_file *f, uint64_t offset, uint64_t n);
 enum status source_open(const struct source *s, const char *name, struct source_file *f_out);
 enum status source_read(const struct source_file *f, uint64_t offset, void *dst, size_t n); /* all n bytes or ST_IO */
 void        source_close(struct source_file *f);
+/* Writes the line of a wrong value into err: ST_CONFIG, for its caller to return. */
+__attribute__((format(printf, 3, 4))) enum status source_wrong(char *err, size_t err_bytes, const char *fmt, ...);
 /* Whole small file, NUL-terminated, malloc'd; ST_TOO_LARGE above bytes_max. */
 enum status source_text(const struct source *s, const char *name, size_t bytes_max, char **text_out, size_t *n_out);

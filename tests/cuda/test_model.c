@@ -9,13 +9,14 @@
 #include <emu.h>
 #endif
 
-static const char *const names[] = { "llama3",        "llama2",       "llama-linear",   "llama-yarn",  "llama-bias",
-                                     "mistral",       "qwen2",        "qwen3",          "mixtral",     "qwen3-moe",
-                                     "qwen3-moe-raw", "llama-gelu",   "mistral-gelu",   "qwen3-relu",  "llama-untied",
-                                     "glm4",          "cohere2",      "starcoder2",     "qwen2-moe",   "glm4-moe",
-                                     "glm4-moe-air",  "ernie4-5-moe", "minimax-m2",     "granite-moe", "gpt-oss",
-                                     "gpt-oss-mxfp4", "qwen3-vl-moe", "cohere-qk-norm", "llama4",      "llama4-wrapped",
-                                     "gemma4",        "gemma4-small", "gemma4-moe" };
+static const char *const names[] = {
+    "llama3",       "llama2",        "llama-linear", "llama-yarn",     "llama-bias",    "mistral",
+    "qwen2",        "qwen3",         "mixtral",      "qwen3-moe",      "qwen3-moe-raw", "llama-gelu",
+    "mistral-gelu", "qwen3-relu",    "llama-untied", "glm4",           "cohere2",       "starcoder2",
+    "qwen2-moe",    "glm4-moe",      "glm4-moe-air", "ernie4-5-moe",   "minimax-m2",    "granite-moe",
+    "gpt-oss",      "gpt-oss-mxfp4", "qwen3-vl-moe", "cohere-qk-norm", "llama4",        "llama4-wrapped",
+    "gemma4",       "gemma4-small",  "gemma4-moe",   "gemma4-unified"
+};
 #ifdef CUDA_EMU
 enum { PROMPT_MAX = 200, CASES = 6 }; /* what an emulator does in time */
 #else
@@ -53,6 +54,7 @@ static double logits_error(const struct gold *g, struct gold_run *r)
     return worst;
 }
 
+/* bound: of up to three layers. Roundings of more add up like a random walk. */
 static void every_family(uint32_t n_rank, enum dtype weights, double bound)
 {
     for (size_t i = 0; i < ARRAY_N(names); i++) {
@@ -61,9 +63,9 @@ static void every_family(uint32_t n_rank, enum dtype weights, double bound)
         gold_open(&g, names[i]);
         gold_run_open(&r, &g.spec, &g.src, DEV_CUDA, n_rank, weights, DT_COUNT);
         assert_int_equal(rank_team_device(r.team)->act, weights);
-        double e = logits_error(&g, &r);
+        double e = logits_error(&g, &r), most = bound * sqrt(fmax(1, g.spec.n_layer / 3.0));
         printf("    %-14s %u rank%s %-5s %.2e\n", names[i], n_rank, n_rank == 1 ? "" : "s", dtype_name(weights), e);
-        if (!(e < bound)) fail_msg("%s: relative error %.3g, bound %.3g", names[i], e, bound);
+        if (!(e < most)) fail_msg("%s: relative error %.3g, bound %.3g", names[i], e, most);
         gold_run_close(&r);
         gold_close(&g);
     }

@@ -489,15 +489,16 @@ static void keys_and_values_of_8_bits(void **state)
 static void every_type_of_weights_on_every_instruction_set(void **state)
 {
     (void)state;
-    static const char *const models[] = {
-        "llama-linear", "mistral",      "qwen3-moe",      "qwen3",    "mixtral",      "smollm3-window", "glm4",
-        "cohere2",      "starcoder2",   "qwen2-moe",      "glm4-moe", "ernie4-5-moe", "minimax-m2",     "granite-moe",
-        "gpt-oss",      "qwen3-vl-moe", "cohere-qk-norm", "llama4",   "gemma4",       "gemma4-small",   "gemma4-moe"
-    };
-    const char *all = getenv("EXACT_ALL");
-    uint64_t    n_mix = all ? strtoull(all, NULL, 10) : 1, seed = 5001;
-    char        have[128], *rest = have;
-    size_t      turn = 0;
+    static const char *const models[] = { "llama-linear",   "mistral",        "qwen3-moe", "qwen3",
+                                          "mixtral",        "smollm3-window", "glm4",      "cohere2",
+                                          "starcoder2",     "qwen2-moe",      "glm4-moe",  "ernie4-5-moe",
+                                          "minimax-m2",     "granite-moe",    "gpt-oss",   "qwen3-vl-moe",
+                                          "cohere-qk-norm", "llama4",         "gemma4",    "gemma4-small",
+                                          "gemma4-moe",     "gemma4-unified" };
+    const char              *all = getenv("EXACT_ALL");
+    uint64_t                 n_mix = all ? strtoull(all, NULL, 10) : 1, seed = 5001;
+    char                     have[128], *rest = have;
+    size_t                   turn = 0;
     dev_cpu_isas(have, sizeof have);
     while (rest) {
         isa = strsep(&rest, ",");

@@ -160,16 +160,15 @@ static bool bind_shape_is(const struct st_tensor *t, uint32_t rank, const uint64
     return t->rank == rank && t->shape[0] == shape[0] && (rank == 1 || t->shape[1] == shape[1]);
 }
 
-/* A row for each matrix of a stack. */
+/* A row for each matrix of a stack. part: of the codes of one. */
 static enum status bind_add_stack(const struct model_spec *spec, struct bind *b, const struct st_tensor *t,
-                                  const struct name_stack *stack, uint32_t layer, char *err, size_t err_bytes)
+                                  const struct name_stack *stack, uint32_t layer, enum part part, char *err,
+                                  size_t err_bytes)
 {
     const char *file = b->set->file[t->file].name;
-    enum part   part = stack->form == STACK_SCALES ? PART_SCALE : PART_WEIGHT;
     char        why[256];
-    if (bind_is_codes(spec, stack->slot, layer))
-        snprintf(why, sizeof why, "holds codes of all experts, supported are codes of a tensor for each");
-    else if (!bind_stack_check(spec, stack, layer, t, why, sizeof why)) {
+    if (stack->form == STACK_SCALES) part = PART_SCALE;
+    if (!bind_stack_check(spec, stack, layer, part, t, why, sizeof why)) {
         for (uint32_t e = 0; e < spec->n_expert; e++)
             for (uint32_t i = 0; i < stack->n_slot; i++)
                 b->row[b->n_row++] =
@@ -183,11 +182,13 @@ static enum status bind_add_stack(const struct model_spec *spec, struct bind *b,
 /* Rows that the tensors may need at most. */
 static size_t bind_rows_max(const struct model_spec *spec, const struct st_set *set)
 {
-    size_t   n = (size_t)set->n_tensor * SLOTS_OF_TENSOR_MAX + 1;
-    uint32_t layer, expert;
-    char     plain[512];
+    size_t    n = (size_t)set->n_tensor * SLOTS_OF_TENSOR_MAX + 1;
+    uint32_t  layer, expert;
+    char      plain[512], whole[512];
+    enum part part;
     for (uint32_t i = 0; i < set->n_tensor; i++) {
         const char *name = spec->wrapper ? names_unwrap(set->tensor[i].name, plain, sizeof plain) : set->tensor[i].name;
+        if (spec->quant.method && bind_part_name(spec, name, whole, sizeof whole, &part)) name = whole;
         const struct name_stack *stack = names_stack(spec->family->names, name, &layer);
         const struct name_row   *row = names_row(spec->family->names, name, &layer, &expert);
         if (stack || (row && name_row_all_experts(row))) n += (size_t)spec->n_expert * SLOTS_OF_TENSOR_MAX;
@@ -202,9 +203,19 @@ static bool bind_is_rows(const struct model_spec *spec, const struct st_tensor *
     uint32_t               layer, expert, rank;
     const char            *keys;
     const struct name_row *row = names_row(spec->family->names, name, &layer, &expert);
-    if (!row || !bind_want(spec, row->slot, layer, shape, &rank, &keys)) return false;
+    if (!t || !row || !bind_want(spec, row->slot, layer, shape, &rank, &keys)) return false;
     bind_stack(spec, row->slot, layer, row->more, shape);
     return bind_shape_is(t, rank, shape, spec->n_expert);
+}
+
+/* The tensor of codes that a part belongs to. whole: what bind_part_name makes of its name. NULL: none */
+static const struct st_tensor *bind_weight(const struct st_set *set, const struct st_tensor *part, const char *name,
+                                           const char *whole)
+{
+    size_t n = strlen(part->name) - (strlen(name) > strlen(whole) ? strlen(name) - strlen(whole) : 0);
+    for (uint32_t i = 0; i < set->n_tensor; i++)
+        if (strlen(set->tensor[i].name) == n && !memcmp(set->tensor[i].name, part->name, n)) return &set->tensor[i];
+    return NULL;
 }
 
 /* Each tensor to its slot; type and shape of those that are wanted. */
@@ -213,22 +224,24 @@ static enum status bind_match(const struct model_spec *spec, struct bind *b, cha
     struct name_list unknown = { .n = 0 };
     bool             head_serves = spec->tied && !bind_find(spec, b->set, SLOT_EMBED);
     for (uint32_t i = 0; i < b->set->n_tensor; i++) {
-        const struct st_tensor  *t = &b->set->tensor[i];
-        const char              *file = b->set->file[t->file].name, *keys = "";
-        char                     plain[512], whole[512], have[128], why[256];
-        const char              *name = spec->wrapper ? names_unwrap(t->name, plain, sizeof plain) : t->name;
-        enum slot                slot;
-        enum part                part = PART_WEIGHT;
-        uint32_t                 layer, expert, rank = 0;
-        uint64_t                 shape[2] = { 0, 0 };
-        const struct name_stack *stack = names_stack(spec->family->names, name, &layer);
-        if (stack && layer < spec->n_layer && spec_layer_moe(spec, layer) && !bind_is_rows(spec, t, name)) {
-            enum status st = bind_add_stack(spec, b, t, stack, layer, err, err_bytes);
+        const struct st_tensor *t = &b->set->tensor[i];
+        const char             *file = b->set->file[t->file].name, *keys = "";
+        char                    plain[512], whole[512], have[128], why[256];
+        const char             *name = spec->wrapper ? names_unwrap(t->name, plain, sizeof plain) : t->name;
+        enum slot               slot;
+        enum part               part = PART_WEIGHT;
+        uint32_t                layer, expert, rank = 0;
+        uint64_t                shape[2] = { 0, 0 };
+        snprintf(whole, sizeof whole, "%s", name);
+        if (spec->quant.method && !bind_part_name(spec, name, whole, sizeof whole, &part)) continue;
+        const struct name_stack *stack = names_stack(spec->family->names, whole, &layer);
+        if (stack && layer < spec->n_layer && spec_layer_moe(spec, layer) &&
+            !bind_is_rows(spec, part == PART_WEIGHT ? t : bind_weight(b->set, t, name, whole), whole)) {
+            enum status st = bind_add_stack(spec, b, t, stack, layer, part, err, err_bytes);
             if (st) return st;
             continue;
         }
-        if (spec->quant.method && !bind_part_name(spec, name, whole, sizeof whole, &part)) continue;
-        const struct name_row *row = names_row(spec->family->names, spec->quant.method ? whole : name, &layer, &expert);
+        const struct name_row *row = names_row(spec->family->names, whole, &layer, &expert);
         if (!row) {
             if (!names_ignorable(spec->family->names, t->name, spec->wrapper) && !bind_extra(spec, name) &&
                 !bind_no_bias(spec, b->set, t, name))
@@ -248,28 +261,20 @@ static enum status bind_match(const struct model_spec *spec, struct bind *b, cha
             continue;
         }
         uint32_t more = row->more, all = name_row_all_experts(row) ? spec->n_expert : 0;
-        if (all && bind_is_codes(spec, slot, layer)) {
-            snprintf(err, err_bytes,
-                     "%s: tensor %.120s holds codes of all experts, supported are codes of a tensor for each", file,
-                     t->name);
-            return ST_CONFIG;
-        }
         bind_stack(spec, slot, layer, more, shape);
         if (part != PART_WEIGHT || bind_is_codes(spec, slot, layer)) {
-            if (bind_part_check(spec, bind_is_codes(spec, slot, layer) ? part : PART_COUNT, t, shape[0], shape[1], why,
-                                sizeof why)) {
+            enum part   of = bind_is_codes(spec, slot, layer) ? part : PART_COUNT;
+            enum status st = all ? bind_all_check(spec, of, t, shape, more, why, sizeof why)
+                                 : bind_part_check(spec, of, t, shape[0], shape[1], why, sizeof why);
+            if (st) {
                 snprintf(err, err_bytes, "%s: tensor %.120s %.200s", file, t->name, why);
                 return ST_CONFIG;
             }
-            bind_add(spec, b, (struct bind_row){ .tensor = t }, slot, layer, expert, part, more);
-            continue;
-        }
-        if (bind_dtype(t->dtype) == DT_COUNT || t->dtype == ST_DT_F8E4M3) {
+        } else if (bind_dtype(t->dtype) == DT_COUNT || t->dtype == ST_DT_F8E4M3) {
             snprintf(err, err_bytes, "%s: tensor %.120s has dtype %s, supported are BF16, F16 and F32%s", file, t->name,
                      t->dtype_text, spec->quant.method ? ", and the codes that quantization_config names" : "");
             return ST_CONFIG;
-        }
-        if (!bind_shape_is(t, rank, shape, all)) {
+        } else if (!bind_shape_is(t, rank, shape, all)) {
             struct st_tensor wish = { .rank = rank, .shape = { shape[0], shape[1] } };
             if (all) wish = (struct st_tensor){ .rank = 3, .shape = { all, shape[0], shape[1] } };
             char want[64];
@@ -277,10 +282,10 @@ static enum status bind_match(const struct model_spec *spec, struct bind *b, cha
                      st_shape_text(t, have, sizeof have), st_shape_text(&wish, want, sizeof want), keys);
             return ST_CONFIG;
         }
-        bind_add(spec, b, (struct bind_row){ .tensor = t }, slot, layer, expert, PART_WEIGHT, more);
-        for (uint32_t e = 1; e < all; e++) {
+        if (!all) bind_add(spec, b, (struct bind_row){ .tensor = t }, slot, layer, expert, part, more);
+        for (uint32_t e = 0; e < all; e++) {
             struct bind_row at = { .tensor = t, .first_row = (uint32_t)(e * shape[0]) };
-            bind_add(spec, b, at, slot, layer, e, PART_WEIGHT, more);
+            bind_add(spec, b, at, slot, layer, e, part, more);
         }
     }
     if (unknown.count) {

@@ -29,9 +29,12 @@ uint32_t bind_first_row(const struct bind *b, enum slot slot, uint32_t layer, ui
 /* The stack that a matrix of experts lies in, with which of its outputs are the matrix's own; NULL: it has a tensor of
  * its own. */
 const struct name_stack *bind_stacked(const struct bind *b, enum slot slot, uint32_t layer, uint32_t expert);
-/* bind_stack.c: checks type and shape of a stack of layer l. ST_CONFIG: the fault in why. */
-enum status bind_stack_check(const struct model_spec *s, const struct name_stack *stack, uint32_t layer,
+/* bind_stack.c: checks type and shape of a stack of layer l, or of its scales. ST_CONFIG: the fault in why. */
+enum status bind_stack_check(const struct model_spec *s, const struct name_stack *stack, uint32_t layer, enum part part,
                              const struct st_tensor *t, char *why, size_t why_bytes);
+/* The same of codes of all experts, rows of outputs: a matrix of shape for each, of more slots than one. */
+enum status bind_all_check(const struct model_spec *s, enum part part, const struct st_tensor *t,
+                           const uint64_t shape[2], uint32_t more, char *why, size_t why_bytes);
 /* bind_quant.c: bit mask of the slots that rounding at load makes codes of, and of those that can be codes in a
  * checkpoint: also the projections of the layers' own inputs. */
 uint64_t bind_linear_slots(void);

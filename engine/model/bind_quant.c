@@ -34,7 +34,9 @@ static const struct suffix bytes[] = { { ".weight_scale", PART_SCALE },
                                         { ".k_scale", PART_COUNT },
                                         { ".v_scale", PART_COUNT },
                                         { ".output_scale", PART_COUNT },
-                                        { NULL, PART_COUNT } };
+                                        { NULL, PART_COUNT } },
+                           /* of bytes, behind the name of a tensor of all experts, which has no .weight */
+    stacked[] = { { "_scale_inv", PART_SCALE }, { "_activation_scale", PART_COUNT }, { NULL, PART_COUNT } };
 
 static const struct suffix *suffixes(const struct model_spec *s)
 {
@@ -67,28 +69,34 @@ bool bind_weight_is_codes(const struct model_spec *s, const struct st_tensor *t,
     return strcmp(name, plain) != 0;
 }
 
+/* The row whose text a name ends in; NULL: none */
+static const struct suffix *suffix_of(const struct suffix *x, const char *name)
+{
+    size_t n = strlen(name);
+    for (; x->text; x++)
+        if (n >= strlen(x->text) && !strcmp(name + n - strlen(x->text), x->text)) return x;
+    return NULL;
+}
+
 bool bind_part_name(const struct model_spec *s, const char *tensor, char *plain, size_t plain_bytes,
                     enum part *part_out)
 {
-    size_t n = strlen(tensor), k;
-    *part_out = PART_WEIGHT;
-    for (const struct suffix *x = suffixes(s); x->text; x++) {
-        if (n < (k = strlen(x->text)) || strcmp(tensor + n - k, x->text) != 0) continue;
-        *part_out = x->part;
-        snprintf(plain, plain_bytes, "%.*s.weight", (int)(n - k), tensor);
-        return x->part != PART_COUNT;
-    }
-    snprintf(plain, plain_bytes, "%s", tensor);
-    return true;
+    const struct suffix *own = suffix_of(suffixes(s), tensor), *all = suffixes(s) == bytes ? stacked : NULL;
+    const struct suffix *x = own || !all ? own : suffix_of(all, tensor);
+    *part_out = x ? x->part : PART_WEIGHT;
+    snprintf(plain, plain_bytes, "%.*s%s", (int)(strlen(tensor) - (x ? strlen(x->text) : 0)), tensor,
+             own ? ".weight" : "");
+    return *part_out != PART_COUNT;
 }
 
 const char *bind_part_text(const struct model_spec *s, enum part part, const char *plain, char *text, size_t text_bytes)
 {
     size_t n = strlen(plain), k = strlen(".weight");
+    bool   own = n > k && !strcmp(plain + n - k, ".weight");
     snprintf(text, text_bytes, "%s", plain);
-    for (const struct suffix *x = suffixes(s); x->text; x++)
+    for (const struct suffix *x = own || suffixes(s) != bytes ? suffixes(s) : stacked; x->text; x++)
         if (x->part == part && n > k) {
-            snprintf(text, text_bytes, "%.*s%s", (int)(n - k), plain, x->text);
+            snprintf(text, text_bytes, "%.*s%s", (int)(own ? n - k : n), plain, x->text);
             break;
         }
     return text;

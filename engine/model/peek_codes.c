@@ -47,14 +47,15 @@ static void see_slot(struct peek *p, const struct st_tensor *t, enum slot slot, 
         p->plain[l] |= SLOT_BIT(slot);
 }
 
-/* A tensor of all experts, of floats or of MXFP4, says so of all its slots. */
+/* A tensor of all experts, of floats, FP8 or MXFP4, says so of all its slots. */
 static bool see_stack(struct peek *p, const struct st_tensor *t, const char *name)
 {
     uint32_t                 l;
     const struct name_stack *stack = names_stack(p->spec->family->names, name, &l);
     bool                     floats = bind_dtype(t->dtype) != DT_COUNT && t->dtype != ST_DT_F8E4M3;
-    if (!stack || l >= p->spec->n_layer || (stack->form == STACK_COLUMNS && !floats)) return false;
-    for (uint32_t i = 0; i < stack->n_slot; i++) see_slot(p, t, (enum slot)(stack->slot + i), l, PART_WEIGHT, false);
+    bool                     codes = t->dtype == ST_DT_F8E4M3 && p->spec->quant.method == QUANT_FP8;
+    if (!stack || l >= p->spec->n_layer || (stack->form == STACK_COLUMNS && !floats && !codes)) return false;
+    for (uint32_t i = 0; i < stack->n_slot; i++) see_slot(p, t, (enum slot)(stack->slot + i), l, PART_WEIGHT, codes);
     return true;
 }
 

@@ -52,7 +52,8 @@ static uint64_t job_row_bytes(const struct readers *r, const struct place_job *j
     if (job_is_codes(r, j) && read_quant_whole(r->p))
         return ((uint64_t)j->w->k + 1) / 2;                                 /* for the count of what is done */
     if (j->stack) return j->tensor->bytes / j->tensor->shape[0] / j->n_row; /* a stack's job is a piece */
-    if (job_is_codes(r, j)) return j->tensor->bytes / j->tensor->shape[0];
+    if (job_is_codes(r, j))                                                 /* of a matrix, or of one for each expert */
+        return j->tensor->bytes / j->tensor->shape[0] / (j->tensor->rank == 3 ? j->tensor->shape[1] : 1);
     if (j->order) return sizeof *j->order;
     return (j->w || j->n_col ? j->tensor->shape[j->tensor->rank - 1] : 1) * dtype_bytes(bind_dtype(j->tensor->dtype));
 }

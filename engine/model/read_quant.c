@@ -1,6 +1,7 @@
 /* read_quant: matrices that the checkpoint holds as codes, unpacked into rows of a byte per code for the device, or
  * into the floats that they mean.
- *   fp8    weight [n, k], weight_scale: one, one per row, or one per block (w = code * scale)
+ *   fp8    weight [n, k], weight_scale: one, one per row, or one per block (w = code * scale); of all experts
+ *          [experts, n, k] and [experts, ..., ...]: one for an expert, one for equal parts of its rows, or one per block
  *   int8   the same with whole numbers, also one scale per row and group [n, k / g]
  *   packed weight_packed [n, k / 8 or k / 4]: inputs, low bits first, codes above what they mean by 8 or 128;
  *   weight_scale [n, k / g];
@@ -39,6 +40,8 @@ struct quant_read {
     uint32_t                n, k;             /* n: of the tensor, k: of this rank */
     uint32_t                group0, n_group;  /* of this rank */
     uint32_t                groups;           /* of the tensor */
+    uint32_t                row0;             /* of the tensor: the first of this expert */
+    uint32_t                n_scale;          /* that were read */
 };
 
 static const struct st_tensor *tensor_of(const struct quant_read *r, enum part part)
@@ -54,13 +57,16 @@ static enum status read_fail(const struct quant_read *r, enum part part, const c
     return ST_CONFIG;
 }
 
+/* Of a tensor of all experts, what this one has of it. */
 static enum status read_part(struct quant_read *r, enum part part)
 {
     const struct st_tensor *t = tensor_of(r, part);
     if (!t) return ST_OK;
-    if (!(r->part[part] = malloc((size_t)t->bytes + 1))) return ST_NOMEM;
-    enum status st = source_read(&r->bind->set->file[t->file], t->offset, r->part[part], (size_t)t->bytes);
-    if (!st && r->ident) ident_take(r->ident, t, 0, r->part[part], t->bytes);
+    uint64_t bytes = t->rank == 3 ? t->bytes / t->shape[0] : t->bytes, at = t->rank == 3 ? r->job->expert * bytes : 0;
+    if (!(r->part[part] = malloc((size_t)bytes + 1))) return ST_NOMEM;
+    enum status st = source_read(&r->bind->set->file[t->file], t->offset + at, r->part[part], (size_t)bytes);
+    if (!st && r->ident) ident_take(r->ident, t, at, r->part[part], bytes);
+    if (part == PART_SCALE) r->n_scale = (uint32_t)(bytes / dtype_bytes(bind_dtype(t->dtype)));
     return st;
 }
 
@@ -79,16 +85,15 @@ static float scale_at(const struct quant_read *r, size_t i)
 /* The place of the scale of an output and a group. */
 static size_t scale_place(const struct quant_read *r, uint32_t row, uint32_t g)
 {
-    const struct st_tensor *t = tensor_of(r, PART_SCALE);
     switch (r->quant.method) {
     case QUANT_AWQ:
     case QUANT_GPTQ: return (size_t)g * r->n + row;
     case QUANT_PACKED: return (size_t)row * r->groups + g;
     default: break;
     }
-    if (t->bytes == dtype_bytes(bind_dtype(t->dtype))) return 0; /* one for all */
+    if (r->n_scale == 1) return 0;
     if (r->quant.block_rows) return (size_t)(row / r->quant.block_rows) * r->groups + g;
-    return r->quant.q.group ? (size_t)row * r->groups + g : row;
+    return r->quant.q.group ? (size_t)row * r->groups + g : row / (r->n / r->n_scale);
 }
 
 static uint8_t zero_at(const struct quant_read *r, uint32_t row, uint32_t g)
@@ -257,7 +262,7 @@ static enum status slabs(struct quant_read *r, struct device *d, uint32_t row0, 
                          const unsigned char *stage)
 {
     const struct st_tensor *t = tensor_of(r, PART_WEIGHT);
-    size_t                  row_bytes = (size_t)(t->bytes / t->shape[0]); /* where rows are ours */
+    size_t                  row_bytes = (size_t)(t->bytes / t->shape[0] / (t->rank == 3 ? t->shape[1] : 1));
     enum status             st = ST_OK;
     for (uint32_t row = row0, n; row < row0 + n_row && !st; row += n) {
         n = row0 + n_row - row < SLAB ? row0 + n_row - row : SLAB;
@@ -265,7 +270,7 @@ static enum status slabs(struct quant_read *r, struct device *d, uint32_t row0, 
             st = slab_rows(r, r->job->src_row + row, n, stage + (row - row0) * row_bytes, row_bytes);
         else
             slab_words(r, r->job->src_row + row, n);
-        if (!st) st = slab_scales(r, r->job->src_row + row, n);
+        if (!st) st = slab_scales(r, r->job->src_row - r->row0 + row, n);
         if (st) break;
         if (r->group_of)
             slab_set_floats(r, d, row, n);
@@ -308,9 +313,10 @@ static void quant_read_free(struct quant_read *r)
 /* The numbers of outputs, inputs and groups of the tensor's matrix. */
 static void quant_read_sizes(struct quant_read *r)
 {
-    const uint64_t *shape = tensor_of(r, PART_WEIGHT)->shape;
-    uint32_t        g = r->quant.q.group, per_word = r->quant.q.code == DT_I4 ? 8 : 4;
-    uint64_t        n = shape[0], k = shape[1];
+    const struct st_tensor *t = tensor_of(r, PART_WEIGHT);
+    const uint64_t         *shape = t->rank == 3 ? t->shape + 1 : t->shape;
+    uint32_t                g = r->quant.q.group, per_word = r->quant.q.code == DT_I4 ? 8 : 4;
+    uint64_t                n = shape[0], k = shape[1];
     if (r->quant.method == QUANT_AWQ) {
         n = shape[1] * 8;
         k = shape[0];
@@ -320,6 +326,7 @@ static void quant_read_sizes(struct quant_read *r)
         k = shape[0] * 8;
     }
     if (r->quant.method == QUANT_PACKED) k = shape[1] * per_word;
+    r->row0 = t->rank == 3 ? r->job->expert * (uint32_t)n : 0;
     r->n = (uint32_t)n;
     r->k = r->job->w->k;
     r->groups = g ? (uint32_t)((k + g - 1) / g) : 1;

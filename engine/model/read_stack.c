@@ -3,6 +3,7 @@
 #include "engine/model/ident.h"
 #include "engine/model/mxfp4.h"
 #include "engine/model/read.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,6 +45,49 @@ static void columns_set(struct stack_read *r, uint32_t i, uint32_t from, uint32_
         for (uint32_t o = 0; o < n; o++) memcpy(r->row + (o * k + c) * bytes, src + o * step * bytes, bytes);
     }
     r->p->dev->ops->weight_set(r->p->dev, j->w, j->dst_row + i * j->n_row + from, n, r->row, k * bytes, t);
+}
+
+/* ST_CONFIG: what at an output of slot i and an input is no number. */
+static enum status code_fail(const struct stack_read *r, enum part part, const char *what, size_t out, size_t in)
+{
+    const struct place_job *j = r->job;
+    snprintf(r->err, r->err_bytes, "%s: tensor %.120s: %s at expert %u, output %zu, input %zu",
+             r->p->bind->set->file[j->tensor->file].name,
+             bind_get_part(r->p->bind, j->slot, j->layer, j->expert, part)->name, what, j->expert, out, in);
+    return ST_CONFIG;
+}
+
+/* The same of FP8: as the codes that they are, with a scale for each group of inputs, or as floats. data begins with the
+ * job's first input, scale with the tensor's. */
+static enum status codes_set(struct stack_read *r, uint32_t i, uint32_t from, uint32_t n)
+{
+    const struct place_job *j = r->job;
+    const struct st_tensor *s = bind_get_part(r->p->bind, j->slot, j->layer, j->expert, PART_SCALE);
+    size_t                  wide = (size_t)j->tensor->shape[2], k = j->w->k, group = r->p->spec->quant.q.group;
+    size_t                  step = j->stack->turns ? j->stack->n_slot : 1, groups = group ? (k + group - 1) / group : 1;
+    size_t                  first = j->stack->turns ? i : i * (wide / j->stack->n_slot);
+    bool                    kept = j->w->q.code != DT_F32;
+    float                  *to = (float *)(void *)r->row, *scales = (float *)(void *)(r->row + TOGETHER * k);
+    for (uint32_t o = 0; o < n; o++) {
+        size_t out = first + (size_t)(j->src_row + from + o) * step;
+        for (size_t c = 0; c < k; c++) {
+            unsigned char code = r->data[c * wide + out];
+            size_t        block = group ? (j->src_col + c) / group * (size_t)s->shape[2] + out / group : 0;
+            float         scale = bind_float(r->scale, bind_dtype(s->dtype), block);
+            if ((code & 0x7f) == 0x7f) return code_fail(r, PART_WEIGHT, "NaN", out, j->src_col + c);
+            if (!isfinite(scale)) return code_fail(r, PART_SCALE, "a scale is not finite", out, j->src_col + c);
+            if (!kept) to[o * k + c] = f8e4m3_to_f32(code) * scale;
+            if (kept) r->row[o * k + c] = code;
+            if (kept) scales[o * groups + (group ? c / group : 0)] = scale;
+        }
+    }
+    uint32_t         dst = j->dst_row + i * j->n_row + from;
+    struct dev_codes codes = { .code = r->row, .code_stride = k, .scale = scales, .scale_stride = groups };
+    if (kept)
+        r->p->dev->ops->quant_set(r->p->dev, j->w, dst, n, &codes);
+    else
+        r->p->dev->ops->weight_set(r->p->dev, j->w, dst, n, to, k * sizeof *to, DT_F32);
+    return ST_OK;
 }
 
 /* ST_CONFIG: a scale of this output is no number. */
@@ -91,13 +135,15 @@ static enum status blocks_set(struct stack_read *r, uint32_t i, uint32_t from, u
 
 enum status read_stack(struct place *p, const struct place_job *job, char *err, size_t err_bytes)
 {
-    struct stack_read r = { .p = p, .job = job, .err = err, .err_bytes = err_bytes };
-    uint32_t          n_slot = job->stack->n_slot;
-    uint64_t          first = (uint64_t)job->src_row * n_slot, n = (uint64_t)job->n_row * n_slot;
-    enum status       st = ST_OK;
+    struct stack_read       r = { .p = p, .job = job, .err = err, .err_bytes = err_bytes };
+    uint32_t                n_slot = job->stack->n_slot;
+    uint64_t                first = (uint64_t)job->src_row * n_slot, n = (uint64_t)job->n_row * n_slot;
+    enum status             st = ST_OK;
+    const struct st_tensor *scale = bind_get_part(p->bind, job->slot, job->layer, job->expert, PART_SCALE);
     err[0] = 0;
     if (job->stack->form == STACK_COLUMNS) {
         st = part_read(&r, PART_WEIGHT, job->src_col, job->w->k, &r.data);
+        if (!st && scale) st = part_read(&r, PART_SCALE, 0, scale->shape[1], &r.scale);
     } else {
         st = part_read(&r, PART_WEIGHT, first, n, &r.data);
         if (!st) st = part_read(&r, PART_SCALE, first, n, &r.scale);
@@ -106,7 +152,9 @@ enum status read_stack(struct place *p, const struct place_job *job, char *err, 
     for (uint32_t i = 0; i < n_slot; i++)
         for (uint32_t from = 0, part; from < job->n_row && !st; from += part) {
             part = job->n_row - from < TOGETHER ? job->n_row - from : TOGETHER;
-            if (job->stack->form == STACK_COLUMNS)
+            if (job->stack->form == STACK_COLUMNS && scale)
+                st = codes_set(&r, i, from, part);
+            else if (job->stack->form == STACK_COLUMNS)
                 columns_set(&r, i, from, part);
             else
                 st = blocks_set(&r, i, from, part);

@@ -25,6 +25,8 @@ struct recode_layout {
     uint32_t          bits;
     bool        fp8, zeros, order; /* zeros: not all the middle; order: inputs' groups are not one after another */
     const char *scale_name;        /* of bytes; NULL: .weight_scale */
+    bool        stack;             /* a tensor of all experts stays one, of codes */
+    uint32_t    block_rows;        /* 0: RECODE_BLOCK_ROWS */
     const char *config;            /* quantization_config; GROUP in it is the size of a group or -1 */
 };
 
@@ -73,12 +75,17 @@ static inline void recode_part(struct recode *r, const char *module, const char 
     recode_emit(&r->coded, name, dtype, shape, bytes, n);
 }
 
+static inline uint32_t recode_block_rows(const struct recode *r)
+{
+    return r->how->block_rows ? r->how->block_rows : RECODE_BLOCK_ROWS;
+}
+
 /* The place of the scale of an output and an input. */
 static inline uint32_t recode_scale_at(const struct recode *r, const struct recode_matrix *m, uint32_t row,
                                        uint32_t col)
 {
     if (r->how->scale == RECODE_TENSOR) return 0;
-    if (r->how->scale == RECODE_BLOCKS) row = row / RECODE_BLOCK_ROWS;
+    if (r->how->scale == RECODE_BLOCKS) row = row / recode_block_rows(r);
     return row * m->groups + m->group_of[col];
 }
 
@@ -190,7 +197,7 @@ static inline void recode_packed(struct recode *r, const struct recode_matrix *m
 
 static inline void recode_bytes(struct recode *r, const struct recode_matrix *m, const char *module)
 {
-    uint32_t    rows = (m->n + RECODE_BLOCK_ROWS - 1) / RECODE_BLOCK_ROWS;
+    uint32_t    rows = (m->n + recode_block_rows(r) - 1) / recode_block_rows(r);
     const char *name = r->how->scale_name ? r->how->scale_name : ".weight_scale";
     recode_part(r, module, ".weight", r->how->fp8 ? "F8_E4M3" : "I8", m->n, m->k, m->code, m->n * m->k);
     if (r->how->scale == RECODE_TENSOR) {

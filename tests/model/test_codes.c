@@ -39,6 +39,14 @@ static const struct recode_layout layouts[] = {
     { "int8", RECODE_BYTES, RECODE_CHANNEL, 8,
       .config =
           COMPRESSED("int-quantized", "\"num_bits\":8,\"type\":\"int\",\"symmetric\":true,\"strategy\":\"channel\"") },
+    /* transformers 5 (FP8Experts), and files of Qwen3-VL as published: both round a tensor of all experts as it lies */
+    { "fp8 blocks, experts together", RECODE_BYTES, RECODE_BLOCKS, 8, .fp8 = true, .scale_name = ".weight_scale_inv",
+      .config = "{\"quant_method\":\"fp8\",\"activation_scheme\":\"dynamic\",\"weight_block_size\":[32,32]}",
+      .stack = true, .block_rows = 32 },
+    { "fp8 of one scale, experts together", RECODE_BYTES, RECODE_TENSOR, 8, .fp8 = true,
+      .scale_name = ".weight_scale_inv",
+      .config = "{\"quant_method\":\"fp8\",\"activation_scheme\":\"static\",\"weight_block_size\":null}",
+      .stack = true },
 };
 
 /* ---- which matrices there are */
@@ -103,6 +111,49 @@ static size_t stack_at(const struct stacked *s, size_t e, size_t o, size_t n, si
     return s->columns ? (e * k + i) * n + o : (e * n + o) * k + i;
 }
 
+static const char *shape_text(const struct st_tensor *t, char *text, size_t text_bytes)
+{
+    size_t n = (size_t)snprintf(text, text_bytes, "[");
+    for (uint32_t i = 0; i < t->rank; i++)
+        n += (size_t)snprintf(text + n, text_bytes - n, "%s%llu", i ? "," : "", (unsigned long long)t->shape[i]);
+    snprintf(text + n, text_bytes - n, "]");
+    return text;
+}
+
+/* The codes of all experts in one tensor, as x lies there, and their scales in another, which has a dimension of experts
+ * too; x then has what they mean. Of one scale gates and ups have one each, but in columns. */
+static void recode_together(struct recode *r, const struct stacked *s, const struct st_tensor *t, float *x)
+{
+    static uint8_t        code[RECODE_DATA_MAX / sizeof(float)];
+    static float          scale[RECODE_MATRIX_MAX];
+    bool                  single = r->how->scale == RECODE_TENSOR, own = strstr(t->name, ".weight") != NULL;
+    uint32_t              n_part = single && !s->columns && stack_end_of(t->name)->part[1] ? 2 : 1;
+    uint32_t              n = (uint32_t)t->shape[1], k = (uint32_t)t->shape[2], rows = n / n_part, n_scale = 0;
+    uint32_t              high = single ? n_part : (n + r->how->block_rows - 1) / r->how->block_rows;
+    struct recode_matrix *m = &recode_matrix;
+    char                  name[RECODE_NAME_MAX], shape[64];
+    for (uint32_t e = 0; e < t->shape[0]; e++)
+        for (uint32_t part = 0; part < n_part; part++) {
+            size_t at = ((size_t)e * n + part * rows) * k;
+            memcpy(m->x, x + at, (size_t)rows * k * sizeof *x);
+            recode_round(r, m, rows, k);
+            memcpy(x + at, m->x, (size_t)rows * k * sizeof *x);
+            memcpy(code + at, m->code, (size_t)rows * k);
+            uint32_t one = single ? 1 : high * m->groups;
+            memcpy(scale + n_scale, m->scale, one * sizeof *scale);
+            n_scale += one;
+        }
+    r->n_matrix++;
+    recode_emit(&r->coded, t->name, "F8_E4M3", shape_text(t, shape, sizeof shape), code, (size_t)t->shape[0] * n * k);
+    snprintf(name, sizeof name, "%s_scale_inv", t->name);
+    snprintf(shape, sizeof shape, "[%u,%u,%u]", (uint32_t)t->shape[0], high, single ? 1 : m->groups);
+    recode_emit(&r->coded, name, "F32", shape, scale, n_scale * sizeof *scale);
+    if (!single || own) return;
+    snprintf(name, sizeof name, "%s_activation_scale", t->name);
+    snprintf(shape, sizeof shape, "[%u]", (uint32_t)t->shape[0]);
+    recode_emit(&r->coded, name, "F32", shape, scale, t->shape[0] * sizeof *scale);
+}
+
 /* A linear layer for each expert and part; x then has what their codes mean. */
 static void recode_stack(struct recode *r, const struct stacked *s, const struct st_tensor *t, float *x)
 {
@@ -137,15 +188,6 @@ static const struct stacked *stacked_of(const char *golden)
     return NULL;
 }
 
-static const char *shape_text(const struct st_tensor *t, char *text, size_t text_bytes)
-{
-    size_t n = (size_t)snprintf(text, text_bytes, "[");
-    for (uint32_t i = 0; i < t->rank; i++)
-        n += (size_t)snprintf(text + n, text_bytes - n, "%s%llu", i ? "," : "", (unsigned long long)t->shape[i]);
-    snprintf(text + n, text_bytes - n, "]");
-    return text;
-}
-
 /* stays: tensors of all experts stay floats, as a tool leaves them that knows no others than linear layers. */
 static void recode_tensor(struct recode *r, const struct stacked *stacked, bool stays, const struct st_tensor *t,
                           const unsigned char *bytes)
@@ -157,7 +199,10 @@ static void recode_tensor(struct recode *r, const struct stacked *stacked, bool 
     for (uint32_t i = 0; i < t->rank; i++) n *= t->shape[i];
     assert_true(n <= ARRAY_N(x));
     for (size_t i = 0; i < n; i++) x[i] = bind_float(bytes, bind_dtype(t->dtype), i);
-    if (stacked && !stays && stack_end_of(t->name)) {
+    const struct stack_end *end = stacked && !stays ? stack_end_of(t->name) : NULL;
+    if (end && r->how->stack && !end->bias) {
+        recode_together(r, stacked, t, x);
+    } else if (end && !r->how->stack) {
         recode_stack(r, stacked, t, x);
     } else if (is_linear(t)) {
         snprintf(module, sizeof module, "%.*s", (int)(strlen(t->name) - strlen(".weight")), t->name);
@@ -258,7 +303,9 @@ static void codes_are_what_they_mean(const char *golden, const struct recode_lay
     snprintf(what, sizeof what, "%s as %s%s", golden, how->name, stays ? ", experts as they were" : "");
     gold_open(&g, golden);
     uint32_t n_rank = recode(&g, golden, how, stays, &coded, &plain);
-    if (how->scale != RECODE_CHANNEL || (!how->fp8 && !test_size(1, 0))) n_rank = 1;
+    bool     whole =
+        how->scale == RECODE_CHANNEL || (how->stack && how->scale == RECODE_TENSOR); /* no slice cuts a group */
+    if (!whole || (!how->fp8 && !test_size(1, 0))) n_rank = 1;
     float *want = malloc(6 * g.spec.vocab * sizeof *want), *got = want + 3 * g.spec.vocab;
     for (uint32_t ranks = 1; ranks <= n_rank; ranks++) {
         double worst = 0, max = 0;
@@ -300,6 +347,7 @@ static void codes_of_every_family_are_the_numbers_that_they_mean(void **state)
         bool first = is_first(i) || stacked_of(gold_names[i]);
         for (size_t k = 0; k < ARRAY_N(layouts); k++) {
             if (!first && !test_size(1, 0)) continue;
+            if (layouts[k].stack && !stacked_of(gold_names[i])) continue;
             if (layouts[k].order && !strncmp(gold_names[i], "starcoder2", strlen("starcoder2"))) continue; /* refused */
             codes_are_what_they_mean(gold_names[i], &layouts[k], false);
         }
@@ -315,12 +363,126 @@ static void experts_in_one_tensor_may_stay_floats(void **state)
             codes_are_what_they_mean(stacks[i].golden, &layouts[k], true);
 }
 
+/* ---- files whose experts lie together, changed */
+
+/* Where a tensor's data begin, and their bytes. */
+static unsigned char *data_of(const struct memory_source *m, const char *name, size_t *bytes_out)
+{
+    unsigned char *file = m->owned[1];
+    size_t         n_header, from, to;
+    memcpy(&n_header, file, 8);
+    char *at = memmem(file + 8, n_header, name, strlen(name));
+    if (!at) fail_msg("there is no %s", name);
+    assert_int_equal(sscanf(strstr(at, "data_offsets"), "data_offsets\":[%zu,%zu", &from, &to), 2);
+    *bytes_out = to - from;
+    return file + 8 + n_header + from;
+}
+
+static enum status load(const struct memory_source *m, unsigned char id_out[32], char *err, size_t err_bytes)
+{
+    struct model_spec spec;
+    struct rank_team *team = NULL;
+    struct rank_cfg   cfg = GOLD_SMALL(.ident = true);
+    uint32_t          n_block;
+    enum status       st = model_spec_load(&m->src, &spec, err, err_bytes);
+    if (st) return st;
+    st = rank_team_create(&spec, &m->src, &cfg, &n_block, &team, err, err_bytes);
+    model_spec_free(&spec);
+    if (st) return st;
+    rank_team_ident(team, id_out);
+    rank_team_free(team);
+    return ST_OK;
+}
+
+static void a_bit_of_a_code_or_a_scale_of_the_last_expert_is_another_model(void **state)
+{
+    (void)state;
+    static const char *const goldens[] = { "qwen3-vl-moe", "qwen3-vl-moe-rows" }, *const changed[] = {
+        "layers.0.mlp.experts.down_proj\"", "layers.0.mlp.experts.down_proj_scale_inv\"",
+        "layers.0.mlp.experts.gate_up_proj\"", "layers.0.mlp.experts.gate_up_proj_scale_inv\""
+    };
+    for (size_t i = 0; i < 2 * ARRAY_N(layouts); i++) {
+        const struct recode_layout *how = &layouts[i / 2];
+        struct gold                 g;
+        struct memory_source        coded, plain;
+        unsigned char               before[32], after[32];
+        char                        err[1024] = "";
+        size_t                      n;
+        if (!how->stack) continue;
+        gold_open(&g, goldens[i % 2]);
+        recode(&g, goldens[i % 2], how, false, &coded, &plain);
+        if (load(&coded, before, err, sizeof err)) fail_msg("%s", err);
+        for (size_t k = 0; k < ARRAY_N(changed); k++) {
+            unsigned char *data = data_of(&coded, changed[k], &n);
+            data[k % 2 ? n - 4 : n - 1] ^= 1;
+            if (load(&coded, after, err, sizeof err)) fail_msg("%s", err);
+            if (!memcmp(before, after, sizeof before)) fail_msg("%s: %s is not looked at", how->name, changed[k]);
+            data[k % 2 ? n - 4 : n - 1] ^= 1;
+        }
+        memory_free(&coded);
+        memory_free(&plain);
+        gold_close(&g);
+    }
+}
+
+/* The first layout whose experts lie together, after a change of the file, with the line that it is refused with. */
+static void codes_of_all_experts_that_are_damaged_are_refused(void **state)
+{
+    (void)state;
+#define GATES "layers.0.mlp.experts.gate_up_proj_scale_inv"
+#define DOWNS "layers.0.mlp.experts.down_proj"
+    static const struct {
+        const char *golden, *from, *to, *says; /* from: a text of the header; or a tensor's first bytes become to */
+    } wrong[] = {
+        { "qwen3-vl-moe", GATES, "layers.0.mlp.experts.gate_up_proj_scale_inw", "gate_up_proj_scale_inw" },
+        { "qwen3-vl-moe", GATES, "layers.0.self_attn.proj.rotary_emb.inv_freq", "missing tensors: model." GATES },
+        { "qwen3-vl-moe-rows", GATES, "layers.0.self_attn.proj.rotary_emb.inv_freq", "missing tensors: model." GATES },
+        { "qwen3-vl-moe", GATES "\":{\"dtype\":\"F32\",\"shape\":[6,2,2]",
+          GATES "\":{\"dtype\":\"F32\",\"shape\":[6,4,1]", "has shape [6, 4, 1], config.json makes it [6, 2, 2]" },
+        { "qwen3-vl-moe-rows", GATES "\":{\"dtype\":\"F32\",\"shape\":[4,2,1]",
+          GATES "\":{\"dtype\":\"I32\",\"shape\":[4,2,1]", "has dtype I32, supported for scales" },
+        { "qwen3-vl-moe-rows", "layers.0.mlp.experts.gate_up_proj\":{\"dtype\":\"F8_E4M3\",\"shape\":[4,48,32]",
+          "layers.0.mlp.experts.gate_up_proj\":{\"dtype\":\"F8_E4M3\",\"shape\":[4,24,64]",
+          "has shape [4, 24, 64], config.json makes it [4, 32, 48]" },
+        { "qwen3-vl-moe", DOWNS "\"", "\x7f\x7f", "down_proj: NaN at expert 0, output 0, input 0" },
+        { "qwen3-vl-moe-rows", DOWNS "\"", "\xff\xff", "down_proj: NaN at output 0" },
+        { "qwen3-vl-moe", DOWNS "_scale_inv\"", "\x7f\x7f\x80\x7f", "a scale is not finite at expert 0, output 0" },
+        { "qwen3-vl-moe-rows", DOWNS "_scale_inv\"", "\x7f\x7f\x80\x7f", "a scale is not finite at output 0" },
+    };
+    const struct recode_layout *how = layouts;
+    while (!how->stack) how++;
+    for (size_t i = 0; i < ARRAY_N(wrong); i++) {
+        struct gold          g;
+        struct memory_source coded, plain;
+        unsigned char        id[32];
+        char                 err[1024] = "";
+        size_t               n;
+        gold_open(&g, wrong[i].golden);
+        recode(&g, wrong[i].golden, how, false, &coded, &plain);
+        unsigned char *at = coded.owned[1];
+        if (strlen(wrong[i].from) == strlen(wrong[i].to))
+            at = memmem(at, coded.file[1].n, wrong[i].from, strlen(wrong[i].from));
+        else
+            at = data_of(&coded, wrong[i].from, &n);
+        if (!at) fail_msg("%s has no %s", wrong[i].golden, wrong[i].from);
+        memcpy(at, wrong[i].to, strlen(wrong[i].to));
+        enum status st = load(&coded, id, err, sizeof err);
+        if (st != ST_CONFIG || !strstr(err, wrong[i].says))
+            fail_msg("%zu: \"%s\" does not say \"%s\"", i, err, wrong[i].says);
+        memory_free(&coded);
+        memory_free(&plain);
+        gold_close(&g);
+    }
+}
+
 int main(void)
 {
     log_init(LOG_LEVEL_ERROR, 2, false); /* not that some are kept as floats */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(codes_of_every_family_are_the_numbers_that_they_mean),
         cmocka_unit_test(experts_in_one_tensor_may_stay_floats),
+        cmocka_unit_test(a_bit_of_a_code_or_a_scale_of_the_last_expert_is_another_model),
+        cmocka_unit_test(codes_of_all_experts_that_are_damaged_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -442,8 +442,9 @@ static const struct model_family families[] = {
       .names = &names_gemma },
     { "Gemma3ForCausalLM", "gemma3_text", NORM_RMS, MIX_GQA, FFN_GLU, .qk_norm = true, .post_norm = true,
       .norm_plus_1 = true, .gemma = true, .bias_keys = true, .window = true, .window_key = true, .rope_local = true,
-      .served = "Gemma 3 (text)", .variants = "Gemma 3 270M to 27B; the text part of Gemma3ForConditionalGeneration",
-      .def = &def_gemma3, .names = &names_gemma },
+      .arch_other = "Gemma3TextModel", .served = "Gemma 3 (text)",
+      .variants = "Gemma 3 270M to 27B; the text part of Gemma3ForConditionalGeneration", .def = &def_gemma3,
+      .names = &names_gemma },
     { "Olmo3ForCausalLM", "olmo3", NORM_RMS, MIX_GQA, FFN_GLU, .qk_norm = true, .qk_norm_whole = true,
       .no_pre_norm = true, .post_norm = true, .bias_keys = true, .window = true, .rope_local = true, .served = "OLMo 3",
       .variants = "OLMo 3 7B, 32B", .def = &def_olmo3, .names = &names_olmo },
@@ -529,6 +530,11 @@ static const struct model_family families[] = {
       .norm_stream = true, .embed_norm = true, .typed = true, .dense_head = true, .served = "Jina v3",
       .variants = "jina-embeddings-v3 in the layout of transformers (-hf), without the adapters of its tasks",
       .def = &def_jina, .names = &names_jina },
+    /* of one model_type with Gemma 3: use_bidirectional_attention tells them apart, whatever the architecture says */
+    { "Gemma3TextModel", "gemma3_text", NORM_RMS, MIX_MUTUAL, FFN_GLU, .qk_norm = true, .post_norm = true,
+      .norm_plus_1 = true, .gemma = true, .bias_keys = true, .window = true, .window_key = true, .rope_local = true,
+      .arch_other = "Gemma3ForCausalLM", .served = "EmbeddingGemma",
+      .variants = "EmbeddingGemma 300M and what was tuned from it", .def = &def_gemma3, .names = &names_gemma },
 };
 enum { N_FAMILY = sizeof families / sizeof *families };
 
@@ -564,6 +570,11 @@ const struct model_family *model_family_find(const char *arch, const char *model
     for (uint32_t i = 0; model_type && i < N_FAMILY; i++)
         if (!strcmp(families[i].model_type, model_type)) return &families[i];
     return NULL;
+}
+
+const struct model_family *model_family_facing(const struct model_family *f, bool mutual)
+{
+    return f->arch_other && mutual != (f->mix == MIX_MUTUAL) ? model_family_find(f->arch_other, NULL) : f;
 }
 
 const struct model_family *model_family_at(uint32_t i) { return i < N_FAMILY ? &families[i] : NULL; }

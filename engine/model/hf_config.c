@@ -69,6 +69,14 @@ static void hf_family(struct hf *c)
                 hf_show(json_object_get(c->top, "model_type")).text, remote, model_family_list(list, sizeof list));
 }
 
+/* Models of some families were trained to look both ways, which makes encoders of them. */
+static void hf_both_ways(struct hf *c)
+{
+    static const char key[] = "use_bidirectional_attention";
+    if (c->spec->family->arch_other)
+        c->spec->family = model_family_facing(c->spec->family, hf_flag(c, hf_value(c->text, key), key, false));
+}
+
 /* Classes of a whole text instead of tokens. As in transformers, id2label counts, then num_labels, and 2 without
  * either. */
 static void hf_classes(struct hf *c)
@@ -186,6 +194,8 @@ static void hf_window(struct hf *c)
     /* null is a value: no window, where absent means the default. Behind a closed gate it may be anything, such as 0 */
     if (f->window && !closed && !json_is_null(json_object_get(c->text, "sliding_window")))
         s->window = hf_size(c, "sliding_window", 1, 1 << 30, f->def->window);
+    if (f->window && s->window && model_is_encoder(s))
+        s->window = s->window / 2 + 1; /* half before a token, half behind */
     if (f->chunks) hf_chunks(c);
     const json_t *types = hf_value(c->text, "layer_types"), *v;
     size_t        i;
@@ -406,9 +416,9 @@ enum status model_spec_load(const struct source *src, struct model_spec *spec_ou
             "model: %s holds adapter_config.json beside the model; it is applied only where --lora-modules names it",
             src->dir);
     c.top = top;
-    static void (*const steps[])(struct hf *) = { hf_family, hf_classes, hf_sizes,    hf_encoder, hf_moe,
-                                                  hf_nope,   hf_window,  hf_gemma4,   hf_rope,    hf_scale,
-                                                  hf_flags,  hf_quant,   hf_token_ids };
+    static void (*const steps[])(struct hf *) = { hf_family, hf_both_ways, hf_classes, hf_sizes,    hf_encoder,
+                                                  hf_moe,    hf_nope,      hf_window,  hf_gemma4,   hf_rope,
+                                                  hf_scale,  hf_flags,     hf_quant,   hf_token_ids };
     for (size_t i = 0; i < sizeof steps / sizeof *steps && !c.st; i++) steps[i](&c);
     if (!c.st) {
         c.file = "generation_config.json";

@@ -84,6 +84,8 @@ void hf_encoder(struct hf *c)
     struct model_spec *s = c->spec;
     if (!model_is_encoder(s)) return;
     s->pool = POOL_CLS;
+    if (s->classifies && !s->family->dense_head)
+        hf_fail(c, "architectures[0] is a ...ForSequenceClassification, but %s makes vectors alone", s->family->arch);
     hf_must_be(c, "is_decoder", false);
     hf_must_be(c, "add_cross_attention", false);
     hf_beyond(c);

@@ -26,7 +26,8 @@ static void hf_gemma(struct hf *c)
     s->attn_scale = (float)(1 / sqrt(scalar));
     s->attn_cap = hf_cap(c, "attn_logit_softcapping", def->attn_cap);
     s->logit_cap = hf_cap(c, "final_logit_softcapping", def->logit_cap);
-    if (hf_flag(c, hf_value(c->text, "use_bidirectional_attention"), "use_bidirectional_attention", false))
+    bool both_ways = hf_flag(c, hf_value(c->text, "use_bidirectional_attention"), "use_bidirectional_attention", false);
+    if (both_ways && !model_is_encoder(s))
         hf_fail(c, "use_bidirectional_attention is true, only causal attention is supported");
 }
 

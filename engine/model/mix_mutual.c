@@ -21,12 +21,16 @@ void mix_mutual(struct model *m, const struct dev_batch *b, uint32_t l, const st
                                    .n_kv_head = y->gqa.n_kv_head,
                                    .head_dim = y->gqa.head_dim,
                                    .scale = m->attn_scale,
-                                   .window = y->gqa.window };
+                                   .window = y->gqa.window,
+                                   .cap = m->attn_cap };
     const void           *in = model_in_order(m, m->h, y->gqa.qkv_order, b->n_row, m->hidden);
     op->linear(m->dev, m->wide, in, &y->gqa.qkv, y->gqa.qkv_bias, b->n_row);
     if (keep && !keep->n) return;
     if (!m->pos_embed.data) {
         struct op_qkv turn = { .qkv = m->wide,
+                               .q_norm = y->gqa.q_norm,
+                               .k_norm = y->gqa.k_norm,
+                               .eps = m->eps,
                                .inv_freq = y->gqa.inv_freq,
                                .rope_scale = y->gqa.local ? 1 : m->rope_scale,
                                .n_head = m->n_head,

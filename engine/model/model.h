@@ -134,6 +134,7 @@ struct model_family {
     bool down_bias;     /* of a feed-forward's biases that of `down` alone is there */
     bool token_weights; /* files of embedders may hold weights of tokens too (...ForTokenClassification), unread here */
     const char *arch_old;               /* arch as it was first published; NULL: the same */
+    const char *arch_other;             /* honours use_bidirectional_attention: arch of the row with the other mix */
     bool        window_below;           /* the window, without layer_types, is of layers before max_window_layers */
     const struct model_moe_keys  *moe;  /* of routers that are no plain softmax, and of shared experts; NULL: neither */
     const struct model_bias_keys *bias; /* honours these keys of biases instead of bias_keys */
@@ -269,6 +270,8 @@ void model_spec_serve(struct model_spec *spec, uint32_t context);
 /* families.c: the row of an architecture ("Qwen3ForCausalLM", or with another end "Qwen3Model" and
  * "Qwen3ForSequenceClassification"), else of a model_type. Either may be NULL. NULL: not supported. */
 const struct model_family *model_family_find(const char *arch, const char *model_type);
+/* The row of models like those of f that look one way or, mutual, both ways: f where it has no other. */
+const struct model_family *model_family_facing(const struct model_family *f, bool mutual);
 /* Row i of the table; NULL: there are no more. */
 const struct model_family *model_family_at(uint32_t i);
 /* "LlamaForCausalLM, ...": all supported architectures. Returns text. */

@@ -117,6 +117,22 @@ def a_dense_module_follows_the_first_token(w):
 
 
 @test
+def embedding_gemma_gives_the_vectors_of_sentence_transformers(w):
+    """The mean of tokens that look both ways, two Dense modules, Normalize: the folder as it is saved."""
+    texts, _ = golden("embedding-gemma")
+    with open(os.path.join(GOLDEN, "embedding-gemma", "embeddings.f32"), "rb") as f:
+        vectors = floats(f.read())
+    dim = len(vectors) // len(texts)
+    s = w.server("--model", w.encoder("embedding-gemma"), "--dtype", "float32", "--matryoshka")
+    got = [floats(v) for v in embed(s, [p for _, p in texts])]
+    for i, v in enumerate(got):
+        assert len(v) == dim and cosine(v, vectors[i * dim:(i + 1) * dim]) >= 0.9999, (i, v)
+    short = s.post("/v1/embeddings", {"input": texts[1][1], "dimensions": 8}).json["data"][0]["embedding"]
+    assert len(short) == 8 and cosine(short, got[1][:8]) >= 0.9999 and abs(sum(x * x for x in short) - 1) < 1e-5, short
+    assert s.get("/v1/models").json["data"][0]["task"] == "embed"
+
+
+@test
 def a_text_gets_the_tokens_of_its_post_processor(w):
     s = w.server("--model", w.encoder("bert"))  # no modules.json: an encoder all the same, its first token, of length 1
     ids = [CLS, PIECES.index("sea"), PIECES.index("##side"), PIECES.index("a"), PIECES.index("##b"), UNKNOWN, SEP]

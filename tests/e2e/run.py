@@ -618,7 +618,7 @@ def the_families_of_the_readme_are_those_that_are_listed(s):
         table = f.read().split("|---|---|---|---|---|---|---|---|---|---|---|\n")[1].split("\n\n")[0]
     cells = [[x.strip() for x in line.strip("|").split("|")] for line in table.splitlines()]
     assert [[*c[1].replace("`", "").split(", "), c[0], c[2]] for c in cells] == rows, [row[0] for row in rows]
-    encoders = {"BERT", "XLM-RoBERTa", "RoBERTa", "ModernBERT", "nomic-bert", "GTE", "Jina v3"}  # keep none
+    encoders = {"BERT", "XLM-RoBERTa", "RoBERTa", "ModernBERT", "nomic-bert", "GTE", "Jina v3", "EmbeddingGemma"}  # keep none
     for family, _, _, _, _, shape, windows, kv, beyond, long, error in cells:
         shapes = [[int(x) for x in one.split(" x ")] for one in shape.split(", ")]  # where there are two, the layers with windows are the first
         windowed = int(windows.split(" of ")[0]) if windows else 0

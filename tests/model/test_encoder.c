@@ -1,6 +1,7 @@
 /* Encoders: vectors against those of transformers (tools/golden/make_encoder_golden.py), and the first promise: a text
  * gives the same vector alone and beside any others in a step. By memcmp, on every instruction set. */
 #include "base/rng.h"
+#include "engine/model/pooling.h"
 #include "finish.h"
 #include "golden.h"
 
@@ -24,7 +25,7 @@ static const struct way {
 
 enum { TEXTS_MAX = 48, DIM_MAX = 64, ROWS = 200, SEQS = 12, BLOCK = 16, POOLS = 2 };
 static const char *const     models[] = { "bert",           "xlm-roberta", "roberta", "modernbert", "nomic-bert",
-                                          "nomic-bert-old", "gte",         "gte-old", "jina-v3" };
+                                          "nomic-bert-old", "gte",         "gte-old", "jina-v3",    "embedding-gemma" };
 static const enum model_pool pools[POOLS] = { POOL_CLS, POOL_MEAN };
 
 static struct ring outbox;
@@ -224,6 +225,58 @@ static void vectors_are_those_of_transformers(void **state)
         }
 }
 
+/* ---- against sentence-transformers */
+
+/* The vector of a text as the folder's modules make it of the mean of all states. */
+static void pass_modules(const struct model_pooling *p, const struct text *a, uint32_t dim, double *out)
+{
+    double state[DIM_MAX], sum = 0;
+    for (uint32_t i = 0; i < dim; i++) state[i] = a->got[i] / a->n;
+    model_dense_apply(p->dense, state, out);
+    for (uint32_t i = 0; i < model_dense_width(p->dense); i++) sum += out[i] * out[i];
+    for (uint32_t i = 0; i < model_dense_width(p->dense); i++) out[i] /= sqrt(sum);
+}
+
+static void modules_make_the_vectors_of_sentence_transformers(void **state)
+{
+    (void)state;
+    static struct encoder g;
+    static struct text    a[TEXTS_MAX];
+    struct model_pooling  p;
+    struct source_file    f;
+    char                  err[512] = "";
+    encoder_open(&g, "embedding-gemma");
+    uint32_t n = golden_texts(&g, a);
+    if (model_pooling_load(&g.src, &g.spec, false, &p, err, sizeof err)) fail_msg("%s", err);
+    assert_true(p.found && p.normalize && p.pool == POOL_MEAN && p.dense && p.dense->n_layer == 2);
+    if (model_dense_load(p.dense, &g.src, err, sizeof err)) fail_msg("%s", err);
+    uint32_t dim = model_dense_width(p.dense);
+    float   *want = calloc((size_t)n * dim, sizeof *want);
+    assert_non_null(want);
+    assert_int_equal(source_open(&g.src, "embeddings.f32", &f), ST_OK);
+    assert_int_equal(f.bytes, (size_t)n * dim * sizeof *want);
+    assert_int_equal(source_read(&f, 0, want, f.bytes), ST_OK);
+    source_close(&f);
+    g.spec.pool = p.pool;
+    for (size_t w = 0; w < ARRAY_N(ways); w++) {
+        struct rank_team *t = team_open(&g, ways[w].device, NULL, ways[w].n_rank, SEQS, ways[w].type);
+        struct engine    *e = engine_open(&g, t);
+        run(e, a, n, p.pool);
+        for (uint32_t i = 0; i < n; i++) {
+            double got[DIM_MAX], cosine = 0;
+            pass_modules(&p, &a[i], g.spec.hidden, got);
+            for (uint32_t k = 0; k < dim; k++) cosine += got[k] * (double)want[i * dim + k];
+            if (!(cosine >= ways[w].least && cosine < 1 + 1e-6))
+                fail_msg("a text of %u tokens, way %zu: cosine %.9f, at least %.9f", a[i].n, w, cosine, ways[w].least);
+        }
+        eng_free(e);
+        rank_team_free(t);
+    }
+    free(want);
+    model_dense_free(p.dense);
+    model_spec_free(&g.spec);
+}
+
 /* ---- exact */
 
 static uint32_t texts_make(struct text *a, const struct encoder *g)
@@ -338,6 +391,7 @@ int main(void)
     }
     if (ring_init(&outbox, 2 * TEXTS_MAX)) return 1;
     const struct CMUnitTest tests[] = { cmocka_unit_test(vectors_are_those_of_transformers),
+                                        cmocka_unit_test(modules_make_the_vectors_of_sentence_transformers),
                                         cmocka_unit_test(a_vector_depends_on_its_text_alone),
                                         cmocka_unit_test(a_text_may_fill_the_context_and_not_be_longer),
                                         cmocka_unit_test(an_engine_of_whole_texts_refuses_what_would_cut_them) };

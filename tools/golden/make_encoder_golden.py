@@ -4,7 +4,8 @@
     tools/golden/make_encoder_golden.py tests/data/golden [NAME ...]
 
 Per NAME: config.json, model.safetensors, golden.json {prompts, types} and vectors.f32 [prompts][2][hidden]: the first token's state, and
-the mean of all tokens' states. Of a model that classifies golden.json has scores [prompts][labels] instead, before any activation; the
+the mean of all tokens' states. Of embedding-gemma also the folders of its modules, and embeddings.f32 [prompts][numbers]: what the modules
+of sentence-transformers make of the states. Of a model that classifies golden.json has scores [prompts][labels] instead, before any activation; the
 texts of its pairs are ids of letters (4 to 29), between 2 and 3. types says where the second text of a pair begins (null: there is none)."""
 
 import json
@@ -15,7 +16,9 @@ import numpy as np
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
-from transformers import (BertConfig, BertForSequenceClassification, BertModel, GteConfig, GteForSequenceClassification, GteModel, JinaEmbeddingsV3Config, JinaEmbeddingsV3Model,
+from sentence_transformers.base.modules import Dense, Normalize
+from sentence_transformers.sentence_transformer.modules import Pooling
+from transformers import (BertConfig, BertForSequenceClassification, BertModel, Gemma3TextConfig, Gemma3TextModel, GteConfig, GteForSequenceClassification, GteModel, JinaEmbeddingsV3Config, JinaEmbeddingsV3Model,
                           ModernBertConfig, ModernBertForMaskedLM, NomicBertConfig, NomicBertForSequenceClassification, NomicBertModel, RobertaConfig, RobertaForMaskedLM, XLMRobertaConfig,
                           XLMRobertaForSequenceClassification, XLMRobertaModel)
 
@@ -24,6 +27,11 @@ BASE = dict(hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_atten
 ROBERTA = dict(max_position_embeddings=132, type_vocab_size=1, layer_norm_eps=1e-5, pad_token_id=1)
 SMALL = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, vocab_size=160)
 MODERN = dict(max_position_embeddings=160, local_attention=24, num_hidden_layers=4, pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2)
+# A window of 24 is 12 tokens before and 12 behind; one layer of three sees all.
+GEMMA = dict(hidden_size=64, intermediate_size=48, num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1, head_dim=24, vocab_size=96, max_position_embeddings=140,
+             sliding_window=24, sliding_window_pattern=3, layer_types=["sliding_attention", "full_attention", "sliding_attention"], query_pre_attn_scalar=20, use_bidirectional_attention=True,
+             rope_parameters={"sliding_attention": {"rope_type": "default", "rope_theta": 100.0}, "full_attention": {"rope_type": "default", "rope_theta": 5000.0}})
+GEMMA_DENSE = ((64, 40), (40, 24))
 # name: (configuration, class, keys, type of the file, keys of config.json to be left out)
 MODELS = {
     "bert": (BertConfig, BertModel, dict(max_position_embeddings=130), torch.float32, ["hidden_act", "layer_norm_eps"]),
@@ -34,6 +42,7 @@ MODELS = {
     "roberta": (RobertaConfig, RobertaForMaskedLM, ROBERTA, torch.float32, []),
     "gte": (GteConfig, GteModel, dict(**SMALL, max_position_embeddings=140), torch.float16, ["hidden_act", "rope_parameters", "type_vocab_size"]),
     "gte-old": (GteConfig, GteModel, dict(**SMALL, max_position_embeddings=140, type_vocab_size=0), torch.float16, []),
+    "embedding-gemma": (Gemma3TextConfig, Gemma3TextModel, GEMMA, torch.bfloat16, []),
     "jina-v3": (JinaEmbeddingsV3Config, JinaEmbeddingsV3Model, dict(**SMALL, max_position_embeddings=142), torch.float16, ["rope_parameters"]),
 }
 # Tensors get the names that transformers' classes give them; else those of the first files, as it writes them.
@@ -84,7 +93,7 @@ def fill(model, seed):
         for name, p in model.named_parameters():
             spread = torch.randn(p.shape, generator=g)
             if "norm" in name.lower() and name.endswith("weight"):
-                p.copy_(1 + 0.2 * spread)
+                p.copy_((not isinstance(model, Gemma3TextModel)) + 0.2 * spread)  # which adds 1 itself
             elif p.dim() == 1:
                 p.copy_(0.2 * spread)
             elif "embeddings" in name:
@@ -106,8 +115,38 @@ def states_of(model, prompt, second):
     if second is not None:
         kinds[0, second:] = 1
     with torch.no_grad():
-        more = {} if isinstance(model.config, ModernBertConfig) else dict(token_type_ids=kinds)
+        more = {} if isinstance(model.config, (ModernBertConfig, Gemma3TextConfig)) else dict(token_type_ids=kinds)
         return model(input_ids=ids, attention_mask=torch.ones_like(ids), **more).last_hidden_state[0]
+
+
+def modules(path, states):
+    """The folder as sentence-transformers saves EmbeddingGemma's: the mean, two layers without bias or activation, length 1."""
+    chain = [Pooling(GEMMA["hidden_size"], "mean"), *(Dense(a, b, bias=False, activation_function=torch.nn.Identity()) for a, b in GEMMA_DENSE), Normalize()]
+    rows = [dict(idx=0, name="0", path="", type="sentence_transformers.models.Transformer")]
+    for i, module in enumerate(chain, 1):
+        kind = type(module).__name__
+        rows.append(dict(idx=i, name=str(i), path="%d_%s" % (i, kind), type="sentence_transformers.models." + kind))
+        if isinstance(module, Dense):
+            g = torch.Generator().manual_seed(i)
+            with torch.no_grad():
+                module.linear.weight.copy_((torch.randn(module.linear.weight.shape, generator=g) * 0.2).bfloat16())
+            module.bfloat16()
+        os.makedirs(os.path.join(path, rows[-1]["path"]), exist_ok=True)
+        module.save(os.path.join(path, rows[-1]["path"]))
+        module.float()
+        if isinstance(module, Dense):
+            os.chmod(os.path.join(path, rows[-1]["path"], "model.safetensors"), 0o644)
+    with open(os.path.join(path, "modules.json"), "w") as f:
+        json.dump(rows, f, indent=1)
+        f.write("\n")
+    out = []
+    for s in states:
+        features = dict(token_embeddings=s[None], attention_mask=torch.ones(1, len(s), dtype=torch.long))
+        for module in chain:
+            features = module(features)
+        out.append(features["sentence_embedding"][0])
+    with open(os.path.join(path, "embeddings.f32"), "wb") as f:
+        f.write(torch.stack(out).detach().numpy().astype("<f4").tobytes())
 
 
 def make(root, name):
@@ -138,6 +177,8 @@ def make(root, name):
     base = getattr(model, model.base_model_prefix, model)
     states = [states_of(base, p, t) for p, t in zip(prompts, types)]
     vectors = torch.stack([torch.stack([s[0], s.mean(0)]) for s in states])
+    if name == "embedding-gemma":
+        modules(path, states)
     with open(os.path.join(path, "golden.json"), "w") as f:
         json.dump(dict(prompts=prompts, types=types), f)
         f.write("\n")

@@ -147,9 +147,39 @@ static void alibi_is_refused_by_name(void **state)
     refused("BertForMaskedLM", "{\"alibi_starting_size\": 512}", "alibi_starting_size is 512");
 }
 
+/* Of Gemma 3 a flag says which way a model looks; its window counts both sides. */
+static void gemma_3_is_an_encoder_where_it_looks_both_ways(void **state)
+{
+    (void)state;
+    static const char *const arch[] = { "Gemma3TextModel", "Gemma3ForCausalLM", "Gemma3Model" };
+    struct model_spec        s;
+    for (size_t i = 0; i < ARRAY_N(arch); i++) {
+        load(arch[i], "{\"use_bidirectional_attention\": true, \"sliding_window\": 512, \"num_hidden_layers\": 12}",
+             &s);
+        assert_true(model_is_encoder(&s) && s.qk_norm && s.family->norm_plus_1);
+        assert_int_equal(s.window, 257); /* 256 before a token, and as many behind */
+        for (uint32_t l = 0; l < 12; l++) assert_int_equal(s.layer_windowed[l], l % 6 != 5);
+        assert_true(s.rope_theta == 1e6 && s.rope_local_theta == 1e4 && s.attn_scale == 0.0625f);
+        model_spec_free(&s);
+        load(arch[i], "{\"use_bidirectional_attention\": false, \"sliding_window\": 512}", &s);
+        assert_true(!model_is_encoder(&s));
+        assert_int_equal(s.window, 512);
+        model_spec_free(&s);
+    }
+    load("Gemma3TextModel",
+         "{\"use_bidirectional_attention\": true, \"sliding_window\": null, \"layer_types\": [\"full_attention\", "
+         "\"full_attention\", \"full_attention\", \"full_attention\"]}",
+         &s);
+    assert_int_equal(s.window, 0);
+    model_spec_free(&s);
+    refused("Gemma3TextModel", "{\"use_bidirectional_attention\": \"all\"}", "use_bidirectional_attention");
+    refused("Gemma3ForSequenceClassification", "{\"use_bidirectional_attention\": true}", "makes vectors alone");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(encoders_have_the_defaults_of_their_classes),
+                                        cmocka_unit_test(gemma_3_is_an_encoder_where_it_looks_both_ways),
                                         cmocka_unit_test(modernbert_says_which_layers_see_how_far),
                                         cmocka_unit_test(the_first_files_of_nomic_bert_have_keys_of_their_own),
                                         cmocka_unit_test(gte_is_known_under_both_of_its_names),

@@ -99,6 +99,10 @@ static const struct row {
     { "NomicBertModel", "", "head_dim hidden_act layer_norm_eps rope_parameters type_vocab_size" },
     { "GteModel", "", "hidden_act layer_norm_eps rope_parameters type_vocab_size" },
     { "JinaEmbeddingsV3Model", "", "hidden_act layer_norm_eps rope_parameters type_vocab_size" },
+    { "Gemma3TextModel", ", \"use_bidirectional_attention\": true",
+      "attention_bias attn_logit_softcapping head_dim hidden_activation layer_types num_key_value_heads "
+      "query_pre_attn_scalar rms_norm_eps rope_parameters sliding_window sliding_window_pattern "
+      "use_bidirectional_attention" },
 };
 
 /* The numbers of a model that were read, whatever the addresses of its arrays. */

@@ -75,7 +75,7 @@ static void gemma_has_soft_caps_and_a_scalar_for_its_scores(void **state)
     load("Gemma3ForCausalLM", "{}", &s);
     assert_true(s.attn_cap == 0 && s.logit_cap == 0);
     model_spec_free(&s);
-    refused("Gemma3ForCausalLM", "{\"use_bidirectional_attention\": true}", "use_bidirectional_attention is true");
+    refused("Gemma2ForCausalLM", "{\"use_bidirectional_attention\": true}", "use_bidirectional_attention is true");
     refused("Gemma2ForCausalLM", "{\"attn_logit_softcapping\": 0}", "attn_logit_softcapping is 0");
     refused("Gemma2ForCausalLM", "{\"final_logit_softcapping\": -1}", "final_logit_softcapping is -1");
     refused("Gemma2ForCausalLM", "{\"query_pre_attn_scalar\": 0}", "query_pre_attn_scalar is 0");

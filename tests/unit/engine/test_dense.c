@@ -1,5 +1,7 @@
+#include "base/json.h"
 #include "engine/model/dense.h"
 #include "tests/memory_source.h"
+#include "tests_root.h"
 #include <math.h>
 
 #define LINEAR(in, out, more) "{\"in_features\":" #in ",\"out_features\":" #out more "}"
@@ -69,6 +71,63 @@ static void a_layer_is_a_product_a_bias_and_an_activation(void **state)
         for (int k = 0; k < 3; k++) near(out[k], cases[i].want[k]);
         model_dense_free(d);
     }
+}
+
+static size_t from_hex(const char *hex, unsigned char *out, size_t max)
+{
+    size_t n = strlen(hex) / 2;
+    assert_true(n <= max);
+    for (size_t i = 0; i < n; i++) {
+        unsigned byte;
+        assert_int_equal(sscanf(hex + 2 * i, "%2x", &byte), 1);
+        out[i] = (unsigned char)byte;
+    }
+    return n;
+}
+
+static uint32_t numbers(const json_t *list, double *out, size_t max)
+{
+    size_t n = json_array_size(list);
+    assert_in_range(n, 1, max);
+    for (size_t i = 0; i < n; i++) out[i] = json_number_value(json_array_get(list, i));
+    return (uint32_t)n;
+}
+
+/* Saved by sentence-transformers, and computed by it in double (tools/golden/make_dense_golden.py). */
+static void modules_of_sentence_transformers_give_its_vectors(void **state)
+{
+    (void)state;
+    struct source data = { .dir = TESTS_DATA };
+    char         *text, err[512] = "";
+    size_t        n, i, k;
+    assert_int_equal(source_text(&data, "dense.json", 1 << 20, &text, &n), ST_OK);
+    json_t *rows = json_parse(text, n, 0, NULL), *row, *x;
+    free(text);
+    assert_int_equal(json_array_size(rows), 7);
+    json_array_foreach(rows, i, row)
+    {
+        unsigned char        file[4096];
+        double               in[8], want[8], out[DENSE_WIDTH_MAX];
+        struct memory_source m = { .src.n_embed = 0 };
+        struct model_dense  *d = NULL;
+        memory_add_text(&m, "2_Dense/config.json", json_string_value(json_object_get(row, "config")));
+        n = from_hex(json_string_value(json_object_get(row, "weights")), file, sizeof file);
+        memory_add(&m, "2_Dense/model.safetensors", file, n);
+        if (model_dense_read(&d, &m.src, "2_Dense", 6, err, sizeof err) || model_dense_load(d, &m.src, err, sizeof err))
+            fail_msg("module %zu: %s", i, err);
+        json_array_foreach(json_object_get(row, "x"), k, x)
+        {
+            assert_int_equal(numbers(x, in, ARRAY_N(in)), 6);
+            assert_int_equal(numbers(json_array_get(json_object_get(row, "y"), k), want, ARRAY_N(want)), 4);
+            model_dense_apply(d, in, out);
+            for (int o = 0; o < 4; o++)
+                if (!(fabs(out[o] - want[o]) <= 1e-13 * (1 + fabs(want[o]))))
+                    fail_msg("module %zu, state %zu: found %.17g, needed is %.17g", i, k, out[o], want[o]);
+        }
+        model_dense_free(d);
+        memory_free(&m);
+    }
+    json_decref(rows);
 }
 
 static void layers_follow_each_other_and_a_state_becomes_its_vector_where_it_lies(void **state)
@@ -190,6 +249,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_layer_is_a_product_a_bias_and_an_activation),
+        cmocka_unit_test(modules_of_sentence_transformers_give_its_vectors),
         cmocka_unit_test(layers_follow_each_other_and_a_state_becomes_its_vector_where_it_lies),
         cmocka_unit_test(what_is_not_served_is_named_with_its_file),
         cmocka_unit_test(a_file_that_is_too_large_or_not_finite_is_refused),

@@ -131,6 +131,30 @@ static void set_facts(const struct rx *x, struct rx_node *n)
     if (n->nullable || (n->plain && n->kind != RX_K_NONE)) n->is_void = RX_VOID_NO;
 }
 
+static uint32_t sum(uint32_t a, uint32_t b) { return a > UINT32_MAX - b ? UINT32_MAX : a + b; }
+
+/* Of an intersection the sum, so that a byte which takes it further in more of its operands is seen to do so. */
+static uint32_t need_of(const struct rx *x, const struct rx_node *n)
+{
+    uint32_t need = n->kind == RX_K_OR ? UINT32_MAX : 0;
+    uint64_t times;
+    if (n->nullable) return 0;
+    switch (n->kind) {
+    case RX_K_CAT: return sum(x->node[n->a].need, x->node[n->b].need);
+    case RX_K_OR:
+        for (uint32_t i = 0; i < n->b; i++)
+            if (x->node[x->kid[n->a + i]].need < need) need = x->node[x->kid[n->a + i]].need;
+        return need;
+    case RX_K_AND:
+        for (uint32_t i = 0; i < n->b; i++) need = sum(need, x->node[x->kid[n->a + i]].need);
+        return need;
+    case RX_K_REPEAT:
+        times = (uint64_t)n->min * x->node[n->a].need;
+        return times > UINT32_MAX ? UINT32_MAX : (uint32_t)times;
+    default: return 1;
+    }
+}
+
 /* ---------------------------------------------------------------- signs */
 
 static uint64_t       secret[2]; /* of this process */
@@ -181,6 +205,7 @@ static uint32_t intern(struct rx *x, struct rx_node n)
         return RX_NONE;
     }
     set_facts(x, &n);
+    n.need = need_of(x, &n);
     set_sign(x, &n);
     if (n.depth > x->limits.depth_max) {
         fail(x, ST_TOO_LARGE);

@@ -94,67 +94,6 @@ uint32_t rx_derive(struct rx *x, uint32_t a, uint8_t kind)
     return r;
 }
 
-/* A search among the derivatives, in the order in which they are met. */
-struct search {
-    uint32_t *queue;
-    uint32_t  n, room;
-    uint8_t  *seen; /* a bit for each expression */
-    size_t    seen_bytes;
-};
-
-static bool search_add(struct search *s, uint32_t a)
-{
-    if (a / 8 >= s->seen_bytes) {
-        size_t   bytes = (size_t)a / 4 + 64;
-        uint8_t *p = realloc(s->seen, bytes);
-        if (!p) return false;
-        memset(p + s->seen_bytes, 0, bytes - s->seen_bytes);
-        s->seen = p;
-        s->seen_bytes = bytes;
-    }
-    if (s->seen[a / 8] >> (a % 8) & 1) return true;
-    s->seen[a / 8] = (uint8_t)(s->seen[a / 8] | 1u << (a % 8));
-    if (s->n == s->room) {
-        uint32_t  want = s->room ? 2 * s->room : 64;
-        uint32_t *q = realloc(s->queue, want * sizeof *q);
-        if (!q) return false;
-        s->queue = q;
-        s->room = want;
-    }
-    s->queue[s->n++] = a;
-    return true;
-}
-
-/* Does one of what follows a match the empty text? */
-static enum rx_void search(struct rx *x, uint32_t a, struct search *s)
-{
-    if (!search_add(s, a)) goto nomem;
-    for (uint32_t i = 0; i < s->n; i++) {
-        for (uint32_t k = 0; k < x->n_kind; k++) {
-            uint32_t d = rx_derive(x, s->queue[i], (uint8_t)k);
-            if (x->st) return RX_VOID_UNKNOWN;
-            if (x->node[d].is_void == RX_VOID_NO) return RX_VOID_NO;
-            if (x->node[d].is_void == RX_VOID_UNKNOWN && !search_add(s, d)) goto nomem;
-        }
-    }
-    for (uint32_t i = 0; i < s->n; i++) x->node[s->queue[i]].is_void = RX_VOID_YES;
-    return RX_VOID_YES;
-nomem:
-    x->st = ST_NOMEM;
-    return RX_VOID_UNKNOWN;
-}
-
-bool rx_is_void(struct rx *x, uint32_t a)
-{
-    if (x->node[a].is_void == RX_VOID_UNKNOWN) {
-        struct search s = { .n = 0 };
-        x->node[a].is_void = (uint8_t)search(x, a, &s);
-        free(s.queue);
-        free(s.seen);
-    }
-    return x->node[a].is_void == RX_VOID_YES;
-}
-
 /* ---------------------------------------------------------------- runs */
 
 static bool covers_one(const struct rx *x, uint32_t whole, uint32_t part)

@@ -13,6 +13,7 @@ struct rx_node {
     bool     finite;  /* its texts are known to be finitely many */
     uint8_t  is_void; /* enum rx_void */
     uint32_t depth;   /* of the recursion of rx_derive */
+    uint32_t need;    /* about how many bytes a text has at least */
     int32_t  link;
     uint32_t a,
         b; /* CLASS: number of the class; CAT, NOT, REPEAT: operands; OR, AND: first operand in kid[], and how many */

@@ -86,8 +86,8 @@ uint32_t rx_derive(struct rx *x, uint32_t a, uint8_t kind);
  * rx_kinds). */
 bool rx_is_void(struct rx *x, uint32_t a);
 
-/* How many texts of `part`, whichever they are, may stand at the beginning of a text of an expression, which matches
- * some text. */
+/* How many texts of `part`, characters in UTF-8, whichever they are, may stand at the beginning of a text of an
+ * expression, which matches some text. */
 struct rx_run {
     uint32_t most;  /* 0: none, or it is not known */
     bool     bound; /* with more of them no text begins; so it is with RX_MANY too, where that says nothing */

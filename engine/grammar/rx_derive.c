@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RUN_OPERANDS = 16 };
+enum { RUN_OPERANDS = 16, CHAR_BYTES_MAX = 4 };
 
 uint32_t rx_kinds(struct rx *x, uint8_t kind_out[256])
 {
@@ -130,6 +130,45 @@ static bool begin_apart(struct rx *x, uint32_t a, uint32_t b)
     return x->st == ST_OK;
 }
 
+/* Bytes of each text of an expression of classes; 0: they differ, or it is another expression, or they are many. */
+static uint32_t length_of(const struct rx *x, uint32_t a)
+{
+    uint32_t n = 0, one = 1;
+    for (; x->node[a].kind == RX_K_CAT && one && n < CHAR_BYTES_MAX; a = x->node[a].b)
+        n += one = length_of(x, x->node[a].a);
+    if (!one || n >= CHAR_BYTES_MAX) return 0;
+    const struct rx_node *last = &x->node[a];
+    if (last->kind == RX_K_CLASS) return n + 1;
+    one = last->kind == RX_K_OR ? length_of(x, x->kid[last->a]) : 0;
+    for (uint32_t i = 1; one && i < last->b; i++)
+        if (length_of(x, x->kid[last->a + i]) != one) return 0;
+    return one ? n + one : 0;
+}
+
+/* Is each of its texts as long as a character of UTF-8 that begins so? */
+static bool is_character(const struct rx *x, uint32_t a)
+{
+    static const unsigned from[] = { 0, 0, 0xC0, 0xE0, 0xF0 }, to[] = { 0, 0x7F, 0xDF, 0xEF, 0xFF };
+    uint32_t              n = length_of(x, a);
+    while (x->node[a].kind == RX_K_CAT) a = x->node[a].a;
+    if (n == 0 || n > CHAR_BYTES_MAX || x->node[a].kind != RX_K_CLASS) return false;
+    for (unsigned byte = 0; byte < 256; byte++)
+        if (rx_class_has(&x->class[x->node[a].a], byte) && (byte < from[n] || byte > to[n])) return false;
+    return true;
+}
+
+/* Is a run of parts never more of them than texts of the operand, whose alternatives may be longer? */
+static bool one_by_one(struct rx *x, uint32_t operand, uint32_t part)
+{
+    bool     many = x->node[operand].kind == RX_K_OR;
+    uint32_t n = many ? x->node[operand].b : 1;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t one = many ? x->kid[x->node[operand].a + i] : operand;
+        if (!is_character(x, one) && !begin_apart(x, one, part)) return false;
+    }
+    return true;
+}
+
 /* The bytes of all texts of an expression of classes. */
 static void add_bytes(const struct rx *x, uint32_t a, struct rx_class *out)
 {
@@ -188,12 +227,12 @@ struct rx_run rx_run(struct rx *x, uint32_t a, uint32_t part)
     for (; x->node[head].kind == RX_K_CAT; head = x->node[head].a, n_tail++) tail = x->node[head].b;
     const struct rx_node n = x->node[head];
     if (n.kind == RX_K_REPEAT && rx_covers(x, n.a, part)) {
-        run = (struct rx_run){ n.max, begin_apart(x, tail, part), x->node[tail].nullable };
+        run = (struct rx_run){ n.max, one_by_one(x, n.a, part) && begin_apart(x, tail, part), x->node[tail].nullable };
         if (n_tail > 0) n_tail--;
     } else if (n.kind == RX_K_AND) {
         run = run_of_all(x, head, part);
     }
     if (n_tail > 0 && run.alone) run.bound = false; /* what is behind may begin with more */
     run.bound = run.bound || run.most == RX_MANY;
-    return run;
+    return x->st ? (struct rx_run){ .most = 0 } : run;
 }

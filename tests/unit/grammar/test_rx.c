@@ -129,7 +129,8 @@ static void a_run_counts_what_may_stand_at_the_beginning(void **state)
     uint8_t         kind[256];
     struct rx_class wide = { { 0 } };
     rx_class_add(&wide, 'a', 'z');
-    uint32_t any = rx_repeat(x, rx_of_class(x, &wide), 0, RX_MANY), one = rx_of_byte(x, 'x'), end = rx_of_byte(x, '"');
+    uint32_t letter = rx_of_class(x, &wide), two = rx_of_bytes(x, "\xc3\xa9", 2);
+    uint32_t any = rx_repeat(x, letter, 0, RX_MANY), one = rx_of_byte(x, 'x'), end = rx_of_byte(x, '"');
     uint32_t five = rx_repeat(x, rx_of_class(x, &wide), 0, 5), quoted = rx_cat(x, any, end);
     uint32_t names = rx_or2(x, rx_of_bytes(x, "xx\"", 3), rx_of_bytes(x, "b\"", 2));
     uint32_t no_stop = rx_not(x, rx_cat(x, RX_ALL, rx_cat(x, rx_of_bytes(x, "<<", 2), RX_ALL)));
@@ -158,6 +159,9 @@ static void a_run_counts_what_may_stand_at_the_beginning(void **state)
         { rx_and2(x, rx_cat(x, five, end), no_stop), 5, BOUND },
         { rx_and2(x, rx_cat(x, five, rx_of_bytes(x, "<<", 2)), no_stop), 0, 0 }, /* no text is left */
         { rx_and(x, (uint32_t[]){ quoted, no_stop, rx_not(x, names) }, 3), RX_MANY, BOUND },
+        { rx_cat(x, rx_repeat(x, rx_or2(x, letter, rx_of_bytes(x, "xx", 2)), 0, 5), end), 5, 0 }, /* or of two */
+        { rx_cat(x, rx_repeat(x, rx_or2(x, letter, rx_of_bytes(x, "\\x", 2)), 0, 5), end), 5, BOUND },
+        { rx_cat(x, rx_repeat(x, rx_or2(x, letter, two), 0, 5), end), 5, BOUND },
     };
     rx_kinds(x, kind);
     for (size_t i = 0; i < ARRAY_N(row); i++) {
@@ -166,6 +170,11 @@ static void a_run_counts_what_may_stand_at_the_beginning(void **state)
         if (run.most != row[i].most || facts != row[i].facts) fail_msg("row %d: %u, %d", (int)i, run.most, facts);
     }
     assert_int_equal(rx_status(x), ST_OK);
+    uint32_t none = rx_and2(x, rx_cat(x, five, rx_of_bytes(x, "<<<", 3)), no_stop);
+    for (uint64_t fuel = 1; fuel < 200; fuel++) { /* what cannot be looked at is not known */
+        rx_refuel(x, fuel);
+        assert_int_equal(rx_run(x, none, one).most, 0);
+    }
     rx_free(x);
 }
 

@@ -117,6 +117,7 @@ static uint32_t compare_mask(struct gr_match *m, const char *what, uint32_t max)
 struct shape {
     const char *what;
     bool        dot;     /* U+2028 and U+2029 do not count */
+    bool        pairs;   /* one of its characters may be two instead */
     bool        bare;    /* the closing quote may be missing, and plain text follows */
     bool        beside;  /* or one of a few other strings */
     bool        without; /* and not one of a few others */
@@ -139,6 +140,7 @@ static struct grammar *grammar_of(const struct shape *s, uint32_t max)
     char             err[GR_ERR];
     uint32_t         plain = rx_json_plain(x), quote = rx_of_byte(x, '"'), end = quote, list = gr_rule(r);
     if (!s->dot) plain = rx_or(x, (uint32_t[]){ plain, rx_of_chars(x, 0x2028, 0x2029), rx_of_bytes(x, "\\n", 2) }, 3);
+    if (s->pairs) plain = rx_or2(x, plain, rx_cat(x, plain, plain));
     if (s->bare) end = rx_repeat(x, quote, 0, 1);
     if (s->raw) {
         uint32_t any = rx_of_chars(x, 1, RX_CODE_POINT_MAX), stop = rx_of_bytes(x, "</v>", 4);
@@ -168,6 +170,7 @@ static void masks_by_slices_are_those_of_single_tokens(void **state)
         { .what = "a string" },
         { .what = "a pattern's string", .dot = true },
         { .what = "a string that may end anywhere", .bare = true },
+        { .what = "a string of characters and of pairs", .pairs = true },
         { .what = "a string or others", .beside = true },
         { .what = "a string, and no others", .without = true },
         { .what = "a string that is no other, or that", .beside = true, .without = true },

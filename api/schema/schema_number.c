@@ -284,13 +284,31 @@ static uint32_t within(struct schema *s, const struct bounds *b, bool whole)
     return r;
 }
 
+/* A bound. A whole number of 64 bits that has no sign became the nearest float when it was read (base/json_load.h), and
+ * which it was is not known. So such a bound is the next float inwards: what it allows, the one that was written allows
+ * too. At the upper end 2^64 stands for the largest of them, with which schemas of Rust's types end. */
+static bool read_bound(const json_t *v, bool low, struct decimal *d)
+{
+    static const struct decimal u64_max = { .n_whole = 20, .whole = "18446744073709551615" };
+    double                      at = json_is_real(v) ? json_real_value(v) : 0;
+    if (!low && at == 0x1p64) {
+        *d = u64_max;
+        return true;
+    }
+    if (fabs(at) < 0x1p63 || fabs(at) > 0x1p64) return json_is_number(v) && read_decimal(v, d);
+    json_t *inner = json_real(nextafter(at, low ? INFINITY : -INFINITY));
+    bool    fits = inner && read_decimal(inner, d);
+    json_decref(inner);
+    return fits;
+}
+
 static void add_bound(struct schema *s, const json_t *node, const char *key, bool low, bool open, struct bounds *b)
 {
     const json_t  *v = json_object_get(node, key);
     bool          *has = low ? &b->has_low : &b->has_high, *is_open = low ? &b->low_open : &b->high_open;
     struct decimal d, *at = low ? &b->low : &b->high;
     if (!v || json_is_boolean(v)) return; /* draft 4: a flag of minimum and maximum, looked at there */
-    if (!json_is_number(v) || !read_decimal(v, &d)) {
+    if (!read_bound(v, low, &d)) {
         schema_fail(s, key, "a number is needed");
         return;
     }

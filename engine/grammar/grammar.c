@@ -10,6 +10,7 @@ const struct gr_limits gr_limits_default = {
     .symbol_max = 500000,
     .lex_state_max = 100000,
     .lex_bytes_max = 16u << 20,
+    .lex_fuel_max = 20000000,
 };
 
 /* A growing array of numbers. */
@@ -248,7 +249,7 @@ static enum status build(struct gr_rules *r, uint32_t start, struct facts *f, st
     if (!st) st = spread(r, NULL, g->nullable);
     if (!st) st = flatten(r, f, g);
     if (st) return st;
-    struct lex_limits limits = { r->limits.lex_state_max, r->limits.lex_bytes_max };
+    struct lex_limits limits = { r->limits.lex_state_max, r->limits.lex_bytes_max, r->limits.lex_fuel_max };
     struct rx        *rx = r->rx;
     r->rx = NULL;
     st = lex_create(rx, r->terminal.at, r->terminal.n, &limits, &g->lex);

@@ -21,6 +21,7 @@ struct gr_limits {
     uint32_t         symbol_max; /* symbols in all alternatives together */
     uint32_t         lex_state_max;
     size_t           lex_bytes_max;
+    uint64_t         lex_fuel_max; /* work on expressions in a mask, and in a token: a second at most */
 };
 /* The default bounds. */
 extern const struct gr_limits gr_limits_default;

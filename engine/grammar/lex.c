@@ -16,6 +16,7 @@ struct lex_made {
     struct arena     arena;
     struct lex_item *begin; /* [n_terminal] */
     uint32_t         n_terminal, n_state, state_max;
+    uint64_t         fuel_max;
     uint32_t         plain; /* rx_json_plain */
     uint32_t         room;  /* rx_room at first */
     uint32_t        *table; /* [table_n] numbers of states by hash, 0: none */
@@ -111,6 +112,7 @@ enum status lex_create(struct rx *x, const uint32_t *rest, uint32_t n_terminal, 
     m->room = rx_room(x);
     m->n_terminal = n_terminal;
     m->state_max = limits->state_max;
+    m->fuel_max = limits->fuel_max;
     m->table_n = TABLE_FIRST;
     pthread_mutex_init(&m->lock, NULL);
     arena_init(&m->arena, limits->bytes_max);
@@ -201,10 +203,16 @@ uint32_t lex_some(struct lex *l, uint32_t state, const bool *in, bool want)
     return id;
 }
 
+/* Of the calling thread. */
+static _Thread_local uint64_t allowance;
+
+void lex_allow(const struct lex *l) { allowance = l->made->fuel_max; }
+
 uint32_t lex_make(struct lex *l, uint32_t from, uint8_t kind)
 {
     struct lex_made  *m = l->made;
     struct lex_state *s = l->state[from];
+    if (allowance == 0) return LEX_UNKNOWN;
     lex_lock(l);
     uint32_t to = atomic_load_explicit(&s->next[kind], memory_order_relaxed), n = 0;
     if (to != LEX_UNKNOWN) { /* another thread was quicker */
@@ -221,6 +229,8 @@ uint32_t lex_make(struct lex *l, uint32_t from, uint8_t kind)
     else
         to = n ? intern(l, m->work, n) : (uint32_t)LEX_DEAD;
     if (to != LEX_UNKNOWN) atomic_store_explicit(&s->next[kind], to, memory_order_release);
+    uint64_t spent = FUEL_A_STEP - rx_fuel(m->rx);
+    allowance -= spent < allowance ? spent : allowance;
     lex_unlock(l);
     return to;
 }

@@ -38,6 +38,7 @@ struct lex {
 struct lex_limits {
     uint32_t state_max;
     size_t   bytes_max; /* of states */
+    uint64_t fuel_max;  /* of expressions, after each lex_allow */
 };
 
 /* Takes over rx, the set of the terminals' expressions, also on error. rest: [n_terminal] the expression of each,
@@ -60,6 +61,9 @@ void lex_unlock(struct lex *l);
 uint32_t lex_start(struct lex *l, const uint32_t *terminal, uint32_t n);
 /* The state of those items i of a state for which in[i] is `want`; there are some. LEX_UNKNOWN: over a bound. */
 uint32_t lex_some(struct lex *l, uint32_t state, const bool *in, bool want);
+/* Fills what the calling thread may spend on states that are not made yet, in the steps that follow (lex_limits). Before
+ * each mask, and before each text: where every state is dear, a mask would else take minutes. */
+void lex_allow(const struct lex *l);
 /* The slow half of lex_step: makes the next state, under the lock. */
 uint32_t lex_make(struct lex *l, uint32_t from, uint8_t kind);
 

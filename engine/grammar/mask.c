@@ -255,6 +255,7 @@ enum status gr_mask_behind(struct gr_match *m, const void *bytes, size_t n, uint
     const struct trie *t = &m->v->all;
     uint32_t           root = trie_find(t, bytes, n);
     m->st = ST_OK;
+    lex_allow(m->g->lex);
     if (root == TRIE_NONE) return ST_OK;
     struct descent w = { .fuel = WALK_FUEL };
     w.end[n] = m->now.n;
@@ -272,6 +273,7 @@ enum status gr_mask(struct gr_match *m, uint32_t *bits)
     size_t bytes = gr_words(m->v->n) * sizeof *bits;
     memset(bits, 0, bytes);
     m->st = ST_OK;
+    lex_allow(m->g->lex);
     if (m->n_row > ROWS_MAX / 2 || m->n_item > ITEMS_MAX / 2) rows_collect(m);
     uint32_t n_row = m->n_row;
     for (uint32_t i = 0; i < m->now.n && !m->st; i++) mask_of(m, m->now.thread[i], n_row, bits);

@@ -91,6 +91,7 @@ static enum status step_bytes(struct gr_match *m, const unsigned char *p, size_t
 static enum status make_room(struct gr_match *m)
 {
     m->st = ST_OK;
+    lex_allow(m->g->lex);
     if (m->n_row <= ROWS_MAX / 2 && m->n_item <= ITEMS_MAX / 2) return ST_OK;
     rows_collect(m);
     if (m->n_row > ROWS_MAX / 4 * 3 || m->n_item > ITEMS_MAX / 4 * 3) return ST_TOO_LARGE;

@@ -253,6 +253,8 @@ void rx_refuel(struct rx *x, uint64_t fuel)
     if (x->st == ST_TOO_LARGE && x->n_node < x->limits.node_max) x->st = ST_OK;
 }
 
+uint64_t rx_fuel(const struct rx *x) { return x->fuel; }
+
 uint32_t rx_room(const struct rx *x) { return x->limits.node_max - x->n_node; }
 
 size_t rx_bytes(const struct rx *x)

@@ -48,6 +48,7 @@ struct rx  *rx_create(const struct rx_limits *limits);
 void        rx_free(struct rx *x);
 enum status rx_status(const struct rx *x);          /* ST_OK, ST_NOMEM, ST_TOO_LARGE */
 void        rx_refuel(struct rx *x, uint64_t fuel); /* sets the fuel, and clears an earlier ST_TOO_LARGE */
+uint64_t    rx_fuel(const struct rx *x);            /* what is left of it */
 size_t      rx_bytes(const struct rx *x);           /* memory in use */
 uint32_t    rx_room(const struct rx *x);            /* expressions that may still be made */
 

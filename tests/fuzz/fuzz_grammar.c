@@ -28,7 +28,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 static const struct gr_limits small = { .rx = { .node_max = 50000, .fuel = 500000, .depth_max = 500 },
                                         .symbol_max = 50000,
                                         .lex_state_max = 2000,
-                                        .lex_bytes_max = 4 << 20 };
+                                        .lex_bytes_max = 4 << 20,
+                                        .lex_fuel_max = 1000000 };
 
 static struct grammar *compile(uint8_t form, const char *text, size_t n)
 {

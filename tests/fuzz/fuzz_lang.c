@@ -37,7 +37,8 @@ static bool find_token(const void *self, const char *text, size_t n, uint32_t *i
 static const struct gr_limits small = { .rx = { .node_max = 50000, .fuel = 500000, .depth_max = 500 },
                                         .symbol_max = 50000,
                                         .lex_state_max = 2000,
-                                        .lex_bytes_max = 4 << 20 };
+                                        .lex_bytes_max = 4 << 20,
+                                        .lex_fuel_max = 1000000 };
 
 static struct grammar *compile(uint8_t how, const char *text, size_t n)
 {

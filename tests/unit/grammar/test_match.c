@@ -604,6 +604,44 @@ static void a_grammar_of_many_readings_ends(void **state)
     gr_vocab_free(v);
 }
 
+/* (.*a.{24} and 19 like it): a new set of places behind each letter */
+static void a_mask_whose_every_state_is_dear_comes_to_its_bound(void **state)
+{
+    (void)state;
+    enum { TOKENS = 600, LEN = 20, ALTS_MANY = 20 };
+    static unsigned char     pool[TOKENS][LEN];
+    struct token_bytes       b[TOKENS];
+    struct gr_vocab         *v = NULL;
+    struct dice              d = { .seed = 9 };
+    static const uint64_t    fuel[] = { 30000, 100000000 };
+    static const enum status want[] = { ST_TOO_LARGE, ST_OK };
+    uint32_t                 bits[(TOKENS + 31) / 32];
+    for (uint32_t t = 0; t < TOKENS; t++) {
+        for (uint32_t i = 0; i < LEN; i++) pool[t][i] = (unsigned char)('a' + dice_below(&d, 2));
+        b[t] = (struct token_bytes){ pool[t], LEN };
+    }
+    assert_int_equal(gr_vocab_create(b, TOKENS, &v), ST_OK);
+    for (size_t k = 0; k < ARRAY_N(fuel); k++) {
+        struct gr_limits limits = gr_limits_default;
+        limits.lex_fuel_max = fuel[k];
+        struct gr_rules *r = gr_rules_create(&limits);
+        struct rx       *x = gr_rx(r);
+        struct grammar  *g = NULL;
+        char             err[GR_ERR];
+        uint32_t         one = rx_or2(x, rx_of_byte(x, 'a'), rx_of_byte(x, 'b')), alt[ALTS_MANY];
+        for (uint32_t i = 0; i < ALTS_MANY; i++)
+            alt[i] = rx_cat(x, rx_repeat(x, one, 0, RX_MANY),
+                            rx_cat(x, rx_of_byte(x, 'a'), rx_repeat(x, one, 24 + i, 24 + i)));
+        assert_int_equal(gr_build(r, gr_terminal(r, rx_or(x, alt, ALTS_MANY)), &g, err), ST_OK);
+        struct gr_match *m = gr_match_create(g, v);
+        assert_int_equal(gr_mask(m, bits), want[k]);
+        assert_int_equal(gr_accept(m, 0), ST_OK); /* what it has spent counts for that mask alone */
+        gr_match_free(m);
+        gr_free(g);
+    }
+    gr_vocab_free(v);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -619,6 +657,7 @@ int main(void)
         cmocka_unit_test(a_grammar_without_texts_is_refused),
         cmocka_unit_test(a_grammar_over_its_bounds_is_refused),
         cmocka_unit_test(a_grammar_of_many_readings_ends),
+        cmocka_unit_test(a_mask_whose_every_state_is_dear_comes_to_its_bound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

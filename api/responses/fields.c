@@ -102,12 +102,12 @@ static enum status check_store(struct call *c, const struct param *p, const json
     return ST_OK;
 }
 
-/* Of UTF-8 that has been checked. */
-static size_t chars_of(const char *s)
+/* Of n bytes of UTF-8 that has been checked. */
+static size_t chars_of(const char *s, size_t n)
 {
-    size_t n = 0;
-    for (; *s; s++) n += ((unsigned char)*s & 0xc0) != 0x80;
-    return n;
+    size_t n_char = 0;
+    for (size_t i = 0; i < n; i++) n_char += ((unsigned char)s[i] & 0xc0) != 0x80;
+    return n_char;
 }
 
 static enum status check_metadata(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
@@ -119,9 +119,9 @@ static enum status check_metadata(struct call *c, const struct param *p, const j
         return api_fail(e, 400, p->name, "'%s' has more than %d pairs", p->name, PAIRS_MAX);
     json_object_foreach((json_t *)(uintptr_t)v, key, value)
     {
-        bool fits = chars_of(key) <= KEY_CHARS_MAX && json_is_string(value) &&
+        bool fits = chars_of(key, strlen(key)) <= KEY_CHARS_MAX && json_is_string(value) &&
                     json_string_length(value) <= VALUE_CHARS_MAX * CHAR_BYTES_MAX &&
-                    chars_of(json_string_value(value)) <= VALUE_CHARS_MAX;
+                    chars_of(json_string_value(value), json_string_length(value)) <= VALUE_CHARS_MAX;
         if (!fits)
             return api_fail(e, 400, p->name,
                             "'%s' must have keys of up to %d characters and strings of up to %d characters", p->name,

@@ -7,7 +7,7 @@
 
 enum { NODES_FIRST = 256 };
 
-static void fail(struct rx *x, enum status st)
+void rx_fail(struct rx *x, enum status st)
 {
     if (!x->st) x->st = st;
 }
@@ -16,7 +16,7 @@ bool rx_burn(struct rx *x, uint64_t n)
 {
     if (x->st) return false;
     if (x->fuel < n) {
-        fail(x, ST_TOO_LARGE);
+        rx_fail(x, ST_TOO_LARGE);
         return false;
     }
     x->fuel -= n;
@@ -31,7 +31,7 @@ static bool room(struct rx *x, void **array, uint32_t n_used, uint32_t n, uint32
     while (want < n_used + n) want *= 2;
     void *p = realloc(*array, want * bytes);
     if (!p) {
-        fail(x, ST_NOMEM);
+        rx_fail(x, ST_NOMEM);
         return false;
     }
     *array = p;
@@ -70,7 +70,7 @@ static bool nodes_grow(struct rx *x)
     if (x->node_room == room_before) return true;
     chain_free(&x->chain);
     if (chain_init(&x->chain, x->node_room, &x->node[0].link, sizeof *x->node)) {
-        fail(x, ST_NOMEM);
+        rx_fail(x, ST_NOMEM);
         return false;
     }
     for (uint32_t i = 0; i < x->n_node; i++) chain_add(&x->chain, hash_of(x, &x->node[i]), (int32_t)i);
@@ -201,14 +201,14 @@ static uint32_t intern(struct rx *x, struct rx_node n)
     }
     if (!rx_burn(x, 1)) return RX_NONE;
     if (x->n_node == x->limits.node_max) {
-        fail(x, ST_TOO_LARGE);
+        rx_fail(x, ST_TOO_LARGE);
         return RX_NONE;
     }
     set_facts(x, &n);
     n.need = need_of(x, &n);
     set_sign(x, &n);
     if (n.depth > x->limits.depth_max) {
-        fail(x, ST_TOO_LARGE);
+        rx_fail(x, ST_TOO_LARGE);
         return RX_NONE;
     }
     if (!nodes_grow(x)) return RX_NONE;

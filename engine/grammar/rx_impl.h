@@ -43,6 +43,7 @@ struct rx {
     struct rx_memo   memo[RX_MEMO];
 };
 
+void rx_fail(struct rx *x, enum status st); /* the first failure stays */
 /* Takes n units; false when the set has failed or fails now. */
 bool rx_burn(struct rx *x, uint64_t n);
 /* The digits that are still to come behind some that leave this remainder of m. */

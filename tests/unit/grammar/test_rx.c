@@ -1,4 +1,5 @@
 #include "test.h"
+#include "engine/grammar/rx_texts.h"
 #include "rx_world.h"
 
 static const struct rx_limits limits = { .node_max = 200000, .fuel = 5000000, .depth_max = 500 };
@@ -219,6 +220,52 @@ static void a_class_covers_its_parts(void **state)
     rx_free(x);
 }
 
+/* Texts of letters and of expressions, against their languages; the empty text and equal ones are among them. */
+static void texts_that_begin_alike_are_each_allowed(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < (uint64_t)test_size(3000, 600); seed++) {
+        struct dice     d = { seed, 0 };
+        struct rx      *x = set();
+        struct rx_texts t;
+        struct language all = { { 0 } }, whole, within = { { 0 } };
+        uint32_t        n = dice_below(&d, 100);
+        rx_texts_init(&t, x);
+        for (uint32_t i = 0; i < n; i++) {
+            struct language one = { .has[1] = 1 }, more;
+            for (uint32_t k = dice_below(&d, 7); k > 0; k--) {
+                uint32_t letter = dice_below(&d, 2), rx = RX_NONE;
+                memset(&more, 0, sizeof more);
+                if (n < 64 && dice_below(&d, 5) == 0) rx = rx_random(x, &d, 1, false, &more);
+                if (rx != RX_NONE) {
+                    rx_texts_rx(&t, rx);
+                } else {
+                    memset(&more, 0, sizeof more);
+                    more.has[2 + letter] = 1;
+                    rx_texts_bytes(&t, letter ? "b" : "a", 1);
+                }
+                language_cat(&one, &more, &one);
+            }
+            rx_texts_end(&t);
+            language_join(&one, &all);
+        }
+        uint32_t any = rx_texts_any(&t), some = rx_texts_within(&t, rx_random(x, &d, 3, true, &whole));
+        for (int i = 1; i < TEXTS; i++) within.has[i] = all.has[i] && whole.has[i];
+        assert_int_equal(rx_status(x), ST_OK);
+        uint8_t kind[256];
+        rx_kinds(x, kind);
+        for (uint32_t text = 1; text < TEXTS; text++) {
+            char letters[TEXT_MAX];
+            int  len = text_len(text);
+            for (int i = 0; i < len; i++) letters[i] = text_letter(text, i);
+            assert_int_equal(rx_nullable(x, after(x, any, kind, letters, (size_t)len)), all.has[text]);
+            assert_int_equal(rx_nullable(x, after(x, some, kind, letters, (size_t)len)), within.has[text]);
+        }
+        rx_texts_free(&t);
+        rx_free(x);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -230,6 +277,7 @@ int main(void)
         cmocka_unit_test(a_run_counts_what_may_stand_at_the_beginning),
         cmocka_unit_test(what_explodes_runs_out_of_fuel),
         cmocka_unit_test(a_class_covers_its_parts),
+        cmocka_unit_test(texts_that_begin_alike_are_each_allowed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

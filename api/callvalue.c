@@ -3,6 +3,7 @@
 #include "api/schema/chars.h"
 #include "api/schema/regex.h"
 #include "api/schema/schema.h"
+#include "engine/grammar/rx_texts.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -81,11 +82,6 @@ static const json_t *target_of(const struct value *v, const json_t *ref)
 }
 
 /* ---------------------------------------------------------------- strings */
-
-static uint32_t literal(struct value *v, const json_t *s)
-{
-    return rx_of_bytes(v->x, json_string_value(s), json_string_length(s));
-}
 
 static uint32_t of_regex(struct value *v, const char *keyword, const char *s, bool search)
 {
@@ -190,17 +186,23 @@ static void add_data(struct value *v, json_t *schema) { json_array_append_new(v-
 /* enum, const: strings by themselves. */
 static void add_values(struct value *v, const json_t *node, const char *key)
 {
-    const json_t *list = json_object_get(node, key);
-    bool          one = !strcmp(key, "const"), typed = json_object_get(node, "type") != NULL;
-    json_t       *rest = json_array();
+    const json_t   *list = json_object_get(node, key);
+    bool            one = !strcmp(key, "const"), typed = json_object_get(node, "type") != NULL;
+    json_t         *rest = json_array();
+    struct rx_texts texts;
+    rx_texts_init(&texts, v->x);
     if (!stands_alone(node, key, "type")) fail(v, key, "other keywords beside it cannot be enforced in this notation");
     for (size_t i = 0; i < (one ? 1 : json_array_size(list)); i++) {
         json_t *value = one ? (json_t *)(uintptr_t)list : json_array_get(list, i);
-        if (!json_is_string(value))
+        if (!json_is_string(value)) {
             json_array_append(rest, value);
-        else if (!typed || names_type(node, "string"))
-            v->text = rx_or2(v->x, v->text, literal(v, value));
+        } else if (!typed || names_type(node, "string")) {
+            rx_texts_bytes(&texts, json_string_value(value), json_string_length(value));
+            rx_texts_end(&texts);
+        }
     }
+    v->text = rx_or2(v->x, v->text, rx_texts_any(&texts));
+    rx_texts_free(&texts);
     if (json_array_size(rest)) {
         json_t *schema = json_pack("{s:O}", "enum", rest);
         if (typed) json_object_set(schema, "type", json_object_get(node, "type"));

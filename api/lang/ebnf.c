@@ -2,6 +2,7 @@
 #include "api/lang/ebnf.h"
 #include "api/lang/repeat.h"
 #include "base/hash.h"
+#include "engine/grammar/rx_texts.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@ enum {
     WHOLE_MAX = 64,   /* nodes of a rule that becomes one expression */
     JOINED_MAX = 16,  /* nodes of a part that joins the parts beside it */
     HEAVY = 1u << 30, /* weight of what is no expression */
+    WORDS_MIN = 64,   /* so many alternatives are a list of words */
 };
 enum { NAME_NEW, NAME_OPEN, NAME_DONE }; /* ebnf_name.state: of rx and weight */
 
@@ -202,6 +204,22 @@ static struct part part_of_name(struct ebnf *e, uint32_t i)
     return (struct part){ m->rx, m->weight };
 }
 
+/* Words that begin alike share their beginning. */
+static uint32_t any_of(struct ebnf *e, const uint32_t *rx, uint32_t n)
+{
+    struct rx_texts t;
+    if (n < WORDS_MIN) return rx_or(e->x, rx, n);
+    rx_texts_init(&t, e->x);
+    for (uint32_t i = 0; i < n; i++) {
+        if (rx[i] == RX_NONE) continue;
+        rx_texts_rx(&t, rx[i]);
+        rx_texts_end(&t);
+    }
+    uint32_t r = rx_texts_any(&t);
+    rx_texts_free(&t);
+    return r;
+}
+
 static struct part part_of_list(struct ebnf *e, const struct ebnf_node *n)
 {
     uint32_t    few[16] = { 0 }, count = 0;
@@ -215,7 +233,7 @@ static struct part part_of_list(struct ebnf *e, const struct ebnf_node *n)
         rx[count++] = p.rx;
         all.weight = p.weight < HEAVY && all.weight + p.weight < HEAVY ? all.weight + p.weight : (uint32_t)HEAVY;
     }
-    if (all.weight < HEAVY && n->kind == EBNF_OR) all.rx = rx_or(e->x, rx, count);
+    if (all.weight < HEAVY && n->kind == EBNF_OR) all.rx = any_of(e, rx, count);
     if (all.weight < HEAVY && n->kind == EBNF_CAT) {
         all.rx = RX_EMPTY;
         while (count-- > 0) all.rx = rx_cat(e->x, rx[count], all.rx);
@@ -364,7 +382,7 @@ static void add_choices(struct ebnf *e, uint32_t rule, uint32_t first)
         else
             add_alternatives(e, rule, c);
     }
-    uint32_t one = n ? and_ignored(e, ebnf_terminal(e, rx_or(e->x, rx, n))) : 0;
+    uint32_t one = n ? and_ignored(e, ebnf_terminal(e, any_of(e, rx, n))) : 0;
     if (n) gr_alt(e->r, rule, &one, 1);
     free(rx);
 }

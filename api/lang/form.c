@@ -3,20 +3,20 @@
 #include "api/lang/lark.h"
 #include "api/lang/tags.h"
 #include "api/schema/regex.h"
-#include <stdlib.h>
+#include "engine/grammar/rx_texts.h"
 
-static enum status of_choices(struct rx *x, const json_t *list, uint32_t *rx_out)
+static uint32_t of_choices(struct rx *x, const json_t *list)
 {
-    size_t    n = json_array_size(list);
-    uint32_t *one = malloc((n + 1) * sizeof *one);
-    if (!one) return ST_NOMEM;
-    for (size_t i = 0; i < n; i++) {
+    struct rx_texts t;
+    rx_texts_init(&t, x);
+    for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *s = json_array_get(list, i);
-        one[i] = rx_of_bytes(x, json_string_value(s), json_string_length(s));
+        rx_texts_bytes(&t, json_string_value(s), json_string_length(s));
+        rx_texts_end(&t);
     }
-    *rx_out = rx_or(x, one, n);
-    free(one);
-    return ST_OK;
+    uint32_t r = rx_texts_any(&t);
+    rx_texts_free(&t);
+    return r;
 }
 
 static enum status of_grammar(struct gr_rules *r, const json_t *text, const struct ebnf_tokens *tokens,
@@ -41,7 +41,7 @@ enum status form_rules(const struct form *f, const struct ebnf_tokens *tokens, s
         st = regex_rx(gr_rx(r), json_string_value(f->value), json_string_length(f->value),
                       (struct regex_form){ false, false }, &rx, err);
         break;
-    default: st = of_choices(gr_rx(r), f->value, &rx); break;
+    default: rx = of_choices(gr_rx(r), f->value); break;
     }
     if (!st) *symbol_out = gr_terminal(r, rx);
     return st;

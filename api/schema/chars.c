@@ -40,8 +40,7 @@ void chars_invert(struct chars *c)
     *c = out;
 }
 
-/* The escape of a character that a JSON string may not hold as it is; NULL: it may. */
-static const char *escape_of(uint32_t cp, char out[8])
+const char *chars_escape(uint32_t cp, char out[8])
 {
     static const char shorts[] = "\"\"\\\\\nn\rr\tt\bb\ff";
     for (size_t i = 0; i + 1 < sizeof shorts; i += 2) {
@@ -60,7 +59,7 @@ static uint32_t range_json(struct rx *x, uint32_t from, uint32_t to)
     uint32_t r = RX_NONE, plain = from;
     for (uint32_t cp = from; cp <= to && cp <= '\\'; cp++) {
         char        text[8];
-        const char *escape = escape_of(cp, text);
+        const char *escape = chars_escape(cp, text);
         if (!escape) continue;
         if (cp > plain) r = rx_or2(x, r, rx_of_chars(x, plain, cp - 1));
         r = rx_or2(x, r, rx_of_bytes(x, escape, strlen(escape)));
@@ -100,7 +99,7 @@ uint32_t chars_text(struct rx *x, const char *s, size_t n, bool json)
             at = n - 1;
             cp = UINT32_MAX;
         }
-        const char *escape = json && cp != UINT32_MAX ? escape_of(cp, text) : NULL;
+        const char *escape = json && cp != UINT32_MAX ? chars_escape(cp, text) : NULL;
         uint32_t    one = escape ? rx_of_bytes(x, escape, strlen(escape)) : rx_of_bytes(x, s + at, n - at);
         r = rx_cat(x, one, r);
         n = at;

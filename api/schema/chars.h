@@ -22,6 +22,8 @@ void chars_invert(struct chars *c); /* c becomes the set of all other characters
 uint32_t chars_rx(struct rx *x, const struct chars *c, bool json);
 /* The same of the characters from .. to, both included. */
 uint32_t chars_range_rx(struct rx *x, uint32_t from, uint32_t to, bool json);
+/* The escape of a character that a JSON string may not hold as it is; NULL: it may. */
+const char *chars_escape(uint32_t cp, char out[8]);
 /* Expression of any one character. */
 uint32_t chars_any(struct rx *x, bool json);
 /* Expression of these characters in a row; ill-formed UTF-8 is taken byte by byte. */

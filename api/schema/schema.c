@@ -256,7 +256,7 @@ uint32_t schema_compile(struct schema *s, const struct schema_all *all)
 
 static void begin(struct schema *s, struct gr_rules *r, struct schema_form form, char *err)
 {
-    *s = (struct schema){ .r = r, .x = gr_rx(r), .form = form, .err = err };
+    *s = (struct schema){ .r = r, .x = gr_rx(r), .seed = hash_seed(), .form = form, .err = err };
     arena_init(&s->arena, ARENA_BYTES_MAX);
     if (form.at) snprintf(s->at.text, sizeof s->at.text, "%s", form.at);
 }

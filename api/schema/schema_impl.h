@@ -4,6 +4,7 @@
 #include "api/pointer.h"
 #include "api/schema/schema.h"
 #include "base/arena.h"
+#include "engine/grammar/rx_texts.h"
 
 /* Keywords of a schema that have been seen to: alternatives were chosen, or nothing is left of them. */
 enum {
@@ -51,6 +52,7 @@ struct schema {
     struct gr_rules       *r;
     struct rx             *x;
     struct arena           arena;
+    uint64_t               seed; /* of hashes */
     const json_t          *root;
     struct schema_form     form;
     struct schema_seen    *seen;
@@ -105,9 +107,15 @@ bool schema_not_is_plain(const json_t *node);
 uint32_t schema_space(struct schema *s);                        /* expression: white space that is allowed, or none */
 uint32_t schema_string_rx(struct schema *s, uint32_t inner);    /* expression: quotes around */
 uint32_t schema_literal(struct schema *s, const json_t *value); /* expression: this value in its only spelling */
-bool     schema_equal(const json_t *a, const json_t *b);        /* 1 and 1.0 are equal */
+/* Adds the text that is this value, or this string, in its only spelling. */
+void schema_put(struct schema *s, struct rx_texts *t, const json_t *value);
+void schema_put_string(struct rx_texts *t, const char *text, size_t n);
+bool schema_equal(const json_t *a, const json_t *b); /* 1 and 1.0 are equal; in value_set.c */
 /* The values that enum and const of all parts have in common; NULL: no part has them. The caller gives it back. */
 json_t *schema_values(struct schema *s, const struct schema_all *all);
+/* Adds the values that `not` of the parts names. */
+struct value_set;
+void schema_excluded(const struct schema_all *all, struct value_set *no);
 
 /* schema_types.c */
 enum schema_type { TYPE_OBJECT, TYPE_ARRAY, TYPE_STRING, TYPE_INTEGER, TYPE_NUMBER, TYPE_BOOLEAN, TYPE_NULL, TYPES };

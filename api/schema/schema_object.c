@@ -3,6 +3,7 @@
 #include "api/schema/chars.h"
 #include "api/schema/regex.h"
 #include "api/schema/schema_impl.h"
+#include "base/hash.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,7 @@ enum { PATTERNS_MAX = 5, COUNT_MAX = 64, STATES_MAX = 40000, MEMBERS_MAX = 20000
 struct member {
     const char *name;
     size_t      n_name;
+    uint64_t    hash;
     uint32_t    rule; /* "name": value */
     bool        required;
 };
@@ -19,6 +21,7 @@ struct object {
     struct schema           *s;
     const struct schema_all *all;
     struct member           *member;
+    uint32_t                *table; /* [2 * room] numbers of members + 1, by the hash of their names; 0: free */
     uint32_t                 n, room;
     uint32_t                 min, max; /* members; max RX_MANY: any number */
     const char              *pattern[PATTERNS_MAX];
@@ -61,25 +64,43 @@ static void add_pattern(struct object *o, const char *text)
     o->pattern_rx[o->n_pattern++] = schema_string_rx(s, r);
 }
 
+/* Where a name is in o->table, or would be. */
+static uint32_t *place(const struct object *o, const char *name, size_t n, uint64_t hash)
+{
+    for (uint64_t at = hash;; at++) {
+        uint32_t            *i = &o->table[at & (2 * o->room - 1)];
+        const struct member *m = *i ? &o->member[*i - 1] : NULL;
+        if (!m || (m->hash == hash && m->n_name == n && memcmp(m->name, name, n) == 0)) return i;
+    }
+}
+
+static bool members_grow(struct object *o)
+{
+    uint32_t       room = o->room ? 2 * o->room : 16;
+    struct member *member = o->n < MEMBERS_MAX ? arena_calloc(&o->s->arena, room, sizeof *member) : NULL;
+    uint32_t      *table = member ? arena_calloc(&o->s->arena, 2 * (size_t)room, sizeof *table) : NULL;
+    if (!table) return false;
+    if (o->n) memcpy(member, o->member, o->n * sizeof *member);
+    o->member = member;
+    o->table = table;
+    o->room = room;
+    for (uint32_t i = 0; i < o->n; i++) *place(o, member[i].name, member[i].n_name, member[i].hash) = i + 1;
+    return true;
+}
+
 static void add_member(struct object *o, const char *name, size_t n, bool required)
 {
-    for (uint32_t i = 0; i < o->n; i++) {
-        if (o->member[i].n_name != n || memcmp(o->member[i].name, name, n) != 0) continue;
-        o->member[i].required = o->member[i].required || required;
+    if (o->n == o->room && !members_grow(o)) {
+        schema_fail(o->s, "properties", "more members than are allowed");
         return;
     }
-    if (o->n == o->room) {
-        uint32_t       want = o->room ? 2 * o->room : 16;
-        struct member *more = o->n < MEMBERS_MAX ? arena_calloc(&o->s->arena, want, sizeof *more) : NULL;
-        if (!more) {
-            schema_fail(o->s, "properties", "more members than are allowed");
-            return;
-        }
-        if (o->n) memcpy(more, o->member, o->n * sizeof *more);
-        o->member = more;
-        o->room = want;
+    uint64_t  hash = hash_bytes(name, n, o->s->seed);
+    uint32_t *i = place(o, name, n, hash);
+    if (!*i) {
+        o->member[o->n++] = (struct member){ name, n, hash, 0, false };
+        *i = o->n;
     }
-    o->member[o->n++] = (struct member){ name, n, 0, required };
+    o->member[*i - 1].required = o->member[*i - 1].required || required;
 }
 
 /* The names of one part: its members, and what it requires and nothing else is said of. */
@@ -107,7 +128,6 @@ static uint32_t names_of(struct object *o, const json_t *schema, size_t above)
 {
     struct schema    *s = o->s;
     struct schema_all all = { 0 };
-    uint32_t          r = RX_NONE;
     if (json_is_true(schema)) return RX_ALL;
     schema_add(s, &all, schema);
     if (all.nothing) return RX_NONE;
@@ -126,11 +146,14 @@ static uint32_t names_of(struct object *o, const json_t *schema, size_t above)
         return RX_NONE;
     }
     if (!values) return schema_string(s, &all);
+    struct rx_texts t;
+    rx_texts_init(&t, s->x);
     for (size_t i = 0; i < json_array_size(values); i++)
-        if (json_is_string(json_array_get(values, i)))
-            r = rx_or2(s->x, r, schema_literal(s, json_array_get(values, i)));
+        if (json_is_string(json_array_get(values, i))) schema_put(s, &t, json_array_get(values, i));
     json_decref(values);
-    return rx_and2(s->x, r, schema_string(s, &all));
+    uint32_t r = rx_texts_within(&t, schema_string(s, &all));
+    rx_texts_free(&t);
+    return r;
 }
 
 static void read_parts(struct object *o)
@@ -233,13 +256,13 @@ static uint32_t member_rule(struct object *o, const char *name, uint32_t rx)
 /* A member that no schema names. */
 static uint32_t other_rule(struct object *o)
 {
-    struct schema *s = o->s;
-    uint32_t       any = any_name(s), *name = malloc((o->n + 1) * sizeof *name);
-    if (!name) return schema_fail(s, "properties", "no memory");
-    for (uint32_t i = 0; i < o->n; i++)
-        name[i] = schema_string_rx(s, chars_text(s->x, o->member[i].name, o->member[i].n_name, true));
-    if (o->n) any = rx_and2(s->x, any, rx_not(s->x, rx_or(s->x, name, o->n)));
-    free(name);
+    struct schema  *s = o->s;
+    uint32_t        any = o->names == RX_ALL ? any_name(s) : o->names;
+    struct rx_texts t;
+    rx_texts_init(&t, s->x);
+    for (uint32_t i = 0; i < o->n; i++) schema_put_string(&t, o->member[i].name, o->member[i].n_name);
+    if (o->n) any = rx_and2(s->x, any, rx_not(s->x, rx_texts_any(&t)));
+    rx_texts_free(&t);
     return member_rule(o, NULL, any);
 }
 

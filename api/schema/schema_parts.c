@@ -1,5 +1,6 @@
 /* schema_parts: collects the schemas that a value must satisfy at once: what allOf and $ref lead to. */
 #include "api/schema/schema_impl.h"
+#include "api/schema/value_set.h"
 #include "base/hex.h"
 #include <stdlib.h>
 #include <string.h>
@@ -313,11 +314,16 @@ static bool values_apart(const json_t *a, const json_t *b)
     const json_t *va = json_object_get(a, "const"), *vb = json_object_get(b, "const");
     const json_t *ea = json_object_get(a, "enum"), *eb = json_object_get(b, "enum");
     if ((!va && !json_is_array(ea)) || (!vb && !json_is_array(eb))) return false;
-    size_t n = va ? 1 : json_array_size(ea), m = vb ? 1 : json_array_size(eb);
-    for (size_t i = 0; i < n; i++)
-        for (size_t k = 0; k < m; k++)
-            if (schema_equal(va ? va : json_array_get(ea, i), vb ? vb : json_array_get(eb, k))) return false;
-    return true;
+    size_t           n = va ? 1 : json_array_size(ea), m = vb ? 1 : json_array_size(eb);
+    bool             apart = true;
+    struct value_set of_a;
+    if (n == 1 && m == 1) return !schema_equal(va ? va : json_array_get(ea, 0), vb ? vb : json_array_get(eb, 0));
+    value_set_init(&of_a);
+    for (size_t i = 0; i < n; i++) value_set_add(&of_a, va ? va : json_array_get(ea, i));
+    for (size_t k = 0; k < m && apart; k++) apart = !value_set_has(&of_a, vb ? vb : json_array_get(eb, k));
+    apart = apart && !of_a.failed;
+    value_set_free(&of_a);
+    return apart;
 }
 
 bool schema_disjoint(struct schema *s, const json_t *a, const json_t *b)

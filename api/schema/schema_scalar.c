@@ -94,15 +94,17 @@ static uint32_t of_part(struct schema *s, const json_t *node, uint32_t any)
 /* Strings that `not` names. */
 static uint32_t excluded(struct schema *s, const struct schema_all *all)
 {
-    uint32_t r = RX_NONE;
+    struct rx_texts t;
+    rx_texts_init(&t, s->x);
     for (uint32_t i = 0; i < all->n; i++) {
         const json_t *no = all->part[i].done & DONE_NOT ? NULL : json_object_get(all->part[i].node, "not");
         const json_t *one = json_object_get(no, "const"), *list = json_object_get(no, "enum");
-        if (json_is_string(one)) r = rx_or2(s->x, r, schema_literal(s, one));
+        if (json_is_string(one)) schema_put(s, &t, one);
         for (size_t k = 0; k < json_array_size(list); k++)
-            if (json_is_string(json_array_get(list, k)))
-                r = rx_or2(s->x, r, schema_literal(s, json_array_get(list, k)));
+            if (json_is_string(json_array_get(list, k))) schema_put(s, &t, json_array_get(list, k));
     }
+    uint32_t r = rx_texts_any(&t);
+    rx_texts_free(&t);
     return r;
 }
 

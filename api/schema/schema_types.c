@@ -1,5 +1,6 @@
 /* schema_types: values of parts from which nothing is left to choose, type by type. */
 #include "api/schema/schema_impl.h"
+#include "api/schema/value_set.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,8 +124,17 @@ static bool restricts_insides(const struct schema_all *all, uint32_t type)
     return false;
 }
 
-/* One value, where the other keywords allow it: RX_NONE, where they do not. */
-static uint32_t value_rx(struct schema *s, const struct schema_all *all, uint32_t types, const json_t *v)
+/* Values of an enum, by how the other keywords bind them. */
+struct values {
+    struct schema           *s;
+    const struct schema_all *all;
+    uint32_t                 types;
+    struct value_set         no;           /* what `not` names */
+    struct rx_texts          free;         /* values that no other keyword binds */
+    struct rx_texts          bound[TYPES]; /* the others, by the type whose keywords do */
+};
+
+static uint32_t type_of(uint32_t types, const json_t *v)
 {
     static const uint32_t of_json[] = {
         [JSON_OBJECT] = TYPE_OBJECT,   [JSON_ARRAY] = TYPE_ARRAY, [JSON_STRING] = TYPE_STRING,
@@ -132,28 +142,44 @@ static uint32_t value_rx(struct schema *s, const struct schema_all *all, uint32_
         [JSON_FALSE] = TYPE_BOOLEAN,   [JSON_NULL] = TYPE_NULL
     };
     uint32_t type = of_json[json_typeof(v)];
-    if (type == TYPE_NUMBER && json_real_value(v) == floor(json_real_value(v)) && types >> TYPE_INTEGER & 1)
-        type = TYPE_INTEGER;
-    if (!(types >> type & 1) || is_excluded(all, v)) return RX_NONE;
-    uint32_t literal = schema_literal(s, v);
-    if (!restricts_insides(all, type)) return literal;
-    if (type == TYPE_OBJECT || type == TYPE_ARRAY) {
-        schema_beyond(s, "enum", "objects and arrays in it beside other keywords cannot be enforced");
-        return literal;
-    }
-    if (type == TYPE_INTEGER && types >> TYPE_NUMBER & 1) type = TYPE_NUMBER;
-    return rx_and2(s->x, literal, scalar(s, all, types, type));
+    bool     whole = type == TYPE_NUMBER && json_real_value(v) == floor(json_real_value(v));
+    return whole && types >> TYPE_INTEGER & 1 ? (uint32_t)TYPE_INTEGER : type;
+}
+
+static void add_value(struct values *w, const bool bound[TYPES], const json_t *v)
+{
+    uint32_t         type = type_of(w->types, v);
+    struct rx_texts *t = &w->free;
+    if (!(w->types >> type & 1) || value_set_has(&w->no, v)) return;
+    if (bound[type] && (type == TYPE_OBJECT || type == TYPE_ARRAY))
+        schema_beyond(w->s, "enum", "objects and arrays in it beside other keywords cannot be enforced");
+    else if (bound[type])
+        t = &w->bound[type == TYPE_INTEGER && w->types >> TYPE_NUMBER & 1 ? (uint32_t)TYPE_NUMBER : type];
+    schema_put(w->s, t, v);
 }
 
 static uint32_t of_values(struct schema *s, const struct schema_all *all, uint32_t types, const json_t *values)
 {
-    size_t    n = json_array_size(values);
-    uint32_t *literal = malloc((n + 1) * sizeof *literal), r;
-    if (!literal) return schema_fail(s, "enum", "no memory");
-    for (size_t i = 0; i < n; i++) literal[i] = value_rx(s, all, types, json_array_get(values, i));
-    r = rx_or(s->x, literal, n);
-    free(literal);
-    return gr_terminal(s->r, r);
+    struct values w = { .s = s, .all = all, .types = types };
+    uint32_t      r[TYPES + 1];
+    bool          bound[TYPES];
+    value_set_init(&w.no);
+    schema_excluded(all, &w.no);
+    rx_texts_init(&w.free, s->x);
+    for (uint32_t t = 0; t < TYPES; t++) {
+        rx_texts_init(&w.bound[t], s->x);
+        bound[t] = restricts_insides(all, t);
+    }
+    for (size_t i = 0; i < json_array_size(values) && !s->failed; i++) add_value(&w, bound, json_array_get(values, i));
+    r[TYPES] = rx_texts_any(&w.free);
+    for (uint32_t t = 0; t < TYPES; t++) {
+        r[t] = w.bound[t].n ? rx_texts_within(&w.bound[t], scalar(s, all, types, t)) : (uint32_t)RX_NONE;
+        rx_texts_free(&w.bound[t]);
+    }
+    if (w.no.failed) schema_fail(s, "not", "no memory");
+    rx_texts_free(&w.free);
+    value_set_free(&w.no);
+    return gr_terminal(s->r, rx_or(s->x, r, TYPES + 1));
 }
 
 /* ---------------------------------------------------------------- all types */

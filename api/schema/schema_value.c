@@ -2,6 +2,7 @@
 #include "api/schema/chars.h"
 #include "api/schema/regex.h"
 #include "api/schema/schema_impl.h"
+#include "api/schema/value_set.h"
 #include <string.h>
 
 /* ---------------------------------------------------------------- spelling */
@@ -27,98 +28,121 @@ uint32_t schema_string_rx(struct schema *s, uint32_t inner)
     return rx_cat(s->x, quote, rx_cat(s->x, inner, quote));
 }
 
-static uint32_t literal_text(struct schema *s, const char *text) { return rx_of_bytes(s->x, text, strlen(text)); }
+static void put_text(struct rx_texts *t, const char *text) { rx_texts_bytes(t, text, strlen(text)); }
+
+/* Only bytes below 0x80 have escapes, so that characters need not be told apart. */
+static void put_string(struct rx_texts *t, const char *s, size_t n)
+{
+    put_text(t, "\"");
+    for (size_t i = 0; i < n; i++) {
+        char        text[8];
+        const char *escape = chars_escape((unsigned char)s[i], text);
+        if (escape)
+            put_text(t, escape);
+        else
+            rx_texts_bytes(t, s + i, 1);
+    }
+    put_text(t, "\"");
+}
+
+static void put_spaced(struct schema *s, struct rx_texts *t, const char *text)
+{
+    rx_texts_rx(t, schema_space(s));
+    put_text(t, text);
+    rx_texts_rx(t, schema_space(s));
+}
+
+static void put_number(struct rx_texts *t, const json_t *value)
+{
+    struct buf b;
+    buf_init(&b, 400);
+    if (json_is_integer(value))
+        json_put_int(&b, json_integer_value(value));
+    else
+        json_put_num(&b, json_real_value(value));
+    rx_texts_bytes(t, b.data, b.n);
+    buf_free(&b);
+}
+
+static void put(struct schema *s, struct rx_texts *t, const json_t *value);
 
 /* Members or elements in a row, with white space where it is allowed. */
-static uint32_t literal_list(struct schema *s, const json_t *value)
+static void put_list(struct schema *s, struct rx_texts *t, const json_t *value)
 {
-    uint32_t space = schema_space(s), r = RX_EMPTY;
-    uint32_t comma = rx_cat(s->x, space, rx_cat(s->x, rx_of_byte(s->x, ','), space));
-    uint32_t colon = rx_cat(s->x, space, rx_cat(s->x, rx_of_byte(s->x, ':'), space));
-    bool     object = json_is_object(value);
-    size_t   n = object ? json_object_size(value) : json_array_size(value), i = 0;
-    void    *it = object ? json_object_iter((json_t *)(uintptr_t)value) : NULL;
-    for (; i < n; i++) {
-        uint32_t one = RX_EMPTY;
+    bool   object = json_is_object(value);
+    size_t n = object ? json_object_size(value) : json_array_size(value);
+    void  *it = object ? json_object_iter((json_t *)(uintptr_t)value) : NULL;
+    put_text(t, object ? "{" : "[");
+    rx_texts_rx(t, schema_space(s));
+    for (size_t i = 0; i < n; i++) {
+        if (i) put_spaced(s, t, ",");
         if (object) {
-            const char *key = json_object_iter_key(it);
-            size_t      len = json_object_iter_key_len(it);
-            one = rx_cat(s->x, schema_string_rx(s, chars_text(s->x, key, len, true)),
-                         rx_cat(s->x, colon, schema_literal(s, json_object_iter_value(it))));
+            put_string(t, json_object_iter_key(it), json_object_iter_key_len(it));
+            put_spaced(s, t, ":");
+            put(s, t, json_object_iter_value(it));
             it = json_object_iter_next((json_t *)(uintptr_t)value, it);
         } else {
-            one = schema_literal(s, json_array_get(value, i));
+            put(s, t, json_array_get(value, i));
         }
-        r = rx_cat(s->x, r, i ? rx_cat(s->x, comma, one) : one);
     }
-    uint32_t open = rx_cat(s->x, rx_of_byte(s->x, object ? '{' : '['), space);
-    uint32_t close = rx_cat(s->x, n ? space : (uint32_t)RX_EMPTY, rx_of_byte(s->x, object ? '}' : ']'));
-    return rx_cat(s->x, open, rx_cat(s->x, r, close));
+    if (n) rx_texts_rx(t, schema_space(s));
+    put_text(t, object ? "}" : "]");
+}
+
+static void put(struct schema *s, struct rx_texts *t, const json_t *value)
+{
+    switch (json_typeof(value)) {
+    case JSON_NULL: put_text(t, "null"); break;
+    case JSON_TRUE: put_text(t, "true"); break;
+    case JSON_FALSE: put_text(t, "false"); break;
+    case JSON_STRING: put_string(t, json_string_value(value), json_string_length(value)); break;
+    case JSON_INTEGER:
+    case JSON_REAL: put_number(t, value); break;
+    default: put_list(s, t, value); break;
+    }
+}
+
+void schema_put_string(struct rx_texts *t, const char *text, size_t n)
+{
+    put_string(t, text, n);
+    rx_texts_end(t);
+}
+
+void schema_put(struct schema *s, struct rx_texts *t, const json_t *value)
+{
+    put(s, t, value);
+    rx_texts_end(t);
 }
 
 uint32_t schema_literal(struct schema *s, const json_t *value)
 {
-    if (json_is_null(value)) return literal_text(s, "null");
-    if (json_is_boolean(value)) return literal_text(s, json_is_true(value) ? "true" : "false");
-    if (json_is_string(value))
-        return schema_string_rx(s, chars_text(s->x, json_string_value(value), json_string_length(value), true));
-    if (json_is_number(value)) {
-        struct buf b;
-        buf_init(&b, 400);
-        if (json_is_integer(value))
-            json_put_int(&b, json_integer_value(value));
-        else
-            json_put_num(&b, json_real_value(value));
-        uint32_t r = rx_of_bytes(s->x, b.data, b.n);
-        buf_free(&b);
-        return r;
-    }
-    return literal_list(s, value);
+    struct rx_texts t;
+    rx_texts_init(&t, s->x);
+    schema_put(s, &t, value);
+    uint32_t r = rx_texts_any(&t);
+    rx_texts_free(&t);
+    return r;
 }
 
 /* ---------------------------------------------------------------- values */
 
-bool schema_equal(const json_t *a, const json_t *b)
+/* Leaves of *all (NULL: nothing has narrowed it yet) what is in the list too, each value once. */
+static void narrow(struct schema *s, json_t **all, const json_t *list)
 {
-    if (json_is_integer(a) && json_is_integer(b)) return json_integer_value(a) == json_integer_value(b);
-    if (json_is_number(a) && json_is_number(b)) return json_number_value(a) == json_number_value(b);
-    if (json_is_array(a) && json_is_array(b)) {
-        if (json_array_size(a) != json_array_size(b)) return false;
-        for (size_t i = 0; i < json_array_size(a); i++)
-            if (!schema_equal(json_array_get(a, i), json_array_get(b, i))) return false;
-        return true;
-    }
-    if (json_is_object(a) && json_is_object(b)) {
-        const char *key;
-        json_t     *value;
-        if (json_object_size(a) != json_object_size(b)) return false;
-        json_object_foreach((json_t *)(uintptr_t)a, key, value)
-        {
-            const json_t *other = json_object_get(b, key);
-            if (!other || !schema_equal(value, other)) return false;
-        }
-        return true;
-    }
-    return json_equal(a, b);
-}
-
-static bool has(const json_t *list, const json_t *v)
-{
-    for (size_t i = 0; i < json_array_size(list); i++)
-        if (schema_equal(json_array_get(list, i), v)) return true;
-    return false;
-}
-
-/* Leaves of *all (NULL: nothing has narrowed it yet) what is in the list too. */
-static void narrow(json_t **all, const json_t *list)
-{
-    json_t *kept = json_array();
+    struct value_set in, kept;
+    json_t          *out = json_array();
+    value_set_init(&in);
+    value_set_init(&kept);
+    for (size_t i = 0; i < json_array_size(*all); i++) value_set_add(&in, json_array_get(*all, i));
     for (size_t i = 0; i < json_array_size(list); i++) {
         json_t *v = json_array_get(list, i);
-        if ((!*all || has(*all, v)) && !has(kept, v)) json_array_append(kept, v);
+        if ((!*all || value_set_has(&in, v)) && value_set_add(&kept, v)) json_array_append(out, v);
     }
+    if (in.failed || kept.failed) schema_fail(s, "enum", "no memory");
+    value_set_free(&in);
+    value_set_free(&kept);
     json_decref(*all);
-    *all = kept;
+    *all = out;
 }
 
 json_t *schema_values(struct schema *s, const struct schema_all *all)
@@ -129,17 +153,24 @@ json_t *schema_values(struct schema *s, const struct schema_all *all)
         if (one) {
             json_t *alone = json_array();
             json_array_append(alone, one);
-            narrow(&values, alone);
+            narrow(s, &values, alone);
             json_decref(alone);
         }
         if (!list) continue;
         if (!json_is_array(list) || !json_array_size(list))
             schema_fail(s, "enum", "a list of values is needed");
-        else if (json_array_size(list) > 2000 && !values)
-            values =
-                json_incref(list); /* a long list is taken as it is: to look for equal ones would take its square */
         else
-            narrow(&values, list);
+            narrow(s, &values, list);
     }
     return values;
+}
+
+void schema_excluded(const struct schema_all *all, struct value_set *no)
+{
+    for (uint32_t i = 0; i < all->n; i++) {
+        const json_t *node = all->part[i].done & DONE_NOT ? NULL : json_object_get(all->part[i].node, "not");
+        const json_t *one = json_object_get(node, "const"), *list = json_object_get(node, "enum");
+        if (one) value_set_add(no, one);
+        for (size_t k = 0; k < json_array_size(list); k++) value_set_add(no, json_array_get(list, k));
+    }
 }

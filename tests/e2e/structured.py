@@ -222,6 +222,15 @@ def several_choices_and_a_stream_follow_it(w):
 
 
 @test
+def a_list_of_fifty_thousand_values_is_served(w):
+    s = w.server()
+    words = ["SKU-%08d" % (i * 1999 + i % 7) for i in range(50000)]
+    for values in (words, [{"sku": word} for word in words]):
+        text, finish, _ = ask(s, "Pick one.", as_schema({"type": "object", "required": ["a"], "properties": {"a": {"enum": values}}}))
+        assert finish == "stop" and json.loads(text)["a"] in values, (text, finish)
+
+
+@test
 def a_form_that_cannot_be_served_is_a_400_with_its_place(w):
     s = w.server()
     for fields, param, word in (

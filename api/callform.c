@@ -103,13 +103,17 @@ static uint32_t space_symbol(struct gr_rules *r)
     return gr_terminal(r, rx_or2(x, rx_repeat(x, rx_of_byte(x, ' '), 0, 1), line));
 }
 
-/* White space that the token which ends a call may hold behind the call. */
-static uint32_t behind_symbol(struct gr_rules *r)
+/* The text that the token which ends a call may hold behind the call: any that begins no further one. */
+static uint32_t behind_symbol(struct gr_rules *r, const struct calls_model *m)
 {
-    enum { BLANKS_MAX = 8 };
-    struct rx_class blank = { { 0 } };
-    for (const char *c = " \t\r\n"; *c; c++) rx_class_add(&blank, (unsigned char)*c, (unsigned char)*c);
-    return gr_terminal(r, rx_repeat(gr_rx(r), rx_of_class(gr_rx(r), &blank), 0, BLANKS_MAX));
+    struct rx *x = gr_rx(r);
+    uint32_t   text = RX_ALL;
+    for (uint32_t i = 0; i < m->n_mark; i++) {
+        if (!calls_mark_begins(m, i)) continue;
+        uint32_t mark = rx_of_bytes(x, m->mark[i].text, m->mark[i].n);
+        text = rx_and2(x, text, rx_not(x, rx_cat(x, RX_ALL, rx_cat(x, mark, RX_ALL))));
+    }
+    return gr_terminal(r, text);
 }
 
 static uint32_t place_symbol(struct gr_rules *r, char place)
@@ -462,7 +466,7 @@ enum status callform_rules(struct gr_rules *r, const struct callform *f, uint32_
     if (late) return ST_OK;
     bool     one = f->one || b.row->one || (f->again && !*b.row->end);
     uint32_t all = one ? call : several(&b, call), rule = gr_rule(r);
-    uint32_t part[] = { text_rule(&b, b.row->begin), all, text_rule(&b, b.row->end), behind_symbol(r) };
+    uint32_t part[] = { text_rule(&b, b.row->begin), all, text_rule(&b, b.row->end), behind_symbol(r, f->calls) };
     gr_alt(r, rule, part, f->again ? 4 : 3);
     *symbol_out = rule;
     return ST_OK;

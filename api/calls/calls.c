@@ -344,6 +344,13 @@ bool calls_leaves(const struct calls *p, enum calls_free what, uint32_t mark, ui
     return leaves;
 }
 
+bool calls_mark_begins(const struct calls_model *m, uint32_t mark)
+{
+    for (uint32_t i = 0; i < m->n_step; i++)
+        if (m->step[i].mark == mark && begins_call(&m->step[i])) return true;
+    return false;
+}
+
 bool calls_have_marks(const struct calls_model *m)
 {
     bool any = false;

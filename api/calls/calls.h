@@ -144,6 +144,7 @@ bool calls_leaves(const struct calls *p, enum calls_free what, uint32_t mark, ui
 /* Whether every call of this model begins with a marker that is none of its bytes, so that text cannot be taken for a
  * call before the marker is whole. */
 bool calls_have_marks(const struct calls_model *m);
+bool calls_mark_begins(const struct calls_model *m, uint32_t mark); /* whether this marker begins a call in a text */
 /* Where a call has no such marker, it is certain only where its arguments are about to begin: behind the key of an
  * object's arguments, Python's bracket, harmony's header. The tool of that call, an allowed one; NULL: the answer is
  * not there. */

@@ -13,7 +13,7 @@
 /* Random answers under the grammar of calls, for each family, with its markers as tokens and as bytes: the reader of
  * answers must find calls alone, of allowed tools, with arguments that their schemas accept. */
 
-enum { WALKS = 24, TOKENS_MAX = 1500, N_MORE = 33, BYTES = 256, END = BYTES, MARK_0 = BYTES + 1 };
+enum { WALKS = 24, TOKENS_MAX = 1500, N_MORE = 34, BYTES = 256, END = BYTES, MARK_0 = BYTES + 1 };
 
 static const char tools_text[] =
     "[{\"function\":{\"name\":\"w\",\"parameters\":{\"type\":\"object\",\"properties\":{\"city\":{\"type\":\"string\","
@@ -125,7 +125,7 @@ static void vocab_open(struct family_under_test *k)
                                               "false", "12",   "é",      "\n\n",   "ame",     "<par", "ter>",
                                               "True",  "None", "\">\n",  "0.5",    "}}",      "city", "q\"",
                                               " a",    "])",   "</x>\n", "\":{\"", "rs\": {", "(q",   "()",
-                                              "w(u",   "})",   "}; ",    ", s-1(", "l>\n" };
+                                              "w(u",   "})",   "}; ",    ", s-1(", "l>\n",    ">\n<" };
     struct token_bytes       b[BYTES + 64] = { { 0 } };
     uint32_t                 n = MARK_0 + 20;
     for (uint32_t i = 0; i < BYTES; i++) {
@@ -386,7 +386,9 @@ static void every_answer_of_every_family_is_calls_that_the_schemas_accept(void *
             size_t                   n_call = 0;
             family_open(&k, calls_row_at(i), tokens);
             uint32_t n = calls_have_marks(&k.calls) ? n_walk : 8 * n_walk;
-            for (uint32_t seed = 0; seed < n; seed++) n_ended += walk(&k, g, seed, &n_call);
+            /* a text that nothing drives holds a call by chance alone */
+            for (uint32_t seed = 0; seed < n || (tokens && !n_call && seed < 8 * n); seed++)
+                n_ended += walk(&k, g, seed, &n_call);
             if (n_ended < n / 4) fail_msg("%s: %u of %u ended", k.calls.row->name, n_ended, n);
             if (tokens && !n_call) fail_msg("%s: no call in a text", k.calls.row->name);
             family_close(&k);
@@ -396,9 +398,81 @@ static void every_answer_of_every_family_is_calls_that_the_schemas_accept(void *
     ring_free(&wake);
 }
 
+/* The token of these bytes. */
+static uint32_t token_of(const struct family_under_test *k, const char *bytes)
+{
+    for (uint32_t t = 0; t < k->n_token; t++) {
+        struct token_bytes b = gr_vocab_token(k->vocab, t);
+        if (b.n == strlen(bytes) && memcmp(b.p, bytes, b.n) == 0) return t;
+    }
+    fail_msg("no token is '%s'", bytes);
+    return 0;
+}
+
+static bool may_come(const struct guide *u, uint32_t token)
+{
+    uint32_t        n_word;
+    const uint32_t *mask = guide_mask(u, &n_word);
+    return !n_word || mask[token / 32] >> token % 32 & 1;
+}
+
+/* Byte by byte; each must be allowed. */
+static void write_bytes(struct guides *g, struct guide *u, const char *text)
+{
+    for (const char *c = text; *c; c++) {
+        assert_int_equal(guide_state(u), GUIDE_READY);
+        if (!may_come(u, (unsigned char)*c)) fail_msg("'%c' of '%s' is refused at '%s'", *c, text, c);
+        guide_post(g, u, (unsigned char)*c);
+    }
+}
+
+/* Where a model is free to call, the text behind a call is free as well, in the token that ends the call too. The
+ * beginning of the next call may be in it, and that call is bound. */
+static void a_token_may_end_a_call_and_begin_the_text_behind_it(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *row, *call, *next, *behind, *wrong;
+    } rows[] = {
+        { "hermes", "<tool_call>\n{\"name\": \"edit\", \"arguments\": {\"input\": \"+ab\\n\"}}\n</tool_call",
+          "tool_call>\n{\"name\": \"say\", \"arguments\": {\"input\": \"a", "b", "z" },
+        { "qwen_xml", "<tool_call>\n<function=edit>\n<parameter=input>\n+ab\n\n</parameter>\n</function>\n</tool_call",
+          "tool_call>\n<function=say>\n<parameter=input>\na", "b", "z" },
+    };
+    struct guides *g = NULL;
+    struct ring    wake;
+    assert_int_equal(ring_init(&wake, 4), ST_OK);
+    assert_int_equal(guides_create(0, 4, &wake, &g), ST_OK);
+    for (size_t i = 0; i < ARRAY_N(rows); i++) {
+        struct family_under_test k;
+        family_open(&k, calls_row_find(rows[i].row), false);
+        struct guide *u = guide_of(&k, false, AGAIN);
+        uint32_t      across = token_of(&k, ">\n<");
+        write_bytes(g, u, "Hello, ");
+        write_bytes(g, u, rows[i].call);
+        if (!may_come(u, across)) fail_msg("%s: the token across the end is refused", rows[i].row);
+        guide_post(g, u, across);
+        write_bytes(g, u, rows[i].next);
+        assert_true(may_come(u, (unsigned char)*rows[i].behind));
+        assert_false(may_come(u, (unsigned char)*rows[i].wrong));
+        guide_drop(u);
+        /* what begins there may be text as well */
+        u = guide_of(&k, false, AGAIN);
+        write_bytes(g, u, rows[i].call);
+        guide_post(g, u, across);
+        write_bytes(g, u, "b>bold</b>");
+        assert_true(guide_may_end(u));
+        guide_drop(u);
+        family_close(&k);
+    }
+    guides_free(g);
+    ring_free(&wake);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_token_may_end_a_call_and_begin_the_text_behind_it),
         cmocka_unit_test(every_answer_of_every_family_is_calls_that_the_schemas_accept),
     };
     return cmocka_run_group_tests(tests, world_open, world_close);

@@ -7,8 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Where a part of the schema stands alone, its root stands in it under this name, which is no keyword. */
-#define ROOT "x-root"
 enum { DEPTH_MAX = 16, STEP_MAX = 200 };
 #define NO_SYMBOL UINT32_MAX
 
@@ -41,10 +39,10 @@ static json_t *bent_member(const char *key, const json_t *v)
 {
     const char *s = json_string_value(v);
     if (strcmp(key, "$ref") != 0 || !s || *s != '#') return bent(v);
-    return json_sprintf("#/" ROOT "%s", s + 1);
+    return json_sprintf("#/" SCHEMA_ROOT "%s", s + 1);
 }
 
-/* A copy whose references lead into ROOT. */
+/* A copy whose references lead into SCHEMA_ROOT. */
 static json_t *bent(const json_t *v)
 {
     const char *key;
@@ -67,8 +65,8 @@ static const json_t *target_of(const struct value *v, const json_t *ref)
 {
     const char   *s = json_string_value(ref);
     const json_t *at = v->root;
-    size_t        n = strlen("#/" ROOT);
-    if (!s || strncmp(s, "#/" ROOT, n) != 0) return NULL;
+    size_t        n = strlen("#/" SCHEMA_ROOT);
+    if (!s || strncmp(s, "#/" SCHEMA_ROOT, n) != 0) return NULL;
     for (s += n; at && *s == '/';) {
         char   step[STEP_MAX];
         size_t k = strcspn(++s, "/");
@@ -288,7 +286,7 @@ static uint32_t data_symbol(struct value *v, const json_t *node)
     char     why[SCHEMA_ERR] = "";
     uint32_t symbol = NO_SYMBOL;
     json_t  *alone = json_is_object(node) ? json_copy((json_t *)(uintptr_t)node) : json_object();
-    json_object_set(alone, ROOT, (json_t *)(uintptr_t)v->root);
+    json_object_set(alone, SCHEMA_ROOT, (json_t *)(uintptr_t)v->root);
     if (v->form->flat && !is_flat(v, node)) {
         fail(v, "", "objects, and lists of other than numbers, cannot be enforced in this notation of calls");
     } else if (schema_rules(v->r, alone, (struct schema_form){ .at = v->at.text }, &symbol, why)) {

@@ -27,6 +27,7 @@ static void add_branch(struct schema *s, uint32_t rule, const struct schema_all 
     struct schema_all all = { 0 };
     if (s->failed) return;
     if (++s->n_branch > SCHEMA_BRANCHES_MAX) {
+        s->node = a;
         schema_fail(s, "", "more than %d alternatives", SCHEMA_BRANCHES_MAX);
         return;
     }
@@ -38,16 +39,10 @@ static void add_branch(struct schema *s, uint32_t rule, const struct schema_all 
 }
 
 /* One alternative for each schema of a list. */
-static uint32_t each_of(struct schema *s, const struct schema_all *rest, const json_t *list, const char *key)
+static uint32_t each_of(struct schema *s, const struct schema_all *rest, const json_t *list)
 {
     uint32_t rule = gr_rule(s->r);
-    size_t   was = schema_enter(s, key, 0);
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        size_t inner = schema_enter(s, NULL, i);
-        add_branch(s, rule, rest, json_array_get(list, i), NULL);
-        schema_leave(s, inner);
-    }
-    schema_leave(s, was);
+    for (size_t i = 0; i < json_array_size(list); i++) add_branch(s, rule, rest, json_array_get(list, i), NULL);
     return rule;
 }
 
@@ -80,11 +75,11 @@ static uint32_t one_of(struct schema *s, const struct schema_all *rest, const js
             a = k;
             b = i;
         }
-    if (n <= 256 && apart) return each_of(s, rest, list, "oneOf");
+    if (n <= 256 && apart) return each_of(s, rest, list);
     if (exactly_one(s, rest, list, &rule)) return rule;
     snprintf(why, sizeof why, "%zu and %zu are not told apart by a type or by a constant of a required member", a, b);
     schema_beyond(s, "oneOf", why);
-    return each_of(s, rest, list, "oneOf");
+    return each_of(s, rest, list);
 }
 
 static uint32_t if_then(struct schema *s, const struct schema_all *rest, const json_t *node)
@@ -93,7 +88,7 @@ static uint32_t if_then(struct schema *s, const struct schema_all *rest, const j
     const json_t *cond = json_object_get(node, "if"), *list = schema_negate(s, cond);
     uint32_t      rule = gr_rule(s->r);
     if (!list) {
-        schema_beyond(s, "if", "the opposite of this condition cannot be enforced");
+        schema_beyond_not(s, "if");
         add_branch(s, rule, rest, NULL, NULL);
         return rule;
     }
@@ -133,8 +128,8 @@ static uint32_t needs(struct schema *s, const struct schema_all *all, uint32_t i
 static uint32_t not_of(struct schema *s, const struct schema_all *rest, const json_t *node)
 {
     const json_t *list = schema_negate(s, json_object_get(node, "not"));
-    if (list) return each_of(s, rest, list, "not");
-    schema_beyond(s, "not", "the opposite of this schema cannot be enforced");
+    if (list) return each_of(s, rest, list);
+    schema_beyond_not(s, "not");
     uint32_t rule = gr_rule(s->r);
     add_branch(s, rule, rest, NULL, NULL);
     return rule;
@@ -175,7 +170,7 @@ static uint32_t compile(struct schema *s, const struct schema_all *all)
     if (done == DONE_NOT) return not_of(s, &rest, node);
     if (done == DONE_IF) return if_then(s, &rest, node);
     if (!json_is_array(list) || !json_array_size(list)) return schema_fail(s, key, "a list of schemas is needed");
-    return done == DONE_ANY ? each_of(s, &rest, list, key) : one_of(s, &rest, list);
+    return done == DONE_ANY ? each_of(s, &rest, list) : one_of(s, &rest, list);
 }
 
 /* ---------------------------------------------------------------- each set once */
@@ -248,7 +243,12 @@ uint32_t schema_compile(struct schema *s, const struct schema_all *all)
     *e = (struct schema_seen){ hash, key, n, rule };
     s->n_seen++;
     s->depth++;
+    const struct schema_frame frame = { all, s->node, s->frame };
+    s->frame = &frame;
+    s->node = NULL;
     uint32_t one = compile(s, all);
+    s->frame = frame.up;
+    s->node = frame.node;
     s->depth--;
     gr_alt(s->r, rule, &one, 1);
     return rule;
@@ -258,7 +258,6 @@ static void begin(struct schema *s, struct gr_rules *r, struct schema_form form,
 {
     *s = (struct schema){ .r = r, .x = gr_rx(r), .seed = hash_seed(), .form = form, .err = err };
     arena_init(&s->arena, ARENA_BYTES_MAX);
-    if (form.at) snprintf(s->at.text, sizeof s->at.text, "%s", form.at);
 }
 
 static void end(struct schema *s)

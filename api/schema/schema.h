@@ -8,6 +8,9 @@
 
 enum { SCHEMA_ERR = 500, SCHEMA_IGNORED = 200, SCHEMA_NODES_MAX = 50000, SCHEMA_DEPTH_MAX = 400 };
 
+/* Where a part of a schema stands alone, its root may stand in it under this name, which is no keyword. */
+#define SCHEMA_ROOT "x-root"
+
 struct schema_form {
     bool        compact; /* no white space anywhere */
     bool        closed;  /* objects without additionalProperties allow no further properties */

@@ -41,13 +41,8 @@ static struct schema_all element(struct array *a, uint32_t i)
 
 static uint32_t element_symbol(struct array *a, uint32_t i)
 {
-    size_t            was = schema_enter(a->s, i < a->n_prefix ? "prefixItems" : "items", 0);
-    size_t            inner = i < a->n_prefix ? schema_enter(a->s, NULL, i) : 0;
     struct schema_all all = element(a, i);
-    uint32_t          r = schema_compile(a->s, &all);
-    if (i < a->n_prefix) schema_leave(a->s, inner);
-    schema_leave(a->s, was);
-    return r;
+    return schema_compile(a->s, &all);
 }
 
 /* A comma and an element. */
@@ -179,12 +174,9 @@ static uint32_t contains(struct array *a, const json_t *node)
         return 0;
     }
     uint32_t item = element_symbol(a, 0);
-    size_t   was = schema_enter(a->s, "contains", 0);
     all = element(a, 0);
     schema_add(a->s, &all, json_object_get(node, "contains"));
-    uint32_t wanted = schema_compile(a->s, &all);
-    schema_leave(a->s, was);
-    return with_one(a, item, wanted);
+    return with_one(a, item, schema_compile(a->s, &all));
 }
 
 /* A keyword that only a way of its own enforces; 0: the elements in order do. */
@@ -195,6 +187,7 @@ static uint32_t special(struct array *a)
         const json_t *node = a->all->part[i].node;
         bool          want_unique = json_is_true(json_object_get(node, "uniqueItems")) && a->max > 1;
         bool          want_one = json_object_get(node, "contains") != NULL;
+        a->s->node = node;
         if (body && (want_unique || want_one)) {
             schema_beyond(a->s, want_one ? "contains" : "uniqueItems",
                           "another such keyword beside it cannot be enforced");
@@ -206,6 +199,7 @@ static uint32_t special(struct array *a)
         else if (want_unique)
             body = unique(a);
     }
+    a->s->node = NULL;
     return body;
 }
 
@@ -216,11 +210,13 @@ uint32_t schema_array(struct schema *s, const struct schema_all *all)
     for (uint32_t i = 0; i < all->n; i++) {
         const json_t *node = all->part[i].node;
         uint32_t      min = 0, max = RX_MANY, n = (uint32_t)json_array_size(prefix_of(node));
+        s->node = node;
         schema_count(s, node, "minItems", &min);
         if (schema_count(s, node, "maxItems", &max) && max < a.max) a.max = max;
         if (min > a.min) a.min = min;
         if (n > a.n_prefix) a.n_prefix = n;
     }
+    s->node = NULL;
     if (a.n_prefix > PREFIX_MAX) return schema_fail(s, "prefixItems", "more than %d", PREFIX_MAX);
     if (a.min > ITEMS_MAX) return schema_fail(s, "minItems", "more than %d", ITEMS_MAX);
     if (a.max != RX_MANY && a.max > ITEMS_MAX) a.max = RX_MANY; /* no answer is as long as that */

@@ -44,6 +44,15 @@ struct schema_seen {
 struct schema_negated {
     const json_t *node;
     json_t       *list;
+    const json_t *bad; /* and why not, as struct schema has it */
+    const char   *bad_key;
+};
+
+/* Schemas that are being compiled, and those within which they are. */
+struct schema_frame {
+    const struct schema_all   *all;
+    const json_t              *node; /* schema.node out of them */
+    const struct schema_frame *up;
 };
 
 enum { SCHEMA_REFS_MAX = 64, SCHEMA_PARTS_MAX = 256, SCHEMA_BRANCHES_MAX = 10000, SCHEMA_ADDS_MAX = 200000 };
@@ -66,7 +75,10 @@ struct schema {
     uint32_t any, string, space;  /* symbols of any value and any string; expression of white space; 0: not made yet */
     bool     failed;
     char    *err;
-    struct pointer at; /* what is being compiled */
+    const struct schema_frame *frame; /* innermost; for the places of failures */
+    const json_t              *node;  /* the schema that is being read; NULL: none by itself */
+    const json_t              *bad;   /* schema_negate: the schema, and its keyword, whose opposite cannot be said */
+    const char                *bad_key;
 };
 
 /* schema_say.c */
@@ -75,9 +87,10 @@ uint32_t schema_fail(struct schema *s, const char *keyword, const char *fmt, ...
 /* A keyword that cannot be enforced: a failure if the form is strict, else its name is noted. */
 void     schema_beyond(struct schema *s, const char *keyword, const char *why);
 uint32_t schema_nothing(struct schema *s); /* a symbol that matches nothing */
-/* Extends the JSON pointer by one step; schema_leave takes the result and restores the pointer. */
-size_t schema_enter(struct schema *s, const char *key, size_t index);
-void   schema_leave(struct schema *s, size_t was);
+/* The same where the opposite of a schema cannot be said, just after schema_negate: it is the fault of what is within. */
+void schema_beyond_not(struct schema *s, const char *keyword);
+/* The client's pointer to what is being compiled, and to a keyword of it ("": none). */
+void schema_place(const struct schema *s, const char *keyword, struct pointer *p);
 /* Reads a keyword whose value is a count. false: it is absent, or its value is no count, which is a failure. */
 bool schema_count(struct schema *s, const json_t *node, const char *key, uint32_t *out);
 

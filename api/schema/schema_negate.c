@@ -27,7 +27,7 @@ const json_t *schema_keep(struct schema *s, json_t *made)
         schema_fail(s, "", "no memory");
         return NULL;
     }
-    *row = (struct schema_negated){ NULL, made };
+    *row = (struct schema_negated){ .list = made };
     return made;
 }
 
@@ -146,21 +146,34 @@ const json_t *schema_negate(struct schema *s, const json_t *node)
     const char *key;
     json_t     *value, *list;
     bool        known = json_is_boolean(node) || json_is_object(node);
-    for (uint32_t i = 0; i < s->n_negated; i++)
-        if (s->negated[i].node == node) return s->negated[i].list;
+    for (uint32_t i = 0; i < s->n_negated; i++) {
+        if (s->negated[i].node != node) continue;
+        s->bad = s->negated[i].bad;
+        s->bad_key = s->negated[i].bad_key;
+        return s->negated[i].list;
+    }
     list = json_array();
     if (json_is_false(node)) put(list, json_true());
     uint32_t row = s->n_negated;
     if (!row_new(s)) return NULL;
-    s->negated[row] = (struct schema_negated){ node, NULL }; /* met again inside itself: it cannot be said */
+    s->negated[row] = (struct schema_negated){ node, NULL, node, "" }; /* met again inside itself: it cannot be said */
+    s->bad = node;
+    s->bad_key = "";
     json_object_foreach((json_t *)(uintptr_t)node, key, value)
     {
-        if (known && !schema_is_annotation(key)) known = put_keyword(s, list, node, key, value);
+        if (!known || schema_is_annotation(key)) continue;
+        s->bad = NULL; /* a schema within may say that it is its fault */
+        known = put_keyword(s, list, node, key, value);
+        if (known || s->bad) continue;
+        s->bad = node;
+        s->bad_key = key;
     }
-    if (!known) {
+    if (known) {
+        s->bad = NULL;
+    } else {
         json_decref(list);
         list = NULL;
     }
-    s->negated[row].list = list;
+    s->negated[row] = (struct schema_negated){ node, list, s->bad, s->bad_key };
     return list;
 }

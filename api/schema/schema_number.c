@@ -419,6 +419,7 @@ uint32_t schema_number(struct schema *s, const struct schema_all *all, bool whol
     for (uint32_t i = 0; i < all->n; i++) {
         const json_t *node = all->part[i].node,
                      *no = all->part[i].done & DONE_NOT ? NULL : json_object_get(node, "not");
+        s->node = node;
         add_bounds(s, node, &b);
         plain = plain && !json_object_get(node, "multipleOf") && !json_object_get(no, "const") &&
                 !json_object_get(no, "enum");
@@ -431,10 +432,12 @@ uint32_t schema_number(struct schema *s, const struct schema_all *all, bool whol
         const json_t *node = all->part[i].node,
                      *no = all->part[i].done & DONE_NOT ? NULL : json_object_get(node, "not");
         const json_t *list = json_object_get(no, "enum"), *multiple = json_object_get(node, "multipleOf");
+        s->node = node;
         if (multiple) r = rx_and2(s->x, r, multiples(s, multiple, whole));
         r = leave_out(s, r, json_object_get(no, "const"));
         for (size_t k = 0; k < json_array_size(list); k++) r = leave_out(s, r, json_array_get(list, k));
     }
+    s->node = NULL;
     if (!broken) return r;
     uint32_t any = rx_repeat(s->x, rx_or2(s->x, digit(s, 0, 9), rx_of_byte(s->x, '-')), 1, RX_MANY);
     return rx_and2(s->x, r, rx_cat(s->x, any, point(s, not_zero(s, RX_MANY))));

@@ -91,7 +91,7 @@ static bool members_grow(struct object *o)
 static void add_member(struct object *o, const char *name, size_t n, bool required)
 {
     if (o->n == o->room && !members_grow(o)) {
-        schema_fail(o->s, "properties", "more members than are allowed");
+        schema_fail(o->s, required ? "required" : "properties", "more members than are allowed");
         return;
     }
     uint64_t  hash = hash_bytes(name, n, o->s->seed);
@@ -123,8 +123,8 @@ static void add_names(struct object *o, const json_t *node)
         add_pattern(o, json_object_iter_key(it));
 }
 
-/* The names that propertyNames of one part allows, as strings: its type does not matter. above: what leaves it. */
-static uint32_t names_of(struct object *o, const json_t *schema, size_t above)
+/* The names that propertyNames of one part allows, as strings: its type does not matter. */
+static uint32_t names_of(struct object *o, const json_t *schema)
 {
     struct schema    *s = o->s;
     struct schema_all all = { 0 };
@@ -136,7 +136,6 @@ static uint32_t names_of(struct object *o, const json_t *schema, size_t above)
         if (!json_object_get(node, "anyOf") && !json_object_get(node, "oneOf") && !json_object_get(node, "if") &&
             (!no || schema_not_is_plain(no)))
             continue;
-        schema_leave(s, above);
         schema_beyond(s, "propertyNames", "a choice in it cannot be enforced");
         return RX_ALL;
     }
@@ -164,18 +163,17 @@ static void read_parts(struct object *o)
     for (uint32_t i = 0; i < o->all->n && !s->failed; i++) {
         const json_t *node = o->all->part[i].node, *names = json_object_get(node, "propertyNames");
         uint32_t      min = 0, max = RX_MANY;
+        s->node = node;
         add_names(o, node);
+        s->node = node;
         if (schema_count(s, node, "minProperties", &min) && min > o->min) o->min = min;
         if (schema_count(s, node, "maxProperties", &max) && max < o->max) o->max = max;
-        if (names) {
-            size_t was = schema_enter(s, "propertyNames", 0);
-            o->names = rx_and2(s->x, o->names, names_of(o, names, was));
-            schema_leave(s, was);
-        }
+        if (names) o->names = rx_and2(s->x, o->names, names_of(o, names));
         bool own = json_object_get(node, SCHEMA_OWN) != NULL;
         o->named = o->named || (!own && json_object_get(node, "properties"));
         o->stated = o->stated || json_object_get(node, "additionalProperties");
     }
+    s->node = NULL;
 }
 
 /* ---------------------------------------------------------------- one member */
@@ -227,17 +225,6 @@ static uint32_t just(struct object *o, uint32_t name, uint32_t patterns)
     return o->names == RX_ALL ? name : rx_and2(o->s->x, name, o->names);
 }
 
-/* To the schema of names that no schema names: of the pattern that they match. Of several, the first is shown. */
-static size_t enter_other(struct object *o, uint32_t patterns)
-{
-    if (!patterns) return schema_enter(o->s, "additionalProperties", 0);
-    uint32_t p = 0;
-    while (!(patterns >> p & 1)) p++;
-    size_t was = schema_enter(o->s, "patternProperties", 0);
-    schema_enter(o->s, o->pattern[p], 0);
-    return was;
-}
-
 /* One member. Which patterns its name matches is left to the expressions: of the sets of patterns one is possible. */
 static uint32_t member_rule(struct object *o, const char *name, uint32_t rx)
 {
@@ -246,9 +233,7 @@ static uint32_t member_rule(struct object *o, const char *name, uint32_t rx)
         struct schema_all all = { 0 };
         uint32_t          these = just(o, rx, patterns);
         if (these == RX_NONE) continue;
-        size_t was = name ? 0 : enter_other(o, patterns);
         if (holds(o, name, patterns, &all)) add_pair(o, rule, these, &all);
-        if (!name) schema_leave(o->s, was);
     }
     return rule;
 }
@@ -325,15 +310,11 @@ uint32_t schema_object(struct schema *s, const struct schema_all *all)
     }
     if (o.min > o.max)
         return all->n == 1 ? schema_fail(s, "maxProperties", "it is less than minProperties") : schema_nothing(s);
-    size_t was = schema_enter(s, "properties", 0);
     for (uint32_t i = 0; i < o.n && !s->failed; i++) {
         struct member *m = &o.member[i];
         uint32_t       rx = schema_string_rx(s, chars_text(s->x, m->name, m->n_name, true));
-        size_t         inner = schema_enter(s, m->name, 0);
         m->rule = member_rule(&o, m->name, rx);
-        schema_leave(s, inner);
     }
-    schema_leave(s, was);
     if (s->failed) return schema_nothing(s);
     return members(&o, other_rule(&o));
 }

@@ -272,12 +272,14 @@ static void add_ref(struct schema *s, struct schema_all *all, const json_t *node
 
 void schema_add(struct schema *s, struct schema_all *all, const json_t *node)
 {
+    const json_t *was = s->node;
     if (s->failed || json_is_true(node)) return;
     if (s->n_add++ == SCHEMA_ADDS_MAX) schema_fail(s, "", "more than %d steps over $ref and allOf", SCHEMA_ADDS_MAX);
     if (json_is_false(node)) {
         all->nothing = true;
         return;
     }
+    s->node = node;
     if (!json_is_object(node)) {
         schema_fail(s, "", "a schema is an object or a boolean");
         return;
@@ -288,14 +290,10 @@ void schema_add(struct schema *s, struct schema_all *all, const json_t *node)
         if (json_object_get(node, beyond[i])) schema_beyond(s, beyond[i], "this keyword cannot be enforced");
     if (!schema_is_spent(p)) schema_part_add(s, all, p);
     if (ref) add_ref(s, all, node, ref);
+    s->node = node;
     if (list && !json_is_array(list)) schema_fail(s, "allOf", "a list of schemas is needed");
-    size_t was = list ? schema_enter(s, "allOf", 0) : 0;
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        size_t inner = schema_enter(s, NULL, i);
-        schema_add(s, all, json_array_get(list, i));
-        schema_leave(s, inner);
-    }
-    if (list) schema_leave(s, was);
+    for (size_t i = 0; i < json_array_size(list); i++) schema_add(s, all, json_array_get(list, i));
+    s->node = was;
 }
 
 /* ---------------------------------------------------------------- apart */

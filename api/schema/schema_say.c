@@ -1,4 +1,4 @@
-/* schema_say: where in a schema the compiler is, what is wrong there, and counts that it reads. */
+/* schema_say: what is wrong with a schema, and counts that the compiler reads. */
 #include "api/schema/schema_impl.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,15 +8,16 @@ uint32_t schema_nothing(struct schema *s) { return gr_terminal(s->r, RX_NONE); }
 
 uint32_t schema_fail(struct schema *s, const char *keyword, const char *fmt, ...)
 {
-    char    what[160];
-    va_list args;
+    struct pointer at;
+    char           what[160];
+    va_list        args;
     if (s->failed) return schema_nothing(s);
     s->failed = true;
     va_start(args, fmt);
     vsnprintf(what, sizeof what, fmt, args);
     va_end(args);
-    if (*keyword) pointer_key(&s->at, keyword);
-    snprintf(s->err, SCHEMA_ERR, "at '%s': %s", s->at.text[0] ? s->at.text : "/", what);
+    schema_place(s, keyword, &at);
+    snprintf(s->err, SCHEMA_ERR, "at '%s': %s", at.text[0] ? at.text : "/", what);
     return schema_nothing(s);
 }
 
@@ -34,12 +35,16 @@ void schema_beyond(struct schema *s, const char *keyword, const char *why)
     snprintf(list + used, SCHEMA_IGNORED - used, "%s%s", used ? "," : "", keyword);
 }
 
-size_t schema_enter(struct schema *s, const char *key, size_t index)
+void schema_beyond_not(struct schema *s, const char *keyword)
 {
-    return key ? pointer_key(&s->at, key) : pointer_index(&s->at, index);
+    static const char why[] = "the opposite of this cannot be enforced";
+    if (s->form.ignored) {
+        schema_beyond(s, keyword, why);
+        return;
+    }
+    s->node = s->bad;
+    schema_fail(s, s->bad_key, "%s", why);
 }
-
-void schema_leave(struct schema *s, size_t was) { pointer_leave(&s->at, was); }
 
 bool schema_count(struct schema *s, const json_t *node, const char *key, uint32_t *out)
 {

@@ -73,8 +73,9 @@ static uint32_t of_pattern(struct schema *s, const json_t *pattern)
 static uint32_t of_part(struct schema *s, const json_t *node, uint32_t any)
 {
     const json_t *pattern = json_object_get(node, "pattern"), *format = json_object_get(node, "format");
-    const json_t *not_pattern = json_object_get(node, SCHEMA_NOT_PATTERN);
+    const json_t *not_pattern = json_object_get(node, SCHEMA_NOT_PATTERN), *was = s->node;
     uint32_t      min = 0, max = RX_MANY, r = RX_ALL;
+    s->node = node;
     schema_count(s, node, "minLength", &min);
     schema_count(s, node, "maxLength", &max);
     if (max < min) schema_fail(s, "maxLength", "it is less than minLength");
@@ -88,6 +89,7 @@ static uint32_t of_part(struct schema *s, const json_t *node, uint32_t any)
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (json_str_is(format, formats[i].name))
             r = rx_and2(s->x, r, of_regex(s, "format", formats[i].regex, strlen(formats[i].regex), false));
+    s->node = was;
     return r;
 }
 

@@ -58,11 +58,13 @@ static uint32_t named_types(struct schema *s, const json_t *type)
 
 uint32_t schema_types(struct schema *s, const struct schema_all *all)
 {
-    uint32_t bits = ANY_TYPE, implied = 0;
-    bool     named = false, valued = false;
+    uint32_t      bits = ANY_TYPE, implied = 0;
+    bool          named = false, valued = false;
+    const json_t *was = s->node;
     for (uint32_t i = 0; i < all->n; i++) {
         const json_t *node = all->part[i].node, *type = json_object_get(node, "type");
         const json_t *not_type = json_object_get(json_object_get(node, "not"), "type");
+        s->node = node;
         if (type) bits &= named_types(s, type);
         if (not_type && !(all->part[i].done & DONE_NOT)) bits &= ~named_types(s, not_type);
         named = named || type || not_type;
@@ -70,6 +72,7 @@ uint32_t schema_types(struct schema *s, const struct schema_all *all)
         for (size_t k = 0; k < sizeof about / sizeof *about; k++)
             if (json_object_get(node, about[k].key)) implied |= about[k].types;
     }
+    s->node = was;
     return named || valued || !implied ? bits : implied;
 }
 

@@ -147,8 +147,10 @@ static void narrow(struct schema *s, json_t **all, const json_t *list)
 
 json_t *schema_values(struct schema *s, const struct schema_all *all)
 {
-    json_t *values = NULL;
+    const json_t *was = s->node;
+    json_t       *values = NULL;
     for (uint32_t i = 0; i < all->n; i++) {
+        s->node = all->part[i].node;
         json_t *one = json_object_get(all->part[i].node, "const"), *list = json_object_get(all->part[i].node, "enum");
         if (one) {
             json_t *alone = json_array();
@@ -162,6 +164,7 @@ json_t *schema_values(struct schema *s, const struct schema_all *all)
         else
             narrow(s, &values, list);
     }
+    s->node = was;
     return values;
 }
 

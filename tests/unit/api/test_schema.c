@@ -294,51 +294,6 @@ static void a_lenient_form_names_what_it_ignores(void **state)
     json_decref(schema);
 }
 
-static void what_cannot_be_enforced_is_refused_with_its_place(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *schema, *why;
-    } rows[] = {
-        { "{\"type\":\"object\",\"properties\":{\"a\":{\"not\":{\"format\":\"date\"}}}}", "'/properties/a/not'" },
-        { "{\"properties\":{\"a/b\":{\"properties\":{\"~\":{\"uniqueItems\":true}}}}}",
-          "'/properties/a~1b/properties/~0/uniqueItems'" },
-        { "{\"type\":\"array\",\"uniqueItems\":true}", "'/uniqueItems'" },
-        { "{\"type\":\"array\",\"items\":{\"type\":\"number\",\"multipleOf\":10001}}", "/items/multipleOf'" },
-        { "{\"if\":{\"uniqueItems\":true},\"then\":{}}", "'/if'" },
-        { "{\"oneOf\":[{\"type\":\"integer\"},{\"type\":\"number\",\"format\":\"x\"}]}", "'/oneOf': 0 and 1" },
-        { "{\"unevaluatedProperties\":false}", "'/unevaluatedProperties'" },
-        { "{\"type\":\"object\",\"minProperties\":2}", "'/minProperties'" },
-        { "{\"type\":\"array\",\"contains\":{\"type\":\"null\"},\"minContains\":2}", "'/minContains'" },
-        { "{\"propertyNames\":{\"anyOf\":[{\"const\":\"a\"}]}}", "'/propertyNames'" },
-        { "{\"additionalProperties\":{\"uniqueItems\":true}}", "'/additionalProperties/uniqueItems'" },
-        { "{\"additionalProperties\":{\"properties\":{\"a\":{\"allOf\":3}}}}",
-          "'/additionalProperties/properties/a/allOf'" },
-        { "{\"patternProperties\":{\"^a/\":{\"uniqueItems\":true}}}", "'/patternProperties/^a~1/uniqueItems'" },
-        { "{\"allOf\":3}", "'/allOf'" },
-        { "{\"enum\":[[1]],\"items\":{\"type\":\"integer\"}}", "'/enum'" },
-        { "{\"$ref\":\"http://example.com/x\"}", "not within this schema" },
-        { "{\"$ref\":\"#/$defs/missing\"}", "not within this schema" },
-        { "{\"$ref\":\"#\"}", "refers to itself" },
-        { "{\"$defs\":{\"a\":{\"$ref\":\"#/$defs/b\"},\"b\":{\"$ref\":\"#/$defs/a\"}},\"$ref\":\"#/$defs/a\"}",
-          "refers to itself" },
-        { "{\"type\":\"object\",\"properties\":{\"a\":false},\"required\":[\"a\"]}", "no text at all" },
-        { "{\"type\":\"string\",\"pattern\":\"(a)\\\\1\"}", "back-references" },
-        { "{\"type\":\"string\",\"minLength\":3,\"maxLength\":2}", "less than minLength" },
-        { "{\"type\":\"integer\",\"minimum\":3,\"maximum\":2}", "no text at all" },
-        { "{\"type\":\"strange\"}", "one of object" },
-        { "{\"enum\":[]}", "a list of values" },
-        { "{\"type\":\"array\",\"minItems\":-1}", "a count" },
-        { "{\"patternProperties\":{\"(a)\\\\1\":{}}}", "back-references" },
-        { "3", "object or a boolean" },
-    };
-    for (size_t i = 0; i < ARRAY_N(rows); i++) {
-        char err[SCHEMA_ERR] = "";
-        if (grammar_of(rows[i].schema, err)) fail_msg("%s is taken", rows[i].schema);
-        if (!strstr(err, rows[i].why)) fail_msg("%s: %s", rows[i].schema, err);
-    }
-}
-
 /* Every whole number around the bounds, for many bounds. */
 static void bounds_of_whole_numbers_are_exact(void **state)
 {
@@ -443,7 +398,6 @@ int main(void)
         cmocka_unit_test(schemas_refer_to_each_other),
         cmocka_unit_test(keywords_hold_together),
         cmocka_unit_test(a_lenient_form_names_what_it_ignores),
-        cmocka_unit_test(what_cannot_be_enforced_is_refused_with_its_place),
         cmocka_unit_test(bounds_of_whole_numbers_are_exact),
         cmocka_unit_test(a_schema_made_to_hurt_ends),
         cmocka_unit_test(what_doubles_with_each_reference_is_refused),

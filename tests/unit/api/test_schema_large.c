@@ -147,7 +147,7 @@ static void too_many_members_are_refused(void **state)
     assert_null(grammar_of("{\"properties\":{@}}", "\"SKU-%08u\":{}", err));
     assert_non_null(strstr(err, "'/properties': more members"));
     assert_null(grammar_of("{\"required\":[@]}", "\"SKU-%08u\"", err));
-    assert_non_null(strstr(err, "'/properties': more members"));
+    assert_non_null(strstr(err, "'/required': more members"));
 }
 
 int main(void)

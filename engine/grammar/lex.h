@@ -18,10 +18,11 @@ struct lex_item {
 struct lex_state {
     uint32_t               n_item;
     uint32_t               n_accept;
-    const struct lex_item *item;   /* in order of terminals */
-    const uint32_t        *accept; /* the terminals that may end here, in order */
-    bool                   more;   /* a terminal may go on here */
-    _Atomic uint8_t        plain;  /* of mask_asks; 0: not known yet */
+    const struct lex_item *item;       /* in order of terminals */
+    const uint32_t        *accept;     /* the terminals that may end here, in order */
+    bool                   more;       /* a terminal may go on here */
+    _Atomic uint8_t        plain;      /* of mask_asks; 0: not known yet */
+    _Atomic uint32_t       settled[2]; /* of mask_cache.c, without `apart` and with it; 0: not known yet */
     uint64_t               hash;
     uint64_t               sign[2]; /* equal where states of any grammars say the same */
     _Atomic uint32_t       next[];  /* by kind of byte; LEX_UNKNOWN: not made yet */

@@ -74,6 +74,7 @@ static enum status sort(struct gr_vocab *v)
     }
     st = trie_make(v->token, order, v->n, &v->all);
     if (!st) st = slices(v, order);
+    if (!st) st = vocab_plain_tree(v);
 out:
     free(s);
     free(order);
@@ -103,6 +104,7 @@ void gr_vocab_free(struct gr_vocab *v)
     trie_free(&v->all);
     for (int i = 0; i < SLICES; i++) trie_free(&v->slice[i].rest);
     free(v->n_plain);
+    free(v->plain_below);
     free(v->plain);
     free(v->longer);
     free(v->token);
@@ -139,8 +141,8 @@ void vocab_equal_bits(const struct gr_vocab *v, uint32_t *bits)
 
 size_t gr_vocab_bytes(const struct gr_vocab *v)
 {
-    size_t nodes = v->all.n, words = (PLAIN_MAX + 1) * gr_words(v->n);
+    size_t nodes = v->all.n, flags = v->all.n, words = (PLAIN_MAX + 1) * gr_words(v->n);
     for (int i = 0; i < SLICES; i++) nodes += v->slice[i].rest.n;
     return sizeof *v + v->n * (sizeof *v->token + sizeof *v->alias) + v->pool_bytes + nodes * sizeof *v->all.node +
-           words * sizeof(uint32_t);
+           flags + words * sizeof(uint32_t);
 }

@@ -30,6 +30,7 @@ struct gr_vocab {
     uint32_t            n_alias;
     struct vocab_slice  slice[SLICES]; /* the longest first */
     uint8_t            *n_plain;       /* [n] how many characters of rx_json_plain; 0: others too */
+    bool               *plain_below;   /* [all.n] all tokens from this node of the tree on are of such alone */
     uint32_t           *plain;  /* [PLAIN_MAX + 1][gr_words] tokens of at most so many of them; [0]: of any number */
     uint32_t           *longer; /* [n_longer] tokens of more than PLAIN_MAX of them */
     uint32_t            n_longer;
@@ -37,6 +38,8 @@ struct gr_vocab {
 
 /* vocab_plain.c. Fills n_plain, plain and longer, from the tokens; ST_NOMEM leaves what the caller frees. */
 enum status vocab_plain_make(struct gr_vocab *v);
+/* Fills plain_below, when the tree is there. ST_NOMEM. */
+enum status vocab_plain_tree(struct gr_vocab *v);
 /* Sets the bits of the tokens of at most chars_max > 0 characters of rx_json_plain, and of no others. */
 void vocab_plain_bits(const struct gr_vocab *v, uint32_t chars_max, uint32_t *bits);
 /* Gives the second of two tokens of equal bytes the bit of the first. */

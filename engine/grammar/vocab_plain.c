@@ -54,6 +54,20 @@ enum status vocab_plain_make(struct gr_vocab *v)
     return make_masks(v);
 }
 
+enum status vocab_plain_tree(struct gr_vocab *v)
+{
+    const struct trie *t = &v->all;
+    v->plain_below = malloc((t->n + 1) * sizeof *v->plain_below);
+    if (!v->plain_below) return ST_NOMEM;
+    for (uint32_t i = t->n; i-- > 0;) {
+        uint32_t token = trie_token(t->node[i]), end = i + trie_size(t->node[i]);
+        bool     plain = token == TRIE_NONE || v->n_plain[token];
+        for (uint32_t k = i + 1; k < end && plain; k += trie_size(t->node[k])) plain = v->plain_below[k];
+        v->plain_below[i] = plain;
+    }
+    return ST_OK;
+}
+
 void vocab_plain_bits(const struct gr_vocab *v, uint32_t chars_max, uint32_t *bits)
 {
     bool     longer = chars_max > PLAIN_MAX && chars_max != RX_MANY;

@@ -78,17 +78,36 @@ static struct gr_vocab *vocab_of_pieces(void)
 {
     static unsigned char     pool[N_TOKEN][48];
     struct token_bytes       b[N_TOKEN];
-    static const char *const piece[] = {
-        "a", "b ", "\"", "\\", "\n", "\xc3\xa9", "\xe2\x82", "\xf0\x9f\x98\x80", "x", ",", "\\n", "\x7f", "\xe2\x80\xa8"
-    };
-    struct dice      d = { .seed = 5 };
-    struct gr_vocab *v = NULL;
+    static const char *const piece[] = { "a",
+                                         "b ",
+                                         "\"",
+                                         "\\",
+                                         "\n",
+                                         "\xc3\xa9",
+                                         "\xe2\x82",
+                                         "\xf0\x9f\x98\x80",
+                                         "x",
+                                         ",",
+                                         "\\n",
+                                         "\x7f",
+                                         "\xe2\x80\xa8",
+                                         "<",
+                                         "/",
+                                         "</v",
+                                         ">\n",
+                                         "nul",
+                                         "1",
+                                         "[1",
+                                         "]",
+                                         "{" };
+    struct dice              d = { .seed = 5 };
+    struct gr_vocab         *v = NULL;
     for (uint32_t t = 0; t < N_TOKEN; t++) {
         uint32_t n = 0, want = 1 + dice_below(&d, t % 3 ? 8 : 44);
         bool     tame = t % 4 != 0; /* most are plain */
         while (n < want && n < 44) {
-            const char *s =
-                piece[tame ? (uint32_t[]){ 0, 1, 5, 7, 8 }[dice_below(&d, 5)] : dice_below(&d, ARRAY_N(piece))];
+            const char *s = piece[tame ? (uint32_t[]){ 0, 1, 5, 7, 8, 14, 17, 18 }[dice_below(&d, 8)]
+                                       : dice_below(&d, ARRAY_N(piece))];
             memcpy(pool[t] + n, s, strlen(s));
             n += (uint32_t)strlen(s);
         }
@@ -122,6 +141,7 @@ struct shape {
     bool        beside;  /* or one of a few other strings */
     bool        without; /* and not one of a few others */
     bool        raw;     /* without quotes, up to an end marker in a line of its own */
+    bool        typed;   /* and with a character at least, and none that reads as other data, which may come as well */
 };
 
 static uint32_t few(struct rx *x)
@@ -130,6 +150,16 @@ static uint32_t few(struct rx *x)
                  (uint32_t[]){ rx_of_bytes(x, "\"axax\"", 6), rx_of_bytes(x, "\"b xaaaaaaaaaaaaa\"", 17),
                                rx_of_bytes(x, "\"\"", 2) },
                  3);
+}
+
+/* null, numbers, and whatever begins like an object or a list; with blanks around. */
+static uint32_t other_data(struct rx *x)
+{
+    uint32_t blank = rx_repeat(x, rx_or2(x, rx_of_byte(x, ' '), rx_of_byte(x, '\n')), 0, RX_MANY);
+    uint32_t number = rx_repeat(x, rx_of_byte(x, '1'), 1, RX_MANY);
+    uint32_t any[] = { rx_of_bytes(x, "null", 4), number, rx_cat(x, rx_of_byte(x, '{'), RX_ALL),
+                       rx_cat(x, rx_of_byte(x, '['), RX_ALL) };
+    return rx_cat(x, blank, rx_cat(x, rx_or(x, any, 4), blank));
 }
 
 static struct grammar *grammar_of(const struct shape *s, uint32_t max)
@@ -144,8 +174,18 @@ static struct grammar *grammar_of(const struct shape *s, uint32_t max)
     if (s->bare) end = rx_repeat(x, quote, 0, 1);
     if (s->raw) {
         uint32_t any = rx_of_chars(x, 1, RX_CODE_POINT_MAX), stop = rx_of_bytes(x, "</v>", 4);
-        uint32_t all = rx_and2(x, rx_repeat(x, any, 0, max), rx_not(x, rx_cat(x, RX_ALL, rx_cat(x, stop, RX_ALL))));
+        uint32_t all =
+            rx_and2(x, rx_repeat(x, any, s->typed, max), rx_not(x, rx_cat(x, RX_ALL, rx_cat(x, stop, RX_ALL))));
+        if (s->typed) all = rx_and2(x, all, rx_not(x, other_data(x)));
         uint32_t value[2] = { gr_terminal(r, all), gr_terminal(r, rx_of_bytes(x, "\n</v>\n", 6)) };
+        if (s->typed) { /* lists stand beside the text */
+            uint32_t one = rx_of_bytes(x, "[1", 2), text = value[0];
+            value[0] = gr_rule(r);
+            gr_alt(r, value[0], &text, 1);
+            text = gr_terminal(
+                r, rx_cat(x, one, rx_cat(x, rx_repeat(x, rx_of_byte(x, '1'), 0, RX_MANY), rx_of_byte(x, ']'))));
+            gr_alt(r, value[0], &text, 1);
+        }
         gr_alt(r, list, value, 2);
         gr_alt(r, list, (uint32_t[]){ list, value[0], value[1] }, 3);
         assert_int_equal(gr_build(r, list, &g, err), ST_OK);
@@ -175,9 +215,11 @@ static void masks_by_slices_are_those_of_single_tokens(void **state)
         { .what = "a string, and no others", .without = true },
         { .what = "a string that is no other, or that", .beside = true, .without = true },
         { .what = "text up to a marker", .raw = true },
+        { .what = "text that is no other data", .raw = true, .typed = true },
+        { .what = "text that may be other data", .raw = true, .typed = true },
     };
-    static const char *const raw[] = { "ax", "<", "/v", "x" };
-    struct gr_vocab         *v = vocab_of_pieces();
+    static const char *const raw[] = { "ax", "<", "/v", "x" }, *const data[] = { " ", "1", "1", "nu" };
+    struct gr_vocab *v = vocab_of_pieces();
     for (size_t k = 0; k < ARRAY_N(shape); k++) {
         for (size_t i = k > 0; i < ARRAY_N(max); i++) {
             struct grammar  *g = grammar_of(&shape[k], max[i]);
@@ -187,6 +229,7 @@ static void masks_by_slices_are_those_of_single_tokens(void **state)
                 uint32_t n_allowed = compare_mask(m, shape[k].what, max[i]);
                 assert_true(max[i] == 0 || step > 0 || n_allowed > 10);
                 const char *then = raw[shape[k].raw ? step : 0];
+                if (k + 1 == ARRAY_N(shape)) then = data[step];
                 if (gr_accept_bytes(m, then, strlen(then))) break;
             }
             gr_match_free(m);
@@ -202,6 +245,7 @@ static void a_mask_of_free_text_costs_no_more_than_its_end(void **state)
     (void)state;
     enum { TOKENS = 120000, LEN = 8 };
     static const struct shape raw = { .what = "text up to a marker", .raw = true };
+    static const struct shape typed = { .what = "text that is no other data", .raw = true, .typed = true };
     unsigned char(*pool)[LEN] = calloc(TOKENS, sizeof *pool);
     struct token_bytes *b = calloc(TOKENS, sizeof *b);
     uint32_t           *bits = calloc(gr_words(TOKENS), sizeof *bits);
@@ -222,6 +266,14 @@ static void a_mask_of_free_text_costs_no_more_than_its_end(void **state)
         gr_match_free(m);
         gr_free(g);
     }
+    /* What a state says is kept, as the places where such a text may have ended are few that count. */
+    struct grammar  *g = grammar_of(&typed, 45);
+    struct gr_match *m = gr_match_create(g, v);
+    size_t           bytes = gr_bytes(g);
+    assert_int_equal(gr_mask(m, bits), ST_OK);
+    assert_true(gr_bytes(g) >= bytes + gr_words(TOKENS) * sizeof *bits);
+    gr_match_free(m);
+    gr_free(g);
     gr_vocab_free(v);
     free(bits);
     free(b);

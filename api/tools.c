@@ -108,15 +108,17 @@ static enum status read_tool(struct call *c, struct calls_tools *t, json_t *tool
 
 /* ---------------------------------------------------------------- which may be called */
 
-/* A reference to a tool, {"type":"function","function":{"name":..}} or {"type":..,"name":..}: its tool, or NULL. */
+/* A reference to a tool of this type, {"type":"function","function":{"name":..}} or {"type":..,"name":..}: its tool,
+ * or NULL. */
 static struct calls_tool *tool_of(struct calls_tools *t, const json_t *ref)
 {
     const json_t *f = json_object_get(ref, "function"), *custom = json_object_get(ref, "custom");
     const json_t *in = custom ? custom : ref;
     if (f) in = f;
-    const json_t *name = json_object_get(in, "name");
+    const json_t *name = json_object_get(in, "name"), *type = json_object_get(ref, "type");
+    bool          other[2] = { json_str_is(type, "custom"), json_str_is(type, "function") }; /* [is it custom?] */
     for (uint32_t i = 0; json_is_string(name) && i < t->n; i++)
-        if (json_str_is(name, t->tool[i].name)) return &t->tool[i];
+        if (json_str_is(name, t->tool[i].name) && !other[t->tool[i].custom]) return &t->tool[i];
     return NULL;
 }
 

@@ -91,6 +91,12 @@ static void tools_of_a_wrong_shape_are_refused_by_name(void **state)
           "\"properties\":{\"a\":{\"not\":{\"format\":\"x\"}}}}}}]",
           "tools[0].function.parameters" },
         { "\"tools\":[" W "],\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"x\"}}", "tool_choice" },
+        { "\"tools\":[" W "],\"tool_choice\":{\"type\":\"custom\",\"custom\":{\"name\":\"w\"}}", "tool_choice" },
+        { "\"tools\":[" NOTE "],\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"note\"}}",
+          "tool_choice" },
+        { "\"tools\":[" W
+          "],\"tool_choice\":{\"type\":\"allowed_tools\",\"tools\":[{\"type\":\"custom\",\"name\":\"w\"}]}",
+          "tool_choice.allowed_tools" },
         { "\"tools\":[" W
           "],\"tool_choice\":{\"type\":\"allowed_tools\",\"allowed_tools\":{\"mode\":\"auto\",\"tools\":[]}}",
           "tool_choice.allowed_tools" },

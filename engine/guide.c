@@ -172,16 +172,17 @@ enum status guide_create(struct grammar *g, const struct gr_vocab *v, const uint
 {
     uint32_t most = gr_vocab_n(v);
     for (uint32_t i = 0; i < n_eos; i++) most = eos_id[i] >= most ? eos_id[i] + 1 : most;
-    struct gr_match *m = g ? gr_match_create(g, v) : NULL;
-    struct guide    *u = m || !g ? guide_new(g, v, m, gr_words(most), eos_id, n_eos) : NULL;
+    struct gr_match *m = NULL;
+    enum status      st = g ? gr_match_make(g, v, &m) : ST_OK;
+    struct guide    *u = st ? NULL : guide_new(g, v, m, gr_words(most), eos_id, n_eos);
     if (!u) {
         gr_match_free(m);
         if (gate) gate->ops->drop(gate);
-        return ST_NOMEM;
+        return st ? st : ST_NOMEM;
     }
     u->gate = gate;
     u->phase = gate ? gate->first : GATE_BOUND;
-    enum status st = gate && m && !gate->late ? try_marks(u) : ST_OK;
+    st = gate && m && !gate->late ? try_marks(u) : ST_OK;
     if (!st && make_mask(u) == GUIDE_FAILED) st = m && gr_mask(m, u->mask) ? ST_TOO_LARGE : ST_INVALID;
     atomic_init(&u->state, GUIDE_READY);
     if (st)

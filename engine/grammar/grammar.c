@@ -13,6 +13,8 @@ const struct gr_limits gr_limits_default = {
     .lex_fuel_max = 20000000,
 };
 
+enum { ROWS_FUEL = 5000000 }; /* places that rows_fit looks at */
+
 /* A growing array of numbers. */
 struct numbers {
     uint32_t *at;
@@ -189,6 +191,7 @@ static enum status spread(const struct gr_rules *r, const bool *terminal, bool *
 struct facts {
     bool *terminal; /* [n_terminal] it matches something */
     bool *live;     /* [n_rule] it can be ended */
+    bool  crowded;  /* more may begin at a place than a row holds */
 };
 
 static bool alt_lives(const struct facts *f, const uint32_t *symbol, uint32_t n)
@@ -241,6 +244,79 @@ static enum status terminals_that_match(struct gr_rules *r, bool *terminal)
     return rx_status(r->rx);
 }
 
+/* ---------------------------------------------------------------- rows */
+
+/* A search for what rows hold. */
+struct rows {
+    const struct grammar *g;
+    uint32_t             *stamp; /* [n_symbol] the last search that met this place */
+    uint32_t              now, n, place[ROW_ITEMS_MAX];
+    bool                  fits;
+};
+
+static void rows_add(struct rows *w, uint32_t place)
+{
+    if (w->stamp[place] == w->now) return;
+    w->stamp[place] = w->now;
+    w->fits = w->n < ROW_ITEMS_MAX;
+    if (w->fits) w->place[w->n++] = place;
+}
+
+static void rows_add_rule(struct rows *w, uint32_t rule)
+{
+    for (uint32_t a = w->g->alt_first[rule]; a < w->g->alt_first[rule + 1] && w->fits; a++) rows_add(w, w->g->alt[a]);
+}
+
+/* Whether a row where this rule may begin has room for what begins there (as predict() of row.c adds it). */
+static bool row_fits(struct rows *w, uint32_t rule)
+{
+    const struct grammar *g = w->g;
+    w->now++;
+    w->n = 0;
+    w->fits = true;
+    rows_add_rule(w, rule);
+    for (uint32_t i = 0; i < w->n && w->fits; i++) {
+        uint32_t symbol = g->symbol[w->place[i]], number = gr_number(symbol);
+        if (gr_kind_of(symbol) != GR_RULE) continue;
+        rows_add_rule(w, number);
+        if (g->nullable[number]) rows_add(w, w->place[i] + 1);
+    }
+    return w->fits;
+}
+
+/* Every rule that a text may come to. A text that came to one without room would end there, so that such a grammar is
+ * refused at once; if the search takes too long, that is left to the text. */
+static enum status rows_fit(const struct grammar *g)
+{
+    struct rows *w = calloc(1, sizeof *w);
+    uint32_t    *stamp = calloc(g->n_symbol + 1, sizeof *stamp), *rule = calloc(g->n_rule + 1, sizeof *rule), n = 0;
+    bool        *seen = calloc(g->n_rule + 1, sizeof *seen), fits = true;
+    uint64_t     looked = 0;
+    enum status  st = w && stamp && rule && seen ? ST_OK : ST_NOMEM;
+    if (!st) {
+        *w = (struct rows){ .g = g, .stamp = stamp };
+        seen[g->start] = true;
+        rule[n++] = g->start;
+    }
+    for (uint32_t i = 0; i < n && fits && looked < ROWS_FUEL; i++) {
+        fits = row_fits(w, rule[i]);
+        looked += w->n;
+        for (uint32_t a = g->alt_first[rule[i]]; a < g->alt_first[rule[i] + 1]; a++) {
+            for (uint32_t at = g->alt[a]; gr_kind_of(g->symbol[at]) != GR_END; at++, looked++) {
+                uint32_t number = gr_number(g->symbol[at]);
+                if (gr_kind_of(g->symbol[at]) != GR_RULE || seen[number]) continue;
+                seen[number] = true;
+                rule[n++] = number;
+            }
+        }
+    }
+    free(w);
+    free(stamp);
+    free(rule);
+    free(seen);
+    return fits ? st : ST_TOO_LARGE;
+}
+
 static enum status build(struct gr_rules *r, uint32_t start, struct facts *f, struct grammar *g)
 {
     enum status st = terminals_that_match(r, f->terminal);
@@ -249,6 +325,10 @@ static enum status build(struct gr_rules *r, uint32_t start, struct facts *f, st
     if (!st) st = spread(r, NULL, g->nullable);
     if (!st) st = flatten(r, f, g);
     if (st) return st;
+    g->start = gr_number(start);
+    st = rows_fit(g);
+    f->crowded = st == ST_TOO_LARGE;
+    if (st) return st;
     struct lex_limits limits = { r->limits.lex_state_max, r->limits.lex_bytes_max, r->limits.lex_fuel_max };
     struct rx        *rx = r->rx;
     r->rx = NULL;
@@ -256,7 +336,6 @@ static enum status build(struct gr_rules *r, uint32_t start, struct facts *f, st
     g->token = r->token.at;
     g->n_token = r->token.n;
     r->token.at = NULL;
-    g->start = gr_number(start);
     return st ? st : mask_cache_create(&g->cache);
 }
 
@@ -269,7 +348,7 @@ enum status gr_build(struct gr_rules *r, uint32_t start, struct grammar **g_out,
     }
     enum status     st = gr_rules_status(r);
     struct grammar *g = calloc(1, sizeof *g);
-    struct facts    f = { calloc(r->terminal.n + 1, 1), calloc(r->n_rule + 1, 1) };
+    struct facts    f = { calloc(r->terminal.n + 1, 1), calloc(r->n_rule + 1, 1), false };
     if (g) atomic_init(&g->n_user, 1);
     if (g) g->nullable = calloc(r->n_rule + 1, 1);
     if (!g || !g->nullable || !f.terminal || !f.live) st = ST_NOMEM;
@@ -280,7 +359,12 @@ enum status gr_build(struct gr_rules *r, uint32_t start, struct grammar **g_out,
     switch (st) {
     case ST_OK: *g_out = g; return ST_OK;
     case ST_INVALID: snprintf(err, GR_ERR, "no text at all satisfies it"); break;
-    case ST_TOO_LARGE: snprintf(err, GR_ERR, "it is too large or too costly to compile"); break;
+    case ST_TOO_LARGE:
+        if (f.crowded)
+            snprintf(err, GR_ERR, "more than %d alternatives meet at one place of it", ROW_ITEMS_MAX);
+        else
+            snprintf(err, GR_ERR, "it is too large or too costly to compile");
+        break;
     default: snprintf(err, GR_ERR, "no memory"); break;
     }
     gr_free(g);

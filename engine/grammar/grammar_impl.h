@@ -4,6 +4,8 @@
 #include "engine/grammar/lex.h"
 #include <stdatomic.h>
 
+enum { ROW_ITEMS_MAX = 2000 }; /* places of rules that one place of a text may have come to */
+
 /* The two upper bits of a symbol are its kind. */
 enum gr_kind { GR_RULE, GR_TERMINAL, GR_TOKEN, GR_END };
 enum { GR_KIND_SHIFT = 30 };

@@ -9,20 +9,28 @@ static void begin_at(struct gr_match *m, uint32_t row)
     m->now.thread[0] = (struct gr_thread){ row, m->row[row].start, true };
 }
 
-struct gr_match *gr_match_create(struct grammar *g, const struct gr_vocab *v)
+enum status gr_match_make(struct grammar *g, const struct gr_vocab *v, struct gr_match **m_out)
 {
     struct gr_match *m = calloc(1, sizeof *m);
-    if (!m) return NULL;
+    if (!m) return ST_NOMEM;
     m->g = g;
     m->v = v;
     memset(m->memo, 0xff, sizeof m->memo);
-    uint32_t first = row_first(m);
-    if (first != ROW_NONE) {
-        begin_at(m, first);
-        return m;
+    uint32_t    first = row_first(m);
+    enum status st = m->st;
+    if (first == ROW_NONE) {
+        free(m);
+        return st;
     }
-    free(m);
-    return NULL;
+    begin_at(m, first);
+    *m_out = m;
+    return ST_OK;
+}
+
+struct gr_match *gr_match_create(struct grammar *g, const struct gr_vocab *v)
+{
+    struct gr_match *m = NULL;
+    return gr_match_make(g, v, &m) ? NULL : m;
 }
 
 void gr_match_free(struct gr_match *m) { free(m); }

@@ -15,7 +15,9 @@ enum { GR_BACK = 16 }; /* how many tokens can be taken back */
 
 struct gr_match;
 
-/* A matcher at the beginning of a text. The grammar and the vocabulary must outlive it. NULL: no memory. */
+/* A matcher at the beginning of a text. The grammar and the vocabulary must outlive it. ST_NOMEM; ST_TOO_LARGE: what may
+ * come first is over a bound. gr_match_create: NULL for either. */
+enum status      gr_match_make(struct grammar *g, const struct gr_vocab *v, struct gr_match **m_out);
 struct gr_match *gr_match_create(struct grammar *g, const struct gr_vocab *v);
 void             gr_match_free(struct gr_match *m);
 /* A new matcher, of the caller's, at the same place of a text of its own. NULL: no memory. */

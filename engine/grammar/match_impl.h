@@ -8,7 +8,6 @@ enum {
     THREADS_MAX = 64, /* readings of one text that are followed at once */
     ROWS_MAX = 2048,
     ITEMS_MAX = 12288,
-    ROW_ITEMS_MAX = 2000,
     SEEN = 4096, /* a power of two, above twice ROW_ITEMS_MAX */
     MEMO = 1024,
     WALK_THREADS = 2048, /* threads of all nodes on the path from the root of a trie to one node */

@@ -1,11 +1,12 @@
 #include "api/schema/schema.h"
 #include "api/schema/schema_impl.h"
+#include "api/schema/value_set.h"
 #include "base/hash.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ARENA_BYTES_MAX = 32 << 20, ONE_OF_EXACT = 8 };
+enum { ARENA_BYTES_MAX = 32 << 20, ONE_OF_EXACT = 8, GATHERED_MIN = 16 };
 
 /* ---------------------------------------------------------------- alternatives */
 
@@ -63,7 +64,93 @@ static bool exactly_one(struct schema *s, const struct schema_all *rest, const j
     return true;
 }
 
-static uint32_t one_of(struct schema *s, const struct schema_all *rest, const json_t *list)
+/* The type that an alternative of constants alone names, "" if it names none; NULL: it is none of these. */
+static const char *constants_of(const json_t *node)
+{
+    static const char *const type_of[] = {
+        [JSON_STRING] = "string", [JSON_INTEGER] = "integer", [JSON_REAL] = "number", [JSON_TRUE] = "boolean",
+        [JSON_FALSE] = "boolean", [JSON_NULL] = "null",       [JSON_OBJECT] = "",     [JSON_ARRAY] = ""
+    };
+    const json_t *one = json_object_get(node, "const"), *list = json_object_get(node, "enum");
+    const json_t *type = json_object_get(node, "type");
+    const char   *key, *name = type ? json_string_value(type) : "";
+    json_t       *value;
+    if (!name || !one == !json_is_array(list)) return NULL;
+    json_object_foreach((json_t *)(uintptr_t)node, key, value)
+    {
+        (void)value;
+        if (strcmp(key, "const") != 0 && strcmp(key, "enum") != 0 && strcmp(key, "type") != 0 &&
+            !schema_is_annotation(key))
+            return NULL;
+    }
+    for (size_t i = 0; i < (one ? 1 : json_array_size(list)) && *name; i++) /* else the type leaves some of them out */
+        if (strcmp(type_of[json_typeof(one ? one : json_array_get(list, i))], name) != 0) return NULL;
+    return name;
+}
+
+/* Constants of one type, which stand for their alternatives. */
+static bool gather(struct schema *s, json_t *out, const char *name, const json_t *node, struct value_set *seen)
+{
+    const json_t *one = json_object_get(node, "const"), *list = json_object_get(node, "enum");
+    json_t       *into = NULL;
+    bool          apart = true;
+    for (size_t i = 0; i < json_array_size(out) && !into; i++) {
+        const json_t *made = json_array_get(out, i), *type = json_object_get(made, "type");
+        if (json_object_get(made, SCHEMA_OWN) && (type ? json_str_is(type, name) : !*name))
+            into = json_object_get(made, "enum");
+    }
+    if (!into) {
+        json_t *made = json_pack("{s:b,s:[]}", SCHEMA_OWN, 1, "enum");
+        if (*name) json_object_set_new(made, "type", json_string(name));
+        into = json_object_get(made, "enum");
+        if (json_array_insert_new(out, 0, made)) schema_fail(s, "", "no memory");
+    }
+    for (size_t i = 0; i < (one ? 1 : json_array_size(list)); i++) {
+        const json_t *v = one ? one : json_array_get(list, i);
+        if (value_set_add(seen, v))
+            json_array_append(into, (json_t *)(uintptr_t)v);
+        else
+            apart = false;
+    }
+    return apart;
+}
+
+/* A list of alternatives in which those that are constants are one list of values for each type: thousands of them
+ * would else stand beside each other wherever one may begin. once: no value may be in two of them. */
+static const json_t *gathered(struct schema *s, const json_t *list, bool once)
+{
+    size_t           n = json_array_size(list);
+    json_t          *out = n < GATHERED_MIN ? NULL : json_array();
+    struct value_set seen;
+    bool             apart = true;
+    if (!out) return list;
+    value_set_init(&seen);
+    for (size_t i = 0; i < n; i++) {
+        json_t     *one = json_array_get(list, i);
+        const char *name = json_is_object(one) ? constants_of(one) : NULL;
+        if (name)
+            apart = gather(s, out, name, one, &seen) && apart;
+        else
+            json_array_append(out, one);
+    }
+    if (seen.failed) schema_fail(s, "", "no memory");
+    value_set_free(&seen);
+    if (apart || !once) return schema_keep(s, out);
+    json_decref(out);
+    return list;
+}
+
+/* Which of the given alternatives this is; of those that were gathered, the first. */
+static size_t number_of(const json_t *given, const json_t *node)
+{
+    size_t n = json_array_size(given), i = 0;
+    while (i < n && json_array_get(given, i) != node) i++;
+    if (i < n) return i;
+    for (i = 0; i < n && !constants_of(json_array_get(given, i));) i++;
+    return i;
+}
+
+static uint32_t one_of(struct schema *s, const struct schema_all *rest, const json_t *list, const json_t *given)
 {
     size_t   n = json_array_size(list), a = 0, b = 0;
     uint32_t rule;
@@ -77,6 +164,8 @@ static uint32_t one_of(struct schema *s, const struct schema_all *rest, const js
         }
     if (n <= 256 && apart) return each_of(s, rest, list);
     if (exactly_one(s, rest, list, &rule)) return rule;
+    a = number_of(given, json_array_get(list, a));
+    b = number_of(given, json_array_get(list, b));
     snprintf(why, sizeof why, "%zu and %zu are not told apart by a type or by a constant of a required member", a, b);
     schema_beyond(s, "oneOf", why);
     return each_of(s, rest, list);
@@ -170,7 +259,8 @@ static uint32_t compile(struct schema *s, const struct schema_all *all)
     if (done == DONE_NOT) return not_of(s, &rest, node);
     if (done == DONE_IF) return if_then(s, &rest, node);
     if (!json_is_array(list) || !json_array_size(list)) return schema_fail(s, key, "a list of schemas is needed");
-    return done == DONE_ANY ? each_of(s, &rest, list) : one_of(s, &rest, list);
+    const json_t *all_of_it = gathered(s, list, done == DONE_ONE);
+    return done == DONE_ANY ? each_of(s, &rest, all_of_it) : one_of(s, &rest, all_of_it, list);
 }
 
 /* ---------------------------------------------------------------- each set once */

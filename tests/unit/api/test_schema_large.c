@@ -139,6 +139,47 @@ static void a_grammar_of_many_words_is_followed(void **state)
     buf_free(&b);
 }
 
+/* Each an alternative of its own, as generators of schemas write them. */
+static void constants_are_one_list(void **state)
+{
+    (void)state;
+    static const char typed[] = "{\"const\":\"SKU-%08u\",\"type\":\"string\"}",
+                      bare[] = "{\"enum\":[%u],\"title\":\"x\"}";
+    static const struct {
+        const char *schema, *spelling, *yes, *no;
+    } rows[] = { { "{\"anyOf\":[@,{\"type\":\"null\"}]}", typed, "\"SKU-00002000\"", "\"SKU-00001999\"" },
+                 { "{\"anyOf\":[{\"type\":\"null\"},@,@]}", typed, "null", "2000" },
+                 { "{\"oneOf\":[@,{\"type\":\"null\"}]}", typed, "\"SKU-00002000\"", "\"SKU-00001999\"" },
+                 { "{\"oneOf\":[{\"const\":\"x\"},@]}", bare, "2000", "1999" },
+                 { "{\"oneOf\":[@],\"minimum\":5,\"type\":\"integer\"}", bare, "2000", "0" },
+                 { "{\"anyOf\":[@,{\"const\":7,\"type\":\"string\"}]}", bare, "2000", "7" } };
+    for (size_t i = 0; i < ARRAY_N(rows); i++) {
+        char            err[SCHEMA_ERR] = "";
+        struct grammar *g = grammar_of(rows[i].schema, rows[i].spelling, N_FEW, err);
+        if (!g) fail_msg("%s: %s", rows[i].schema, err);
+        if (verdict(g, rows[i].yes) != 'y' || verdict(g, rows[i].no) == 'y') fail_msg("%s", rows[i].schema);
+        gr_free(g);
+    }
+    char err[SCHEMA_ERR] = "";
+    assert_null(grammar_of("{\"oneOf\":[@,{\"const\":2000}]}", bare, 100, err)); /* twice: no value is in just one */
+    assert_non_null(strstr(err, "'/oneOf'"));
+    assert_null(grammar_of("{\"oneOf\":[@,{\"minLength\":1},{\"format\":\"x\"}]}", bare, 100, err));
+    assert_non_null(strstr(err, "'/oneOf': 0 and 100 are not told apart"));
+}
+
+/* More than a text could go through is refused when it is compiled, wherever it may come. */
+static void too_many_alternatives_are_refused(void **state)
+{
+    (void)state;
+    char            err[SCHEMA_ERR] = "";
+    static char     one[] = "{\"properties\":{\"k%u\":{},\"v\":{}},\"required\":[\"v\"]}";
+    struct grammar *g = grammar_of("{\"properties\":{\"a\":{\"anyOf\":[@]}}}", one, 100, err);
+    assert_non_null(g);
+    gr_free(g);
+    assert_null(grammar_of("{\"properties\":{\"a\":{\"anyOf\":[@]}}}", one, 1500, err));
+    assert_non_null(strstr(err, "more than 2000 alternatives meet"));
+}
+
 /* More members than a schema may have: to look each up among all others would take their square. */
 static void too_many_members_are_refused(void **state)
 {
@@ -156,6 +197,8 @@ int main(void)
         cmocka_unit_test(a_list_of_fifty_thousand_values_is_followed),
         cmocka_unit_test(a_long_list_holds_beside_other_keywords),
         cmocka_unit_test(two_long_lists_have_their_values_in_common),
+        cmocka_unit_test(constants_are_one_list),
+        cmocka_unit_test(too_many_alternatives_are_refused),
         cmocka_unit_test(too_many_members_are_refused),
         cmocka_unit_test(a_grammar_of_many_words_is_followed),
     };

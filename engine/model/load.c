@@ -62,9 +62,6 @@ static enum status model_take(struct place *p, struct model *m, const struct mod
 static void tell_experts(const struct place *p)
 {
     const double gib = 1 << 30, kept = (double)p->expert_bytes[0] / gib, other = (double)p->expert_bytes[1] / gib;
-    if (!p->rank && p->expert_wide)
-        LOG_WARN("model: experts are codes in the checkpoint, and become %.2f GiB of 16-bit floats on this device",
-                 (double)p->expert_wide / gib);
     if (p->rank || !p->spec->mxfp4) return;
     if (p->expert_bytes[1])
         LOG_INFO(

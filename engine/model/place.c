@@ -43,7 +43,7 @@ static bool matrix_quant(const struct place *p, uint32_t k, enum slot slot, uint
         *q_out = p->experts;
         return true;
     }
-    if (p->quant.code == DT_F32 || (p->expert_floats && is_expert(slot))) return false;
+    if (p->quant.code == DT_F32) return false;
     if (p->spec->quant.method) return bind_is_codes(p->spec, slot, layer) && !spec_floats(p->spec, slot, layer);
     if (plain) return false;
     if (bind_linear_slots() >> slot & 1) return true;
@@ -64,7 +64,6 @@ void place_matrix(struct place *p, struct dev_weight *w_out, uint32_t n, uint32_
         place_arena_bytes(codes ? dev_quant_bytes(p->dev, &q, n, k) : dev_weight_bytes(p->dev, type, n, k));
     p->bytes += bytes;
     if (p->spec->mxfp4 && is_expert(slot)) p->expert_bytes[!codes || q.code != DT_F4E2M1] += bytes;
-    if (!codes && p->expert_floats && is_expert(slot) && bind_is_codes(p->spec, slot, layer)) p->expert_wide += bytes;
     if (!p->bind || p->st) return;
     p->st = codes ? p->dev->ops->quant_alloc(p->dev, &q, n, k, w_out)
                   : p->dev->ops->weight_alloc(p->dev, type, n, k, w_out);

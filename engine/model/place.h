@@ -35,12 +35,10 @@ struct place {
     struct device           *dev;
     uint32_t                 rank, n_rank;
     enum dtype               weight_dtype;
-    struct dev_quant         quant;         /* of linear matrices; code F32: none are codes */
-    bool                     quant_head;    /* embedding and head get quant too */
-    struct dev_quant         experts;       /* of the checkpoint's MXFP4; code F32: they become floats, or quant */
-    bool                     expert_floats; /* experts are no codes there: MXFP4, which only experts have, is missing */
+    struct dev_quant         quant;           /* of linear matrices; code F32: none are codes */
+    bool                     quant_head;      /* embedding and head get quant too */
+    struct dev_quant         experts;         /* of the checkpoint's MXFP4; code F32: they become floats, or quant */
     uint64_t                 expert_bytes[2]; /* of experts that are MXFP4 in the file: here as well; not here */
-    uint64_t                 expert_wide;     /* of experts that are other codes in the file, and floats here */
     struct model            *m;               /* the sizes of this rank; without weights while planning */
     const struct bind       *bind;            /* NULL: planning */
     uint64_t                 bytes, reduced;  /* bytes: sum of all; reduced: part of it, from place_reduced */

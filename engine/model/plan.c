@@ -119,7 +119,6 @@ void plan_begin(struct place *p_out, struct model *m, const struct model_spec *s
                              .quant = weight_quant(spec, cfg),
                              .quant_head = cfg->quant_head,
                              .experts = plan_experts(spec, dev),
-                             .expert_floats = dev->ops && !plan_has_mxfp4(dev),
                              .m = m };
     model_sizes(m, spec, cfg, dev);
     set_kv(m, spec, cfg);

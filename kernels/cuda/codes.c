@@ -50,7 +50,7 @@ static void line_8(const uint8_t *code, uint8_t *line, uint8_t flip)
 
 static void pack_line(enum dtype t, const uint8_t *code, uint8_t *line)
 {
-    if (t == DT_I4)
+    if (codes_of_4_bits(t))
         line_4(code, line);
     else
         line_8(code, line, t == DT_I8 ? 0x80 : 0);
@@ -101,18 +101,23 @@ static void fill_records(void *out, const void *rows)
 {
     const struct codes_rows *r = rows;
     uint32_t                *to = out, n_group = quant_n_group(&r->w->q, r->w->k);
+    uint8_t                 *byte = out;
     for (uint32_t i = 0; i < r->n; i++)
         for (uint32_t g = 0; g < n_group; g++) {
             size_t  at = (r->row + i) * r->c->scale_stride + g;
             uint8_t zero = r->w->q.zero && r->c->zero ? r->c->zero[at] : 8;
-            *to++ = pack_record(r->w, r->act, r->c->scale[at], zero);
+            if (r->w->dtype == DT_F4E2M1)
+                *byte++ = f32_to_f8e8m0(r->c->scale[at]);
+            else
+                *to++ = pack_record(r->w, r->act, r->c->scale[at], zero);
         }
 }
 
 void cuda_quant_set(struct device *dev, struct dev_weight *w, uint32_t row0, uint32_t n_row, const struct dev_codes *c)
 {
     struct cuda_dev *d = cuda_of(dev);
-    size_t           line = codes_row_bytes(w->dtype, w->k), record = quant_n_group(&w->q, w->k) * sizeof(uint32_t);
+    size_t           line = codes_row_bytes(w->dtype, w->k);
+    size_t           record = (size_t)quant_n_group(&w->q, w->k) * codes_record_bytes(w->dtype);
     size_t           most = CUDA_LOAD_BYTES / (line > record ? line : record);
     CHECK(row0 <= w->n && n_row <= w->n - row0 && most > 0);
     for (uint32_t r = 0; r < n_row && !d->lost; r += (uint32_t)most) {

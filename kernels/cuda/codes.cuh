@@ -1,11 +1,13 @@
-/* codes: from the codes of codes.h to numbers of 16 bits, in registers.   Device code of gemm_codes.cu.
- * Every number that comes out is exact: a code less its zero has at most 6 bits, a code of 8 bits 8, an E4M3 4. Codes
- * are put behind the point of a number whose last bit is 1 (128 of bf16, 1024 of f16), or E4M3's bits where those of a
- * smaller exponent are; one fma of two numbers at a time does the rest. */
+/* codes: from the codes of codes.h to numbers of 16 bits, in registers.   Device code of gemm_codes.cu,
+ * moe_codes.cu, embed_codes.cu and, of E4M3, of KV in 8 bits.
+ * Every number that comes out is exact: a code less its zero has at most 6 bits, a code of 8 bits 8, an E4M3 4, an E2M1
+ * 2. Codes are put behind the point of a number whose last bit is 1 (128 of bf16, 1024 of f16), or the bits of E4M3 and
+ * E2M1 where those of a smaller exponent are; one fma of two numbers at a time does the rest. */
 #pragma once
 #include "kernels/cuda/codes.h"
 #include "kernels/cuda/common.cuh"
 #include "kernels/cuda/ptx_pairs.cuh"
+#include "kernels/cuda/rows.cuh"
 
 /* Pairs of numbers in type T. */
 template <class T> struct codes_of;
@@ -16,8 +18,11 @@ template <> struct codes_of<__nv_bfloat16> {
         SIXTEEN = 0x41804180, /* 16 */
         MIDDLE = 0xc510c510,  /* - 16 * 128 - 128 - 128: from (128 + high) * 16 to high * 16 - 128 - 128 */
         E4M3 = 0x07f007f0,    /* the bits of E4M3 but its sign */
-        RAISE = 0x7b807b80    /* 2^120: the difference of the exponents */
+        RAISE = 0x7b807b80,   /* 2^120: the difference of the exponents */
+        E2M1 = 0x01c001c0,
+        RAISE_E2M1 = 0x7e807e80 /* 2^126 */
     };
+    enum { UP_E2M1 = 6 };
     enum { UP = 4, DOWN = 4 }; /* how far those bits are from a byte's lower 7 bits, and from the upper byte's */
     static __device__ __forceinline__ uint32_t fma2(uint32_t a, uint32_t b, uint32_t c) { return fma2_bf16(a, b, c); }
 };
@@ -28,8 +33,11 @@ template <> struct codes_of<__half> {
         SIXTEEN = 0x4c004c00, /* 16 */
         MIDDLE = 0xf448f448,  /* - 16 * 1024 - 1024 - 128 */
         E4M3 = 0x3f803f80,
-        RAISE = 0x5c005c00 /* 2^8 */
+        RAISE = 0x5c005c00, /* 2^8 */
+        E2M1 = 0x0e000e00,
+        RAISE_E2M1 = 0x74007400 /* 2^14 */
     };
+    enum { UP_E2M1 = 9 };
     enum { UP = 7, DOWN = 1 };
     static __device__ __forceinline__ uint32_t fma2(uint32_t a, uint32_t b, uint32_t c) { return fma2_f16(a, b, c); }
 };
@@ -40,6 +48,7 @@ enum : uint32_t { CODES_HALVES = 0x000f000f, CODES_SIGNS = 0x80008000 };
  * step s, 0 or 1, of a thread's 16 bytes, where `turn` brings the two steps behind. NONE: a record that adds nothing to
  * any sum where all products are 0 (a scale of - 0). */
 struct codes_i4 {
+    typedef uint32_t record_t;
     enum { UNIT = 128, STEPS = 4 };
     enum : uint32_t { NONE = 0x8000 };
     static __device__ __forceinline__ void  turn(uint4 &v) { v.x = v.z, v.y = v.w; }
@@ -61,6 +70,7 @@ struct codes_i4 {
 };
 
 struct codes_f8 {
+    typedef uint32_t record_t;
     enum { UNIT = 64, STEPS = 2 };
     enum : uint32_t { NONE = 0x80000000 };
     static __device__ __forceinline__ void                    turn(uint4 &) {}
@@ -83,6 +93,7 @@ struct codes_f8 {
 
 /* c + 128 is 16 high + low */
 struct codes_i8 {
+    typedef uint32_t record_t;
     enum { UNIT = 64, STEPS = 2 };
     enum : uint32_t { NONE = 0x80000000 };
     static __device__ __forceinline__ void  turn(uint4 &) {}
@@ -100,3 +111,52 @@ struct codes_i8 {
         return make_uint4(byte<T>(a), byte<T>(a >> 8), byte<T>(b), byte<T>(b >> 8));
     }
 };
+
+/* Of experts (moe_codes.cu). */
+struct codes_f4 {
+    typedef uint8_t record_t;
+    enum { UNIT = 128, STEPS = 4 };
+    enum : uint32_t { NONE = 0 };
+    static __device__ __forceinline__ void  turn(uint4 &v) { v.x = v.z, v.y = v.w; }
+    static __device__ __forceinline__ float scale(uint32_t record)
+    {
+        return __uint_as_float(record ? record << 23 : 1u << 22);
+    }
+    template <class T> static __device__ __forceinline__ uint32_t pair(uint32_t c)
+    {
+        typedef codes_of<T> N;
+        return N::fma2((c << N::UP_E2M1 & N::E2M1) | (c << 12 & CODES_SIGNS), N::RAISE_E2M1, CODES_SIGNS);
+    }
+    template <class T> static __device__ __forceinline__ uint4 take(const uint4 &v, int s, uint32_t record)
+    {
+        const uint32_t c = s ? v.y : v.x;
+        (void)record;
+        return make_uint4(pair<T>(c), pair<T>(c >> 4), pair<T>(c >> 8), pair<T>(c >> 12));
+    }
+};
+
+/* ---------------------------------------------------------------- products */
+
+/* acc += scale * (32 inputs of 16 rows of w by a group of 8 rows of x) */
+template <class T>
+static __device__ __forceinline__ void codes_step(float acc[4], const uint4 &top, const uint4 &low, const uint4 &x,
+                                                  float scale_top, float scale_low)
+{
+    float d[4] = {};
+    rows_mma32<T>(d, top, low, x);
+    acc[0] = __fmaf_rn(d[0], scale_top, acc[0]), acc[1] = __fmaf_rn(d[1], scale_top, acc[1]);
+    acc[2] = __fmaf_rn(d[2], scale_low, acc[2]), acc[3] = __fmaf_rn(d[3], scale_low, acc[3]);
+}
+/* A thread of four has the record of the step of its number: that of step s. */
+static __device__ __forceinline__ uint32_t codes_of_step(uint32_t record, int s)
+{
+    return __shfl_sync(0xffffffffu, record, s, 4);
+}
+/* Step s of 32 inputs is of group s >> codes_shift. */
+static inline uint32_t codes_shift(uint32_t group)
+{
+    uint32_t shift = 0;
+    if (!group) return 31; /* all of a row */
+    while ((uint32_t)CODES_STEP << shift < group) shift++;
+    return shift;
+}

@@ -25,22 +25,6 @@ struct codes_args {
     struct rows_cut cut;
 };
 
-/* acc += scale * (32 inputs of 16 rows of w by a group of 8 rows of x) */
-template <class T>
-static __device__ __forceinline__ void codes_step(float acc[4], const uint4 &top, const uint4 &low, const uint4 &x,
-                                                  float scale_top, float scale_low)
-{
-    float d[4] = {};
-    rows_mma32<T>(d, top, low, x);
-    acc[0] = __fmaf_rn(d[0], scale_top, acc[0]), acc[1] = __fmaf_rn(d[1], scale_top, acc[1]);
-    acc[2] = __fmaf_rn(d[2], scale_low, acc[2]), acc[3] = __fmaf_rn(d[3], scale_low, acc[3]);
-}
-/* A thread of four has the record of the step of its number: that of step s. */
-static __device__ __forceinline__ uint32_t codes_of_step(uint32_t record, int s)
-{
-    return __shfl_sync(0xffffffffu, record, s, 4);
-}
-
 /* ---------------------------------------------------------------- few rows */
 
 /* Blocks of an SM: what registers allow. */
@@ -359,14 +343,6 @@ template <class T> static void codes_kind(struct cuda_dev *d, const struct codes
     case DT_I8: codes_choose<T, codes_i8>(d, p); break;
     default: CHECK(false);
     }
-}
-
-static uint32_t codes_shift(uint32_t group)
-{
-    uint32_t shift = 0;
-    if (!group) return 31; /* all of a row */
-    while ((uint32_t)ROWS_STEP << shift < group) shift++;
-    return shift;
 }
 
 extern "C" void cuda_gemm_codes(struct cuda_dev *d, const struct gemm_product *g)

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/moe_gemm.cuh"
+#include "kernels/quant.h"
 
 enum {
     MOE_ROWS = 4096, /* at a time: scratch is top_k * (hidden + inter) activations for each */
@@ -305,13 +306,15 @@ extern "C" uint64_t cuda_moe_work_bytes(const struct cuda_dev *d, const struct d
 
 /* The experts of a layer lie at equal distances in the arena, as the loader takes them: base and stride say it all, no
  * table of pointers is needed. */
-static size_t moe_stride(const struct dev_weight *w, uint32_t n_expert, enum dtype t, uint32_t n, uint32_t k)
+static size_t moe_stride(const struct dev_weight *w, uint32_t n_expert, enum dtype act, uint32_t n, uint32_t k)
 {
     size_t stride = n_expert > 1 ? (size_t)((const char *)w[1].data - (const char *)w[0].data) : 0;
+    bool   codes = dev_weight_is_quant(&w[0]);
     for (uint32_t e = 0; e < n_expert; e++) {
-        CHECK(w[e].dtype == t);
+        CHECK(w[e].dtype == (codes ? w[0].dtype : act) && w[e].q.code == w[0].q.code && w[e].q.group == w[0].q.group);
         CHECK(w[e].n == n && w[e].k == k);
         CHECK((const char *)w[e].data == (const char *)w[0].data + e * stride);
+        CHECK(!codes || (const char *)w[e].scale == (const char *)w[0].scale + e * stride);
     }
     return stride;
 }
@@ -362,9 +365,12 @@ static void moe_product_of(struct cuda_dev *d, const struct moe_args *p, uint32_
 }
 
 template <class T, bool GATE_UP>
-static void moe_product(struct cuda_dev *d, const struct moe_args *p, uint32_t n_row, bool vector)
+static void moe_product(struct cuda_dev *d, const struct moe_args *p, const struct dev_weight *w, uint32_t n_row,
+                        bool vector)
 {
-    if (p->gate_up_bias || p->down_bias || p->act != OP_SILU || p->weigh_input)
+    if (dev_weight_is_quant(w))
+        cuda_moe_codes(d, *p, w, GATE_UP ? p->gate_up_stride : p->down_stride, n_row, GATE_UP, vector);
+    else if (p->gate_up_bias || p->down_bias || p->act != OP_SILU || p->weigh_input)
         moe_product_of<T, GATE_UP, true>(d, p, n_row, vector);
     else
         moe_product_of<T, GATE_UP, false>(d, p, n_row, vector);
@@ -436,8 +442,8 @@ template <class T> static void moe_rows(struct cuda_dev *d, const struct op_moe 
     moe_route<T>(d, o, &w, row0, n_row);
     LAUNCH(k_moe_sort, o->n_expert, SORT_THREADS, 0, d, w.start, w.order, w.expert, n_slot);
     cuda_launched(d, "moe");
-    moe_product<T, true>(d, &p, n_row, vector);
-    moe_product<T, false>(d, &p, n_row, vector);
+    moe_product<T, true>(d, &p, o->gate_up, n_row, vector);
+    moe_product<T, false>(d, &p, o->down, n_row, vector);
     if (vector)
         LAUNCH((k_moe_combine<T, true>), dim3(n_row, (o->hidden / VEC + COMBINE_THREADS - 1) / COMBINE_THREADS),
                COMBINE_THREADS, 0, d, out, (const T *)w.y, w.expert, o->n_expert, o->top_k, o->hidden);

@@ -34,6 +34,11 @@ struct moe_args {
     bool            weigh_input; /* as in op_moe; weight is then 1 for the product `down` */
 };
 
+/* moe_codes.cu: the product of gate_up, or of down, where its matrices are codes. w: of expert 0; stride: bytes to the
+ * next expert's. vector: tokens are whole, aligned 16-byte vectors. */
+void cuda_moe_codes(struct cuda_dev *d, const struct moe_args &p, const struct dev_weight *w, size_t stride,
+                    uint32_t n_row, bool gate_up, bool vector);
+
 /* One part of the work: row tile `rt` of the weights of `expert` times the places [place, end). */
 struct moe_item {
     uint32_t expert, rt, place, end;

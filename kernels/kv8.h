@@ -19,8 +19,14 @@ enum {
     KV8_NONE = 255
 };
 
+#ifdef __CUDACC__
+#define KV8_BOTH __host__ __device__
+#else
+#define KV8_BOTH
+#endif
+
 /* From the codes of token `slot` of a block to their scale, in bytes. */
-static inline size_t kv8_scale_at(uint32_t block_tokens, uint32_t slot, uint32_t dim)
+static inline KV8_BOTH size_t kv8_scale_at(uint32_t block_tokens, uint32_t slot, uint32_t dim)
 {
     return (size_t)(block_tokens - slot) * dim + slot;
 }

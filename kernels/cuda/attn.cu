@@ -1,442 +1,37 @@
-/* attention: paged, causal, grouped heads, sliding window.   truth: kernels/ref/attn.c   arithmetic: attn.cuh
- *   out act [n_row, n_head * head_dim]   qkv act [n_row, (n_head + 2 * n_kv_head) * head_dim]   pool bf16
- *
- * Decode: a warp (two, where a head has more than 256 numbers) takes the heads of one group of one sequence (rows of its mma) over one chunk of KV; blocks of one
- * warp, as many as the SMs hold, walk the list of items on the device, so the grid knows nothing of lengths. Parts go
- * to plan.partial; the warp that arrives last at a (sequence, group) merges them in order of the chunks and sets the
- * counter back for the next launch.
- * Tiles of rows: 64 rows of one sequence and one or two heads a block, 16 rows a warp. */
-#include "base/check.h"
-#include "kernels/cuda/attn.cuh"
+/* attention: paged, causal, grouped heads, sliding window.   truth: kernels/ref/attn.c
+ *   out act [n_row, n_head * head_dim]   qkv act [n_row, (n_head + 2 * n_kv_head) * head_dim]
+ *   pool bf16, f16 as act is, or rows of 8 bits (kv8.h), whose kernels are in attn_kv8.cu */
+#include "kernels/cuda/attn_kernels.cuh"
 
 enum { ATTN_DIM_MAX = 512 };
 
-/* ---------------------------------------------------------------- decode */
-
-/* What one warp works on. */
-struct attn_item {
-    uint32_t seq, unit, head0, n_head; /* heads head0 .. of the group, at most 16 */
-    uint32_t pos, first, chunk;        /* chunk: tokens */
-    uint32_t index, part0;             /* index: of this chunk; part0: where parts of the sequence's first chunk lie */
-};
-
-/* Item i of the launch; false: there is no work in it. */
-static __device__ __forceinline__ bool attn_item_of(const struct attn_args &a, uint32_t i, struct attn_item &w)
-{
-    uint32_t item = i / a.n_unit, per_group = a.n_unit / a.n_kv_head, chunk;
-    w.unit = i % a.n_unit;
-    if (a.cut.each) {
-        w.seq = item / a.cut.each;
-        w.part0 = w.seq * a.cut.each;
-        if (a.plan.seq_item[w.seq] == a.plan.seq_item[w.seq + 1]) return false; /* padding */
-        chunk = a.cut.chunk;
-    } else {
-        w.seq = a.plan.item_seq[item];
-        if (w.seq == UINT32_MAX) return false;
-        w.part0 = a.plan.seq_item[w.seq];
-        chunk = *a.plan.chunk;
-    }
-    w.pos = a.pos[w.seq];
-    w.first = attn_first(a, w.pos);
-    w.chunk = chunk ? chunk : cuda_attn_chunk_fixed(w.pos + 1, a.window);
-    w.index = a.cut.each ? w.first / w.chunk + (item - w.part0) : a.plan.item_chunk[item];
-    w.part0 -= a.cut.each ? w.first / w.chunk : 0;
-    uint32_t in_group = w.unit % per_group * CUDA_ATTN_HEADS;
-    w.head0 = w.unit / per_group * a.group + in_group;
-    w.n_head = min(a.group - in_group, (uint32_t)CUDA_ATTN_HEADS);
-    return w.index * w.chunk <= w.pos;
-}
-
-static __device__ __forceinline__ float *attn_part(const struct attn_args &a, const struct attn_item &w, uint32_t index,
-                                                   uint32_t head)
-{
-    return a.plan.partial + ((size_t)(w.part0 + index) * a.n_head + w.head0 + head) * cuda_attn_part(a.head_dim);
-}
-
-template <int HD>
-static __device__ __forceinline__ void attn_partial(const struct attn_args &a, const struct attn_item &w,
-                                                    const struct attn_rows<HD, 1> &r)
-{
-    uint32_t g = (threadIdx.x & 31) / 4, c = attn_column<HD>() + (threadIdx.x & 3) * 2, wide = (a.head_dim + 3) / 4 * 4;
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        if (g + 8 * h >= w.n_head) continue;
-        float *to = attn_part(a, w, w.index, g + 8 * h);
-        if (c == 0) *(float2 *)(to + wide) = make_float2(r.m[0][h], r.l[0][h]);
-#pragma unroll
-        for (int j = 0; j < attn_dim<HD>::OUT / 8; j++)
-            if (j * 8 + c < wide) *(float2 *)(to + j * 8 + c) = make_float2(r.o[0][j][2 * h], r.o[0][j][2 * h + 1]);
-    }
-}
-
-/* How the heads of an item lie in a warp that merges: LANES hold a head's numbers, 4 VECS each, and a lane has SIDE
- * heads. DEPTH parts of all of them are under way at a time. */
-static constexpr int attn_merge_lanes(int dim)
-{
-    if (dim <= 32) return 8;
-    return dim <= 64 ? 16 : 32;
-}
-template <int HD> struct attn_merge_dim {
-    enum {
-        LANES = attn_merge_lanes(HD),
-        ACROSS = 32 / LANES,
-        VECS = (HD + LANES * 4 - 1) / (LANES * 4),
-        SIDE = 4 / ACROSS / VECS,
-        HEADS = SIDE * ACROSS,
-        DEPTH = SIDE == 1 ? 8 : 4
-    };
-};
-template <int HD> struct attn_sums {
-    float  m[attn_merge_dim<HD>::SIDE], l[attn_merge_dim<HD>::SIDE];
-    float4 o[attn_merge_dim<HD>::SIDE][attn_merge_dim<HD>::VECS];
-};
-/* Parts i .. i + DEPTH - 1 of n are taken up. They come past L1, for another SM wrote them, and all loads stand before
- * all arithmetic, without a branch between: one way to L2 and back for all. ALL: they are all there; else what is not
- * is read from the last and counts as nothing, not even for an infinity. */
-template <int HD, bool ALL>
-static __device__ __forceinline__ void attn_take_parts(const struct attn_args &a, struct attn_sums<HD> &s,
-                                                       const float *const *from, const uint32_t *at, size_t step,
-                                                       uint32_t i, uint32_t n)
-{
-    enum { SIDE = attn_merge_dim<HD>::SIDE, VECS = attn_merge_dim<HD>::VECS, DEPTH = attn_merge_dim<HD>::DEPTH };
-    float2   ml[DEPTH][SIDE];
-    float4   o[DEPTH][SIDE][VECS];
-    uint32_t wide = (a.head_dim + 3) / 4 * 4;
-#pragma unroll
-    for (uint32_t u = 0; u < DEPTH; u++)
-#pragma unroll
-        for (int h = 0; h < SIDE; h++)
-#pragma unroll
-            for (int v = 0; v < VECS; v++)
-                o[u][h][v] = __ldcg((const float4 *)(from[h] + (ALL ? i + u : min(i + u, n - 1)) * step + at[v]));
-#pragma unroll
-    for (uint32_t u = 0; u < DEPTH; u++) /* last, for arithmetic begins with them */
-#pragma unroll
-        for (int h = 0; h < SIDE; h++)
-            ml[u][h] = __ldcg((const float2 *)(from[h] + (ALL ? i + u : min(i + u, n - 1)) * step + wide));
-#pragma unroll
-    for (uint32_t u = 0; u < DEPTH; u++) {
-        bool there = ALL || i + u < n;
-#pragma unroll
-        for (int h = 0; h < SIDE; h++) {
-            float m = there ? ml[u][h].x : -INFINITY, l = there ? ml[u][h].y : 0.0f, to = fmaxf(s.m[h], m);
-            float was = attn_weight(s.m[h], to, a.scale), is = attn_weight(m, to, a.scale);
-            s.m[h] = to;
-            s.l[h] = __fmaf_rn(l, is, __fmul_rn(s.l[h], was));
-#pragma unroll
-            for (int v = 0; v < VECS; v++) {
-                float4 x = o[u][h][v];
-                if (!there) x = make_float4(-0.0f, -0.0f, -0.0f, -0.0f);
-                s.o[h][v].x = __fmaf_rn(x.x, is, __fmul_rn(s.o[h][v].x, was));
-                s.o[h][v].y = __fmaf_rn(x.y, is, __fmul_rn(s.o[h][v].y, was));
-                s.o[h][v].z = __fmaf_rn(x.z, is, __fmul_rn(s.o[h][v].z, was));
-                s.o[h][v].w = __fmaf_rn(x.w, is, __fmul_rn(s.o[h][v].w, was));
-            }
-        }
-    }
-}
-/* All chunks of the heads of an item, in order, as attn_merge does it: sums begin with -0, which added to any number is
- * that number. */
-template <int HD>
-static __device__ __forceinline__ void attn_merge_parts(const struct attn_args &a, const struct attn_item &w)
-{
-    enum { SIDE = attn_merge_dim<HD>::SIDE, VECS = attn_merge_dim<HD>::VECS, DEPTH = attn_merge_dim<HD>::DEPTH };
-    enum { LANES = attn_merge_dim<HD>::LANES, ACROSS = attn_merge_dim<HD>::ACROSS };
-    uint32_t lane = threadIdx.x & 31, index0 = w.first / w.chunk, n = w.pos / w.chunk - index0 + 1;
-    uint32_t wide = (a.head_dim + 3) / 4 * 4, e = lane % LANES * 4, at[VECS];
-    size_t   step = (size_t)a.n_head * cuda_attn_part(a.head_dim);
-#pragma unroll
-    for (int v = 0; v < VECS; v++) at[v] = min(e + v * LANES * 4, wide - 4);
-#pragma unroll 1
-    for (uint32_t head = lane / LANES; head < w.n_head + lane / LANES; head += attn_merge_dim<HD>::HEADS) {
-        const float         *from[SIDE];
-        struct attn_sums<HD> s;
-#pragma unroll
-        for (int h = 0; h < SIDE; h++) {
-            from[h] = attn_part(a, w, index0, min(head + h * ACROSS, w.n_head - 1));
-            s.m[h] = -INFINITY;
-            s.l[h] = 0.0f;
-#pragma unroll
-            for (int v = 0; v < VECS; v++) s.o[h][v] = make_float4(-0.0f, -0.0f, -0.0f, -0.0f);
-        }
-        uint32_t i = 0;
-#pragma unroll 1
-        for (; i + DEPTH <= n; i += DEPTH) attn_take_parts<HD, true>(a, s, from, at, step, i, n);
-        if (i < n) attn_take_parts<HD, false>(a, s, from, at, step, i, n);
-#pragma unroll
-        for (int h = 0; h < SIDE; h++) {
-            if (head + h * ACROSS >= w.n_head) continue;
-            float by = attn_share(a, w.head0 + head + h * ACROSS, s.m[h], s.l[h]);
-#pragma unroll
-            for (int v = 0; v < VECS; v++) {
-                float4 x = s.o[h][v];
-                attn_put2(a, w.seq, w.head0 + head + h * ACROSS, e + v * LANES * 4, __fmul_rn(x.x, by),
-                          __fmul_rn(x.y, by));
-                attn_put2(a, w.seq, w.head0 + head + h * ACROSS, e + v * LANES * 4 + 2, __fmul_rn(x.z, by),
-                          __fmul_rn(x.w, by));
-            }
-        }
-    }
-}
-
-/* Is this the last warp of all chunks of (sequence, group) to arrive? parts: warps of a chunk. What the others wrote
- * before is seen then: lane 0 publishes what its warp wrote before the meeting, and the warp sees behind the other what
- * lane 0 has acquired. */
-static __device__ __forceinline__ bool attn_last(const struct attn_args &a, const struct attn_item &w, uint32_t parts)
-{
-    uint32_t n = (w.pos / w.chunk - w.first / w.chunk + 1) * parts, before = 0,
-             *arrived = a.plan.arrived + (size_t)w.seq * a.n_head + w.unit;
-    __syncwarp();
-    if ((threadIdx.x & 31) == 0) {
-        before = atom_add_acq_rel_gpu(arrived, 1u);
-        if (before == n - 1) *arrived = 0;
-    }
-    before = __shfl_sync(0xffffffffu, before, 0);
-    __syncwarp();
-    return before == n - 1;
-}
-
-template <class T, int HD>
-__global__ void __launch_bounds__(attn_dim<HD>::PARTS * 32) k_attn_decode(const struct attn_args a)
-{
-    enum { KV = attn_dim<HD>::KV, PARTS = attn_dim<HD>::PARTS };
-    DYN_SMEM(char, ring);
-    uint32_t g = (threadIdx.x & 31) / 4, n = a.n_item * a.n_unit;
-    bool     back = false;
-    /* to and fro over the list, whose longest items come first: who had the longest of one turn has the shortest of the
-     * next */
-    for (uint32_t turn = 0; turn < n; turn += gridDim.x, back = !back) {
-        uint32_t         i = turn + (back ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
-        struct attn_item w;
-        if (i >= n || !attn_item_of(a, i, w)) continue;
-        uint32_t begin = max(w.index * w.chunk, w.first), end = min((w.index + 1) * w.chunk, w.pos + 1);
-        if (begin >= end) continue; /* the whole chunk is behind the window */
-
-        struct attn_feed f;
-        f.ring = ring, f.lo = begin, f.hi = end;
-        f.head = a.pool + (size_t)(w.head0 / a.group) * a.block_tokens * a.head_dim;
-        f.page = a.page + a.page_start[w.seq];
-        /* older steps wrote all but the last token */
-        bool early = begin / KV * KV + KV <= w.pos;
-        if (!early) pdl_wait();
-        attn_feed_begin<HD, PARTS>(a, f);
-        if (early) pdl_wait();
-        pdl_launch();
-
-        struct attn_query<HD, 1, PARTS> q;
-        q.smem =
-            ring + (attn_query<HD, 1, PARTS>::IN_REGISTERS ? 2 : 3) * attn_dim<HD>::SLOT; /* 2: not asked for yet */
-        attn_q_rows<T, HD>(a, (char *)q.smem, attn_q_row(a, w.seq, w.head0), a.head_dim, w.n_head);
-        attn_q_take<HD, 1, PARTS>(q, q.smem);
-        struct attn_rows<HD, 1> r;
-        r.first[0] = r.first[1] = r.seen_first = r.all_first = begin;
-        r.last[0] = r.last[1] = r.seen_last = r.all_last = end - 1;
-        attn_walk<T, HD, 1, PARTS>(a, f, q, r, NULL);
-        if (PARTS == 1)
-            __syncwarp();
-        else
-            __syncthreads(); /* the ring and Q are free */
-
-        if (w.first / w.chunk == w.pos / w.chunk) {
-            if (g < w.n_head) attn_put_rows<HD, 1>(a, r, 0, 0, w.seq, w.head0 + g);
-            if (g + 8 < w.n_head) attn_put_rows<HD, 1>(a, r, 0, 1, w.seq, w.head0 + g + 8);
-            continue;
-        }
-        attn_partial<HD>(a, w, r);
-        if (attn_last(a, w, PARTS)) attn_merge_parts<HD>(a, w);
-    }
-    pdl_wait(); /* those without work too: completion is passed on */
-    pdl_launch();
-}
-
-/* ---------------------------------------------------------------- tiles of rows */
-
-/* Rows row0 .. row0 + n of the batch are of the block's tile; row i is row i % 16 of warp i / 16. */
-template <int HD, int MT>
-static __device__ __forceinline__ void attn_sees(const struct attn_args &a, struct attn_rows<HD, MT> &r, uint32_t row,
-                                                 uint32_t end)
-{
-    uint32_t g = (threadIdx.x & 31) / 4;
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        r.first[h] = 1, r.last[h] = 0; /* nothing */
-        if (row + g + 8 * h >= end) continue;
-        r.last[h] = a.pos[row + g + 8 * h];
-        r.first[h] = attn_first(a, r.last[h]);
-    }
-    r.seen_first = r.all_first = UINT32_MAX, r.seen_last = r.all_last = 0;
-    if (row >= end) return;
-    uint32_t p0 = a.pos[row], p1 = a.pos[min(row + 16, end) - 1];
-    r.seen_first = attn_first(a, p0);
-    r.all_first = attn_first(a, p1);
-    r.seen_last = p1, r.all_last = p0;
-}
-
-/* A block has MT heads and 16 rows for each of its warps, or for each two that share rows; where that is less than a
- * tile of the plan, several blocks share it. */
-template <class T, int HD, int MT, int WARPS>
-__global__ void __launch_bounds__(WARPS * 32, HD > 128 ? 1 : 3 - (MT == 2)) k_attn_tile(const struct attn_args a)
-{
-    enum { KV = attn_dim<HD>::KV, ROWS = WARPS / attn_dim<HD>::PARTS * 16 };
-    DYN_SMEM(char, smem);
-    uint32_t lane = threadIdx.x & 31, warp = threadIdx.x / 32 / attn_dim<HD>::PARTS, g = lane / 4,
-             n_unit = a.n_head / MT;
-    uint32_t tile = blockIdx.x / n_unit, head0 = blockIdx.x % n_unit * MT, part = tile % (CUDA_ATTN_ROWS / ROWS) * ROWS;
-    tile /= CUDA_ATTN_ROWS / ROWS;
-    uint32_t seq = a.plan.tile_seq[tile], row0 = a.plan.tile_row[tile] + part;
-    uint32_t end = seq == UINT32_MAX ? 0 : min(a.row_start[seq + 1], row0 + ROWS);
-    if (row0 >= end || seq == UINT32_MAX) {
-        pdl_wait();
-        pdl_launch();
-        return;
-    }
-    struct attn_rows<HD, MT> r;
-    uint32_t                 p0 = a.pos[row0], row = row0 + warp * 16;
-    attn_sees(a, r, row, end);
-
-    struct attn_feed f;
-    f.ring = smem;
-    f.lo = attn_first(a, p0), f.hi = a.pos[end - 1] + 1;
-    f.head = a.pool + (size_t)(head0 / a.group) * a.block_tokens * a.head_dim;
-    f.page = a.page + a.page_start[seq];
-    bool early = f.lo / KV * KV + KV <= a.pos[a.row_start[seq]]; /* older steps wrote it */
-    if (!early) pdl_wait();
-    attn_feed_begin<HD, WARPS>(a, f);
-    if (early) pdl_wait();
-    pdl_launch();
-
-    struct attn_query<HD, MT, WARPS> q;
-    /* a slot of the ring that nobody has asked for yet holds the rows while fragments are made of them */
-    char *q_warp = smem +
-                   (attn_query<HD, MT, WARPS>::IN_REGISTERS ? 2 * attn_dim<HD>::SLOT : attn_smem<HD, MT, WARPS>::RING) +
-                   warp * MT * 16 * attn_dim<HD>::STRIDE;
-    q.smem = q_warp;
-#pragma unroll
-    for (int i = 0; i < MT; i++) {
-        uint32_t from = min(row, end - 1);
-        attn_q_rows<T, HD>(a, q_warp + i * 16 * attn_dim<HD>::STRIDE, attn_q_row(a, from, head0 + i),
-                           (size_t)a.width * a.head_dim, end - from);
-    }
-    attn_q_take<HD, MT, WARPS>(q, q_warp);
-    float *fold = a.fixed ? (float *)(smem + attn_smem<HD, MT, WARPS>::RING + attn_smem<HD, MT, WARPS>::Q) : NULL;
-    attn_walk<T, HD, MT, WARPS>(a, f, q, r, fold);
-#pragma unroll
-    for (int i = 0; i < MT; i++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            if (row + g + 8 * h >= end) continue;
-            uint32_t chunk = cuda_attn_chunk_fixed(r.last[h] + 1, a.window);
-            if (fold && r.first[h] / chunk != r.last[h] / chunk)
-                attn_merge<HD, MT, WARPS * 32>(r, i, h, r.l[i][h], fold, false, false, a.scale);
-            attn_put_rows<HD, MT>(a, r, i, h, row + g + 8 * h, head0 + i);
-        }
-}
-
-/* ---------------------------------------------------------------- launches */
-
-template <class T, int HD, int MT, int WARPS> static bool attn_tile(struct cuda_dev *d, const struct attn_args &a)
-{
-    size_t smem =
-        attn_smem<HD, MT, WARPS>::RING + attn_smem<HD, MT, WARPS>::Q + (a.fixed ? attn_smem<HD, MT, WARPS>::FOLD : 0);
-    if (a.group % MT || smem > cuda_attn_smem(d->arch)) return false;
-    enum { ROWS = WARPS / attn_dim<HD>::PARTS * 16 };
-    LAUNCH((k_attn_tile<T, HD, MT, WARPS>), a.plan.n_tile * (CUDA_ATTN_ROWS / ROWS) * (a.n_head / MT), WARPS * 32, smem,
-           d, a);
-    return true;
-}
-
-/* Shared memory of a block of decode. */
-template <int HD> static constexpr size_t attn_decode_smem()
-{
-    return 3 * attn_dim<HD>::SLOT +
-           (attn_query<HD, 1, attn_dim<HD>::PARTS>::IN_REGISTERS ? 0 : 16 * attn_dim<HD>::STRIDE);
-}
-
-/* How many blocks of decode an SM runs at a time when it gives shared memory all that it can; 0: it does not say. */
-template <class T, int HD> static uint32_t attn_resident_as(const struct cuda_dev *d)
-{
-    const void *k = (const void *)k_attn_decode<T, HD>;
-    int         n = 0;
-    if (attn_decode_smem<HD>() > cuda_attn_smem(d->arch)) return 0;
-    cudaError_t e = cudaFuncSetAttribute(k, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)attn_decode_smem<HD>());
-    if (e == cudaSuccess) e = cudaFuncSetAttribute(k, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
-    if (e == cudaSuccess)
-        e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&n, k, attn_dim<HD>::PARTS * 32, attn_decode_smem<HD>());
-    (void)cudaGetLastError();
-    return e == cudaSuccess && n > 0 ? (uint32_t)n : 0;
-}
-
-template <int HD> static uint32_t attn_resident(const struct cuda_dev *d)
-{
-    uint32_t n = attn_resident_as<__nv_bfloat16, HD>(d);
-    if (d->impl.dev.act == DT_F16) n = min(n, attn_resident_as<__half, HD>(d)); /* whichever the pool is of */
-    return n;
-}
-
 extern "C" uint32_t cuda_attn_resident(struct cuda_dev *d, uint32_t head_dim)
 {
-    switch (cuda_attn_dim(head_dim)) {
-    case 32: return attn_resident<32>(d);
-    case 64: return attn_resident<64>(d);
-    case 80: return attn_resident<80>(d);
-    case 96: return attn_resident<96>(d);
-    case 128: return attn_resident<128>(d);
-    case 256: return attn_resident<256>(d);
-    default: return attn_resident<512>(d);
-    }
-}
-
-template <class T, int HD> static void attn_launch(struct cuda_dev *d, const struct attn_args &a)
-{
-    if (a.n_item > 0) {
-        uint32_t n = a.n_item * a.n_unit, slots = a.n_slot;
-        size_t   smem = attn_decode_smem<HD>();
-        CHECK(smem <= cuda_attn_smem(d->arch)); /* 256 numbers a head need more than 100 KB */
-        LAUNCH((k_attn_decode<T, HD>), n < slots ? n : slots, attn_dim<HD>::PARTS * 32, smem, d, a);
-    }
-    if (a.plan.n_tile == 0) return;
-    /* Two heads a block halve what is read of K and V. It takes all registers that two blocks an SM may have; and with
-     * room to fold, 128 numbers a head leave room for one only, so there one head it is. */
-    enum { PAIR = HD == 64 || HD == 128 ? 2 : 1 };
-    if (PAIR == 2 && (HD == 64 || !a.fixed) && attn_tile<T, HD, PAIR, 4>(d, a)) return;
-    if (attn_tile<T, HD, 1, 4>(d, a)) return;
-    if (HD > 128 && attn_tile<T, HD, 1, (HD <= 128 ? 4 : 2)>(d, a)) return;
-    CHECK(!"attention has no kernel for this device"); /* the same */
-}
-
-template <class T> static void attn_launch_as(struct cuda_dev *d, const struct attn_args &a)
-{
-    switch (cuda_attn_dim(a.head_dim)) {
-    case 32: attn_launch<T, 32>(d, a); break;
-    case 64: attn_launch<T, 64>(d, a); break;
-    case 80: attn_launch<T, 80>(d, a); break;
-    case 96: attn_launch<T, 96>(d, a); break;
-    case 128: attn_launch<T, 128>(d, a); break;
-    case 256: attn_launch<T, 256>(d, a); break;
-    default: attn_launch<T, 512>(d, a); break;
-    }
+    uint32_t n = min(attn_resident_as<__nv_bfloat16>(d, head_dim), cuda_attn_kv8_resident(d, head_dim));
+    if (d->impl.dev.act == DT_F16) n = min(n, attn_resident_as<__half>(d, head_dim)); /* whichever the pool is of */
+    return n;
 }
 
 extern "C" void cuda_attention(struct device *dev, const struct op_attn *o, const struct dev_batch *b,
                                const struct dev_kv *kv)
 {
     struct cuda_dev *d = cuda_of(dev);
-    CHECK(kv_holds_heads(kv, o->layer, o->n_kv_head, o->head_dim) && (kv->dtype == DT_BF16 || kv->dtype == dev->act));
+    CHECK(kv_holds_heads(kv, o->layer, o->n_kv_head, o->head_dim) && cuda_holds_kv(dev, kv->dtype));
     CHECK(o->head_dim > 0 && o->head_dim <= ATTN_DIM_MAX && o->n_head % o->n_kv_head == 0 && o->scale > 0.0f);
     uint32_t         dim = cuda_attn_dim(o->head_dim);
     struct attn_args a = attn_args_of(d, o, b);
-    a.block_stride = kv->block_bytes / sizeof *a.pool;
-    a.v_offset = kv->layer[o->layer].bytes / 2 / sizeof *a.pool;
+    size_t           each = dtype_bytes(kv->dtype);
+    a.block_stride = kv->block_bytes / each;
+    a.v_offset = kv->layer[o->layer].bytes / 2 / each;
     const char *pool = (const char *)kv->base + kv->layer[o->layer].offset, *low = pool;
     if (kv->n_guest) {
         const char *guest = kv->guest + kv->layer[o->layer].offset;
         if ((uintptr_t)guest < (uintptr_t)low) low = guest;
-        a.guest_stride = kv->guest_step / sizeof *a.pool;
-        a.guest = (long long)(((uintptr_t)guest - (uintptr_t)low) / sizeof *a.pool) -
-                  (long long)(kv->n_block * a.guest_stride);
+        a.guest_stride = kv->guest_step / each;
+        a.guest = (long long)(((uintptr_t)guest - (uintptr_t)low) / each) - (long long)(kv->n_block * a.guest_stride);
     }
-    a.pool = (const __nv_bfloat16 *)low;
-    a.first = (long long)(((uintptr_t)pool - (uintptr_t)low) / sizeof *a.pool);
+    a.pool = low;
+    a.first = (long long)(((uintptr_t)pool - (uintptr_t)low) / each);
     a.n_block = kv->n_guest ? kv->n_block : UINT32_MAX;
     a.block_tokens = kv->block_tokens;
     a.wide_q = o->head_dim == dim && (uintptr_t)o->qkv % 16 == 0;
@@ -452,7 +47,9 @@ extern "C" void cuda_attention(struct device *dev, const struct op_attn *o, cons
     }
     if (kv->dtype == DT_F16)
         attn_launch_as<__half>(d, a);
-    else
+    else if (kv->dtype == DT_BF16)
         attn_launch_as<__nv_bfloat16>(d, a);
+    else
+        cuda_attn_kv8(d, a);
     cuda_launched(d, "attention");
 }

@@ -25,9 +25,9 @@ static constexpr float ATTN_LOG2E = 1.44269504088896341f; /* log2(e): weights ar
 struct attn_args {
     const void           *qkv; /* act */
     void                 *out;
-    const __nv_bfloat16  *pool; /* K of head 0, token 0 in this layer: of block 0, or of the first guest if
-                                                     that lies before the pool */
-    size_t                block_stride, v_offset; /* elements */
+    const void           *pool; /* K of head 0, token 0 in this layer: of block 0, or of the first guest if that lies
+                                 * before the pool */
+    size_t                block_stride, v_offset; /* elements of the pool */
     uint32_t              n_block;                /* blocks from here on are guests */
     long long             first, guest; /* elements from pool to block 0; to where number 0 of the guests would lie */
     size_t                guest_stride;
@@ -63,9 +63,31 @@ template <int HD> struct attn_dim {
         PARTS = HD > CUDA_ATTN_WHOLE_ROW ? 2 : 1,                         /* warps that share the result of a row */
         OUT = HD / PARTS,                                                 /* numbers of it that a warp has */
         STRIDE = (HD / 8 | 1) * 16,
-        SLOT = KV * STRIDE,
+        TILE = KV * STRIDE,
         STEPS = HD / 16
     };
+};
+
+/* A pool of P: what it holds, and what K and V are multiplied as. */
+template <class P> struct attn_pool {
+    typedef __nv_bfloat16 element; /* or f16, of the same size: they are copied, not read */
+    typedef P             number;
+    enum { BESIDE = 0 };
+};
+template <> struct attn_pool<uint8_t> { /* rows of kv8.h */
+    typedef uint8_t       element;
+    typedef __nv_bfloat16 number;
+    enum { BESIDE = 1 }; /* elements of a row beside its numbers: the scale */
+};
+/* From one head of the pool to the next, elements. */
+template <class P> static __device__ __forceinline__ size_t attn_head_stride(const struct attn_args &a)
+{
+    return (size_t)a.block_tokens * (a.head_dim + attn_pool<P>::BESIDE);
+}
+
+/* The ring of tiles of a pool's elements P in shared memory. FREE: where rows of Q may lie until the walk begins. */
+template <class P, int HD> struct attn_ring {
+    enum { SLOT = attn_dim<HD>::TILE, BYTES = CUDA_ATTN_RING * SLOT, FREE = 2 * SLOT };
 };
 
 /* Which of the warps that share rows this one is, and the first number of the result that is its own. */
@@ -80,14 +102,15 @@ template <int HD> static __device__ __forceinline__ uint32_t attn_column(void)
 
 /* ---------------------------------------------------------------- K and V to shared memory */
 
-/* Tokens [lo, hi) of one sequence and KV head, tile by tile. What has these members, attn_load and attn_seek is a feed
- * too. */
-struct attn_feed {
-    char                *ring;
-    const __nv_bfloat16 *head; /* pool, of this head */
-    const uint32_t      *page; /* of the sequence */
-    uint32_t             lo, hi, t, slot;
-    long long            at; /* lane & 3: where 16 tokens of the tile at t begin, elements */
+/* Tokens [lo, hi) of one sequence and KV head, tile by tile, from a pool of elements P. What has these members, attn_load,
+ * attn_seek and, if its ring does not hold tiles of T, attn_widen and attn_tile_of is a feed too. */
+template <class P> struct attn_feed {
+    typedef P       element;
+    char           *ring;
+    const P        *head; /* pool, of this head */
+    const uint32_t *page; /* of the sequence */
+    uint32_t        lo, hi, t, slot;
+    long long       at; /* lane & 3: where 16 tokens of the tile at t begin, elements */
 };
 
 /* From a.pool to a block, elements: never negative. */
@@ -97,7 +120,8 @@ static __device__ __forceinline__ long long attn_block(const struct attn_args &a
     return (guest ? a.guest : a.first) + (long long)((size_t)block * (guest ? a.guest_stride : a.block_stride));
 }
 
-static __device__ __forceinline__ long long attn_where(const struct attn_args &a, const struct attn_feed &f)
+template <class P>
+static __device__ __forceinline__ long long attn_where(const struct attn_args &a, const struct attn_feed<P> &f)
 {
     uint32_t t = f.t + (threadIdx.x & 3) * ATTN_GROUP;
     if (!a.fast || t >= f.hi || t + ATTN_GROUP <= f.lo) return ATTN_NOWHERE;
@@ -126,7 +150,7 @@ static __device__ __forceinline__ void attn_load16(char *to, const void *src, bo
 /* The same for any size of blocks and heads: token by token, and number by number where rows are not of whole 16
  * bytes. */
 template <int HD>
-static __device__ void attn_load16_any(const struct attn_args &a, const struct attn_feed &f, char *to,
+static __device__ void attn_load16_any(const struct attn_args &a, const struct attn_feed<__nv_bfloat16> &f, char *to,
                                        const __nv_bfloat16 *head, uint32_t t)
 {
     uint32_t lane = threadIdx.x & 31;
@@ -151,11 +175,11 @@ static __device__ void attn_load16_any(const struct attn_args &a, const struct a
 
 /* The tile at f.t of K or V, which begin at `head`, to the slot. */
 template <int HD, int WARPS>
-static __device__ __forceinline__ void attn_load(const struct attn_args &a, const struct attn_feed &f,
+static __device__ __forceinline__ void attn_load(const struct attn_args &a, const struct attn_feed<__nv_bfloat16> &f,
                                                  const __nv_bfloat16 *head)
 {
     enum { GROUPS = attn_dim<HD>::KV / ATTN_GROUP };
-    char *slot = f.ring + f.slot * attn_dim<HD>::SLOT;
+    char *slot = f.ring + f.slot * attn_ring<__nv_bfloat16, HD>::SLOT;
 #pragma unroll
     for (uint32_t i = 0; i < (GROUPS + WARPS - 1) / WARPS; i++) {
         uint32_t j = i * WARPS + threadIdx.x / 32;
@@ -170,9 +194,17 @@ static __device__ __forceinline__ void attn_load(const struct attn_args &a, cons
     }
 }
 /* f.t has moved. */
-static __device__ __forceinline__ void attn_seek(const struct attn_args &a, struct attn_feed &f)
+template <class P> static __device__ __forceinline__ void attn_seek(const struct attn_args &a, struct attn_feed<P> &f)
 {
     f.at = attn_where(a, f); /* is there by the time it is needed */
+}
+/* The tile in f.slot, which has come and begins at token t, becomes numbers of T where the ring does not hold such. All
+ * threads of the block call it, when nobody needs the tile of the call before. */
+template <int HD, int WARPS, class FEED> static __device__ __forceinline__ void attn_widen(const FEED &, uint32_t) {}
+/* Where those numbers are. */
+template <int HD, class FEED> static __device__ __forceinline__ const char *attn_tile_of(const FEED &f)
+{
+    return f.ring + f.slot * attn_ring<typename FEED::element, HD>::SLOT;
 }
 /* Asks for K, then V of the next tile; each is a group of its own, which may be empty. */
 template <int HD, int WARPS, class FEED>
@@ -618,9 +650,10 @@ static __device__ __forceinline__ void attn_walk(const struct attn_args &a, FEED
             __syncthreads(); /* K is there, and everybody is done with the V before it, where the next K goes */
         attn_feed_k<HD, WARPS>(a, f);
         if (fold && t % CUDA_ATTN_FIXED_MIN == 0) attn_put_aside<HD, MT, WARPS * 32>(r, fold, t, a.window, a.scale);
+        attn_widen<HD, WARPS>(f, t);
         if (seen) {
             float s[MT][KV / 8][4];
-            attn_scores<T, HD, MT, WARPS>(s, q, f.ring + f.slot * attn_dim<HD>::SLOT);
+            attn_scores<T, HD, MT, WARPS>(s, q, attn_tile_of<HD>(f));
             if (a.cap_out != 0.0f) attn_cap<HD, MT>(s, a.cap_in, a.cap_out);
             attn_softmax<T, HD, MT>(p, s, r, t, mixed, a.scale);
         }
@@ -630,8 +663,9 @@ static __device__ __forceinline__ void attn_walk(const struct attn_args &a, FEED
         else
             __syncthreads();
         attn_feed_v<HD, WARPS>(a, f);
+        attn_widen<HD, WARPS>(f, f.t - 2 * KV); /* t, which is not kept for this */
         if (!seen) continue;
-        const char *v = f.ring + f.slot * attn_dim<HD>::SLOT;
+        const char *v = attn_tile_of<HD>(f);
         const char *mine = v + attn_column<HD>() * sizeof(T);
         if (WARPS > PARTS && mixed && attn_any_not_finite<T, HD>(v))
             attn_sum_careful<T, HD, MT>(r, p, mine, f.t - 2 * KV);
@@ -660,9 +694,9 @@ static __device__ __forceinline__ void attn_put_rows(const struct attn_args &a, 
 /* ---------------------------------------------------------------- launches */
 
 /* Shared memory: the ring, then (unless in registers) Q, then (fixed split) the fold. */
-template <int HD, int MT, int WARPS> struct attn_smem {
+template <class P, int HD, int MT, int WARPS> struct attn_smem {
     enum {
-        RING = CUDA_ATTN_RING * attn_dim<HD>::SLOT,
+        RING = attn_ring<P, HD>::BYTES,
         Q = attn_query<HD, MT, WARPS>::IN_REGISTERS ? 0
                                                     : MT * (WARPS / attn_dim<HD>::PARTS) * 16 * attn_dim<HD>::STRIDE,
         FOLD = MT * attn_fold<HD, MT>::EACH * WARPS * 32 * 4
@@ -691,3 +725,6 @@ static inline struct attn_args attn_args_of(const struct cuda_dev *d, const stru
     a.plan = d->attn;
     return a;
 }
+
+/* attn_kv8.cu: op_attn over a pool of rows in 8 bits. */
+void cuda_attn_kv8(struct cuda_dev *d, const struct attn_args &a);

@@ -202,6 +202,12 @@ struct cuda_attn_split {
 /* attn.cu. Gives the decode kernel all shared memory that an SM has: how many of its blocks run there at a time then;
  * 0: the driver does not say. */
 uint32_t cuda_attn_resident(struct cuda_dev *d, uint32_t head_dim);
+uint32_t cuda_attn_kv8_resident(const struct cuda_dev *d, uint32_t head_dim); /* attn_kv8.cu: of a pool of 8 bits */
+/* Types of KV that the kernels of this device read: bf16, rows of kv8.h, and act. */
+static inline bool cuda_holds_kv(const struct device *d, enum dtype t)
+{
+    return t == DT_BF16 || t == DT_F8E4M3 || t == d->act;
+}
 /* step.c, before steps are planned: compares that with what cuda_attn_warps says. Where it is less, that is logged, and
  * holds for all plans of this device. */
 void                   cuda_attn_prepare(struct cuda_dev *d, uint32_t head_dim);

@@ -12,10 +12,11 @@ enum { MUTUAL_DIM_MAX = 256, MUTUAL_WARPS = CUDA_ATTN_ROWS / 16 };
 
 /* Rows [lo, hi) of one text as keys and values of one head. */
 struct mutual_feed {
-    char                *ring;
-    const __nv_bfloat16 *head; /* the key of the text's first row */
-    uint32_t             lo, hi, t, slot;
-    size_t               step; /* numbers from one row to the next */
+    typedef __nv_bfloat16 element;
+    char                 *ring;
+    const __nv_bfloat16  *head; /* the key of the text's first row */
+    uint32_t              lo, hi, t, slot;
+    size_t                step; /* numbers from one row to the next */
 };
 
 static __device__ __forceinline__ void attn_seek(const struct attn_args &, struct mutual_feed &) {}
@@ -26,7 +27,7 @@ static __device__ __forceinline__ void attn_load(const struct attn_args &a, cons
                                                  const __nv_bfloat16 *head)
 {
     enum { PIECES = HD / 8, EACH = attn_dim<HD>::KV * PIECES / (WARPS * 32), STRIDE = attn_dim<HD>::STRIDE };
-    char *slot = f.ring + f.slot * attn_dim<HD>::SLOT;
+    char *slot = f.ring + f.slot * attn_ring<__nv_bfloat16, HD>::SLOT;
     if (a.fast) {
 #pragma unroll
         for (uint32_t j = 0; j < EACH; j++) {
@@ -111,8 +112,8 @@ __global__ void __launch_bounds__(MUTUAL_WARPS * 32, HD > 128 ? 1 : 3) k_mutual(
     struct attn_query<HD, 1, MUTUAL_WARPS> q;
     /* as in k_attn_tile: a slot that nobody has asked for yet holds the rows while fragments are made of them */
     char *q_warp = smem + warp * 16 * attn_dim<HD>::STRIDE;
-    q_warp +=
-        attn_query<HD, 1, MUTUAL_WARPS>::IN_REGISTERS ? 2 * attn_dim<HD>::SLOT : attn_smem<HD, 1, MUTUAL_WARPS>::RING;
+    q_warp += attn_query<HD, 1, MUTUAL_WARPS>::IN_REGISTERS ? attn_ring<__nv_bfloat16, HD>::FREE
+                                                            : attn_ring<__nv_bfloat16, HD>::BYTES;
     q.smem = q_warp;
     uint32_t from = min(t, end - 1);
     attn_q_rows<T, HD>(a, q_warp, attn_q_row(a, begin + from, head), f.step, end - from);
@@ -125,7 +126,8 @@ __global__ void __launch_bounds__(MUTUAL_WARPS * 32, HD > 128 ? 1 : 3) k_mutual(
 
 template <class T, int HD> static void mutual_launch(struct cuda_dev *d, struct attn_args a)
 {
-    size_t smem = attn_smem<HD, 1, MUTUAL_WARPS>::RING + attn_smem<HD, 1, MUTUAL_WARPS>::Q;
+    typedef attn_smem<__nv_bfloat16, HD, 1, MUTUAL_WARPS> parts;
+    size_t                                                smem = parts::RING + parts::Q;
     CHECK(smem <= cuda_attn_smem(d->arch)); /* 256 numbers a head need more than 100 KB */
     a.wide_q = a.head_dim == HD && (uintptr_t)a.qkv % 16 == 0;
     LAUNCH((k_mutual<T, HD>), (a.plan.n_decode + a.plan.n_tile) * a.n_head, MUTUAL_WARPS * 32, smem, d, a);

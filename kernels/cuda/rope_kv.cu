@@ -1,13 +1,15 @@
 /* qkv: RMSNorm of q and k heads (optional), RoPE, K and V to the pool: one pass over the fused projection.   truth:
  * kernels/ref/rope.c
  *   qkv act [n_row, (n_head + 2 * n_kv_head) * head_dim], in place
- *   pool bf16, or f16 as act is, of a layer [k,v][kv_head][token][head_dim]; none (encoders): V stays where it is
+ *   pool bf16, or f16 as act is, of a layer [k,v][kv_head][token][head_dim], or rows of kv8.h; none (encoders): V stays
+ *   where it is
  *
  * A block has one row and some of its heads. Cosines and sines of the row are computed once per block, before the wait
  * for the product that comes before: they need positions alone. Everything between is fp32; q and k are rounded once to
  * act, K and V once to what the pool holds. A head's numbers go in pairs (i, i + rot / 2); what partial rotary leaves
  * alone goes in pairs too, turned by nothing. */
 #include "base/check.h"
+#include "kernels/cuda/kv8.cuh"
 #include "kernels/cuda/vec.cuh"
 
 enum {
@@ -21,9 +23,11 @@ struct qkv_args {
     const float    *q_norm, *k_norm, *v_norm, *inv_freq;
     float           eps, rope_scale, q_beta;
     uint32_t        n_head, n_kv_head, head_dim, half; /* half: pairs that are turned */
-    __nv_bfloat16  *pool;                   /* K of head 0, token 0 of block 0 in this layer; NULL: nothing is kept */
-    bool            half_pool;              /* the pool is f16; act is too */
-    size_t          block_stride, v_offset; /* elements */
+    char           *pool;      /* K of head 0, token 0 of block 0 in this layer; NULL: nothing is kept */
+    bool            half_pool; /* the pool is f16; act is too */
+    bool            kv8;       /* the pool has rows of kv8.h */
+    size_t          block_stride, head_stride, v_offset; /* bytes */
+    uint32_t        each;                                /* bytes of a number of the pool */
     uint32_t        block_tokens, q_period, q_shift;
     const uint32_t *pos, *row_seq, *page_start, *page;
     const float    *square; /* as in op_qkv */
@@ -73,12 +77,18 @@ static __device__ __forceinline__ void qkv_scale(const struct qkv_args &a, uint3
 }
 
 /* Where K of this position lies for KV head 0 (V is v_offset behind); NULL: nowhere. */
-static __device__ __forceinline__ __nv_bfloat16 *qkv_slot(const struct qkv_args &a, uint32_t seq, uint32_t pos)
+static __device__ __forceinline__ char *qkv_slot(const struct qkv_args &a, uint32_t seq, uint32_t pos)
 {
     if (!a.pool) return NULL;
     uint32_t block = a.page[a.page_start[seq] + pos / a.block_tokens];
     if (block == UINT32_MAX) return NULL;
-    return a.pool + (size_t)block * a.block_stride + (size_t)(pos % a.block_tokens) * a.head_dim;
+    return a.pool + (size_t)block * a.block_stride + (size_t)(pos % a.block_tokens) * a.head_dim * a.each;
+}
+/* The row of one head there. */
+static __device__ __forceinline__ char *qkv_row(const struct qkv_args &a, char *slot, uint32_t head, bool is_v)
+{
+    head -= a.n_head + (is_v ? a.n_kv_head : 0);
+    return slot + head * a.head_stride + (is_v ? a.v_offset : 0);
 }
 
 static __device__ __forceinline__ void qkv_turn(float &x, float &y, float c, float s)
@@ -120,12 +130,26 @@ template <class T> static __device__ __forceinline__ uint4 qkv_store8(const stru
     return qkv_half_pool<T>(a) ? act_store8<__half>(f) : act_store8<__nv_bfloat16>(f);
 }
 template <class T>
-static __device__ __forceinline__ void qkv_store1(const struct qkv_args &a, __nv_bfloat16 *to, float f)
+static __device__ __forceinline__ void qkv_store1(const struct qkv_args &a, char *row, uint32_t i, float f)
 {
     if (qkv_half_pool<T>(a))
-        *(__half *)to = __float2half_rn(f);
+        ((__half *)row)[i] = __float2half_rn(f);
     else
-        *to = __float2bfloat16_rn(f);
+        ((__nv_bfloat16 *)row)[i] = __float2bfloat16_rn(f);
+}
+
+/* The same for a pool of kv8.h. */
+static __device__ __forceinline__ uint2 qkv_codes8(const float *f, uint32_t scale)
+{
+    uint32_t code[2] = { 0, 0 };
+#pragma unroll
+    for (int k = 0; k < 8; k++) code[k / 4] |= kv8_code(f[k], scale) << k % 4 * 8;
+    return make_uint2(code[0], code[1]);
+}
+static __device__ __forceinline__ void qkv_scale_store(const struct qkv_args &a, char *row, uint32_t pos,
+                                                       uint32_t scale)
+{
+    row[kv8_scale_at(a.block_tokens, pos % a.block_tokens, a.head_dim)] = (char)scale;
 }
 
 /* Heads whose pairs come eight at a time, 16-byte aligned. LANES: of a head, each with at most one group of eight
@@ -142,10 +166,10 @@ template <class T, int LANES, bool MEAN> __global__ void __launch_bounds__(QKV_T
     uint32_t pos = a.pos[row];
     qkv_angles(a, pos, cosine, sine);
     qkv_scale(a, pos, &q_scale);
-    uint32_t       head = blockIdx.y * (QKV_THREADS / LANES) + threadIdx.x / LANES, group = threadIdx.x % LANES;
-    __nv_bfloat16 *slot = qkv_slot(a, seq, pos);
-    uint32_t       turned = a.half / QKV_EACH, plain = (a.head_dim / 2 - a.half) / QKV_EACH;
-    bool           in = head < n_head && group < turned + plain, is_turned = group < turned;
+    uint32_t head = blockIdx.y * (QKV_THREADS / LANES) + threadIdx.x / LANES, group = threadIdx.x % LANES;
+    char    *slot = qkv_slot(a, seq, pos);
+    uint32_t turned = a.half / QKV_EACH, plain = (a.head_dim / 2 - a.half) / QKV_EACH;
+    bool     in = head < n_head && group < turned + plain, is_turned = group < turned;
     /* where the two elements of the first pair of this lane lie */
     uint32_t i = is_turned ? group * QKV_EACH : 2 * a.half + (group - turned) * QKV_EACH;
     uint32_t j = i + (is_turned ? a.half : plain * QKV_EACH);
@@ -183,8 +207,7 @@ template <class T, int LANES, bool MEAN> __global__ void __launch_bounds__(QKV_T
     for (int k = 0; k < QKV_EACH; k++) sum = __fmaf_rn(f[k], f[k], __fmaf_rn(g[k], g[k], sum));
 #pragma unroll
     for (int m = LANES / 2; m; m >>= 1) sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, m));
-    if (!in) return;
-    if (norm) {
+    if (norm && in) {
         float scale = qkv_norm_scale(a, row, is_q, sum / (float)a.head_dim);
 #pragma unroll
         for (int k = 0; k < QKV_EACH; k++) {
@@ -203,16 +226,29 @@ template <class T, int LANES, bool MEAN> __global__ void __launch_bounds__(QKV_T
             g[k] = __fmul_rn(g[k], q_scale);
         }
     }
-    if (!is_v) {
+    if (!is_v && in) {
         *(uint4 *)(x + i) = act_store8<T>(f);
         *(uint4 *)(x + j) = act_store8<T>(g);
     }
-    if (is_q || !slot) return;
-    __nv_bfloat16 *to = slot +
-                        (size_t)(is_v ? head - a.n_head - a.n_kv_head : head - a.n_head) * a.block_tokens * a.head_dim +
-                        (is_v ? a.v_offset : 0);
-    *(uint4 *)(to + i) = qkv_store8<T>(a, f);
-    *(uint4 *)(to + j) = qkv_store8<T>(a, g);
+    if (!slot) return; /* all lanes */
+    uint32_t most = 0;
+    if (a.kv8) { /* lanes behind the head have zeros */
+#pragma unroll
+        for (int k = 0; k < QKV_EACH; k++) most = max(most, max(kv8_size(f[k]), kv8_size(g[k])));
+#pragma unroll
+        for (int m = LANES / 2; m; m >>= 1) most = max(most, __shfl_xor_sync(0xffffffffu, most, m));
+    }
+    if (is_q || !in) return;
+    char *to = qkv_row(a, slot, head, is_v);
+    if (a.kv8) {
+        uint32_t scale = kv8_scale_of(most);
+        *(uint2 *)(to + i) = qkv_codes8(f, scale);
+        *(uint2 *)(to + j) = qkv_codes8(g, scale);
+        if (group == 0) qkv_scale_store(a, to, pos, scale);
+        return;
+    }
+    *(uint4 *)(to + i * sizeof(uint16_t)) = qkv_store8<T>(a, f);
+    *(uint4 *)(to + j * sizeof(uint16_t)) = qkv_store8<T>(a, g);
 }
 
 /* The same for any head: a warp each, number by number. A lane changes only pairs of its own. */
@@ -250,33 +286,48 @@ template <class T> __global__ void __launch_bounds__(QKV_THREADS) k_qkv_odd(cons
         }
         scale = qkv_norm_scale(a, row, is_q, warp_sum(sum) / (float)a.head_dim);
     }
-    __nv_bfloat16 *to = is_q ? NULL : qkv_slot(a, seq, pos);
-    if (to)
-        to += (size_t)(is_v ? head - a.n_head - a.n_kv_head : head - a.n_head) * a.block_tokens * a.head_dim +
-              (is_v ? a.v_offset : 0);
-    for (uint32_t i = lane; i < a.head_dim - a.half; i += WARP) { /* pairs (i, i + half), then what is left alone */
-        uint32_t p = i < a.half ? i : i + a.half, q = p + a.half;
-        bool     pair = i < a.half;
-        float    f = act_load(x[p]), g = pair ? act_load(x[q]) : 0.0f;
-        if (a.norm_late && pair && !is_v) qkv_turn(f, g, cosine[i], sine[i]);
-        if (norm) {
-            f = __fsub_rn(f, mean);
-            g = __fsub_rn(g, mean);
-            f = __fmul_rn(__fmul_rn(f, scale), norm[p]);
-            g = pair ? __fmul_rn(__fmul_rn(g, scale), norm[q]) : 0.0f;
+    char *to = is_q ? NULL : qkv_slot(a, seq, pos);
+    if (to) to = qkv_row(a, to, head, is_v);
+    uint32_t n = a.head_dim - a.half, most = 0, kv_scale = 0; /* pairs (i, i + half), then what is left alone */
+    /* A row in 8 bits is gone over twice: its scale comes from all of it. */
+    for (int last = to && a.kv8 ? 0 : 1; last < 2; last++) {
+        for (uint32_t i = lane; i < n; i += WARP) {
+            uint32_t p = i < a.half ? i : i + a.half, q = p + a.half;
+            bool     pair = i < a.half;
+            float    f = act_load(x[p]), g = pair ? act_load(x[q]) : 0.0f;
+            if (a.norm_late && pair && !is_v) qkv_turn(f, g, cosine[i], sine[i]);
+            if (norm) {
+                f = __fsub_rn(f, mean);
+                g = __fsub_rn(g, mean);
+                f = __fmul_rn(__fmul_rn(f, scale), norm[p]);
+                g = pair ? __fmul_rn(__fmul_rn(g, scale), norm[q]) : 0.0f;
+            }
+            if (!a.norm_late && pair && !is_v) qkv_turn(f, g, cosine[i], sine[i]);
+            if (is_q) {
+                f = __fmul_rn(f, q_scale);
+                g = __fmul_rn(g, q_scale);
+            }
+            if (!last) {
+                most = max(most, max(kv8_size(f), kv8_size(g)));
+                continue;
+            }
+            if (!is_v) {
+                x[p] = act_store<T>(f);
+                if (pair) x[q] = act_store<T>(g);
+            }
+            if (!to) continue;
+            if (a.kv8) {
+                to[p] = (char)kv8_code(f, kv_scale);
+                if (pair) to[q] = (char)kv8_code(g, kv_scale);
+            } else {
+                qkv_store1<T>(a, to, p, f);
+                if (pair) qkv_store1<T>(a, to, q, g);
+            }
         }
-        if (!a.norm_late && pair && !is_v) qkv_turn(f, g, cosine[i], sine[i]);
-        if (is_q) {
-            f = __fmul_rn(f, q_scale);
-            g = __fmul_rn(g, q_scale);
-        }
-        if (!is_v) {
-            x[p] = act_store<T>(f);
-            if (pair) x[q] = act_store<T>(g);
-        }
-        if (!to) continue;
-        qkv_store1<T>(a, to + p, f);
-        if (pair) qkv_store1<T>(a, to + q, g);
+        if (last) break;
+        for (int m = WARP / 2; m; m >>= 1) most = max(most, __shfl_xor_sync(0xffffffffu, most, m));
+        kv_scale = kv8_scale_of(most);
+        if (lane == 0) qkv_scale_store(a, to, pos, kv_scale);
     }
 }
 
@@ -286,7 +337,8 @@ template <class T> static void qkv_launch(struct cuda_dev *d, const struct qkv_a
     uint32_t plain = a.head_dim - 2 * a.half, groups = a.head_dim / (2 * QKV_EACH);
     bool     fast = a.half % QKV_EACH == 0 && plain % (2 * QKV_EACH) == 0 && groups <= WARP &&
                 ((uintptr_t)a.qkv & 15) == 0 && ((uintptr_t)a.pool & 15) == 0;
-    if (a.norm_mean && groups > 8) fast = false; /* it has one instance, for heads of up to 128 */
+    if (a.kv8 && (a.block_tokens % 8 || a.head_dim % 8)) fast = false; /* codes are stored eight at a time */
+    if (a.norm_mean && groups > 8) fast = false;                       /* it has one instance, for heads of up to 128 */
     uint32_t lanes = WARP;
     if (fast) lanes = a.norm_mean ? 8 : 4;
     while (fast && lanes < groups) lanes *= 2;
@@ -335,8 +387,7 @@ extern "C" void cuda_squares(struct device *dev, float *out, const struct op_qkv
 extern "C" void cuda_qkv(struct device *dev, const struct op_qkv *o, const struct dev_batch *b, const struct dev_kv *kv)
 {
     struct cuda_dev *d = cuda_of(dev);
-    CHECK(!kv ||
-          (kv_holds_heads(kv, o->layer, o->n_kv_head, o->head_dim) && (kv->dtype == DT_BF16 || kv->dtype == dev->act)));
+    CHECK(!kv || (kv_holds_heads(kv, o->layer, o->n_kv_head, o->head_dim) && cuda_holds_kv(dev, kv->dtype)));
     CHECK(o->rot <= o->head_dim && o->rot / 2 <= QKV_HALF_MAX);
     CHECK(o->norm_late + o->norm_mean + (o->square != NULL) <= 1);
     if (!b->n_row) return;
@@ -349,10 +400,13 @@ extern "C" void cuda_qkv(struct device *dev, const struct op_qkv *o, const struc
     CHECK(!o->v_norm || !(o->norm_late || o->norm_mean || o->square));
     a.n_head = o->n_head, a.n_kv_head = o->n_kv_head, a.head_dim = o->head_dim, a.half = o->inv_freq ? o->rot / 2 : 0;
     if (kv) {
-        a.v_offset = kv->layer[o->layer].bytes / 2 / sizeof *a.pool;
-        a.block_stride = kv->block_bytes / sizeof *a.pool;
-        a.pool = (__nv_bfloat16 *)((char *)kv->base + kv->layer[o->layer].offset);
-        a.block_tokens = kv->block_tokens, a.half_pool = kv->dtype == DT_F16;
+        a.v_offset = kv->layer[o->layer].bytes / 2;
+        a.head_stride =
+            kv->block_tokens * dev_kv_heads_bytes(kv->dtype, 1, o->head_dim) / 2; /* a layer may have none */
+        a.block_stride = kv->block_bytes;
+        a.pool = (char *)kv->base + kv->layer[o->layer].offset;
+        a.each = (uint32_t)dtype_bytes(kv->dtype);
+        a.block_tokens = kv->block_tokens, a.half_pool = kv->dtype == DT_F16, a.kv8 = kv->dtype == DT_F8E4M3;
     }
     a.square = o->square, a.n_square = o->n_square, a.norm_late = o->norm_late;
     a.norm_mean = o->norm_mean;

@@ -4,6 +4,7 @@
 #pragma once
 #include "cuda/cuda_test.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/kv8.h"
 
 enum { AW_SEQS = 8, AW_ROWS = 2048, AW_LAYERS = 2, AW_LAYER = 1, AW_PAGES = 4096, AW_PARTS = 256 };
 
@@ -34,26 +35,35 @@ static inline uint32_t aw_block(const struct aw_world *w, uint32_t seq, uint32_t
 {
     return ((w->page0[seq] + p) * 7 + 3) % w->n_block;
 }
-static inline size_t aw_at(const struct aw_world *w, uint32_t seq, uint32_t t, uint32_t head, bool v)
+/* Where the row of token t lies in the pool. */
+static inline void *aw_at(const struct aw_world *w, uint32_t seq, uint32_t t, uint32_t head, bool v)
 {
     const struct dev_kv *kv = &w->kv;
     uint64_t             block = aw_block(w, seq, t / kv->block_tokens) * kv->block_bytes + kv->layer[AW_LAYER].offset;
-    return block / sizeof *w->pool +
-           (((size_t)v * w->s.n_kv_head + head) * kv->block_tokens + t % kv->block_tokens) * w->s.dim;
+    uint64_t             head_bytes = kv->block_tokens * dev_kv_heads_bytes(kv->dtype, 1, w->s.dim) / 2;
+    return (char *)w->pool + block + ((size_t)v * w->s.n_kv_head + head) * head_bytes +
+           (size_t)(t % kv->block_tokens) * w->s.dim * dtype_bytes(kv->dtype);
 }
-/* A number as the pool has it. */
-static inline uint16_t aw_half(const struct aw_world *w, float x)
+/* K or V of a token and head in qkv. */
+static inline float *aw_numbers(const struct aw_world *w, uint32_t seq, uint32_t t, uint32_t head, bool v)
 {
-    return w->kv.dtype == DT_F16 ? f32_to_f16(x) : f32_to_bf16(x);
+    return w->qkv[seq] + (size_t)t * w->width + (w->s.n_head + (v ? w->s.n_kv_head : 0) + head) * w->s.dim;
 }
 /* K and V of token t go from qkv to the pool. */
 static inline void aw_append(struct aw_world *w, uint32_t seq, uint32_t t)
 {
+    size_t scale_at = kv8_scale_at(w->s.block_tokens, t % w->s.block_tokens, w->s.dim);
     for (uint32_t h = 0; h < w->s.n_kv_head; h++)
-        for (uint32_t v = 0; v < 2; v++)
+        for (int v = 0; v < 2; v++) {
+            void        *to = aw_at(w, seq, t, h, v);
+            const float *x = aw_numbers(w, seq, t, h, v);
+            if (w->kv.dtype == DT_F8E4M3) {
+                kv8_store(to, scale_at, x, w->s.dim);
+                continue;
+            }
             for (uint32_t i = 0; i < w->s.dim; i++)
-                w->pool[aw_at(w, seq, t, h, v) + i] = aw_half(
-                    w, w->qkv[seq][(size_t)t * w->width + (w->s.n_head + v * w->s.n_kv_head + h) * w->s.dim + i]);
+                ((uint16_t *)to)[i] = w->kv.dtype == DT_F16 ? f32_to_f16(x[i]) : f32_to_bf16(x[i]);
+        }
 }
 static inline struct aw_world aw_make(struct aw_shape s, const uint32_t *len, uint32_t n_seq)
 {

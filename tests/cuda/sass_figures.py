@@ -41,12 +41,15 @@ def chunk_of(batch, ctx):
     return chunk
 
 
-def decode(batch, ctx):
-    """Bytes, flops, us: 2 to begin and for Q, then what memory or a warp's own tiles take (0.9 each), then 0.1 for each part."""
+TILE_US, TILE8_US = 0.9, 2.5  # of a warp; of rows in 8 bits, which become bf16 first
+
+
+def decode(batch, ctx, each=2, tile_us=TILE_US):
+    """Bytes, flops, us: 2 to begin and for Q, then what memory or a warp's own tiles take, then 0.1 for each part. each: bytes of a number."""
     chunk = chunk_of(batch, ctx)
     parts, turns = -(-ctx // (64 * chunk)), -(-batch * KV_HEADS * -(-ctx // (64 * chunk)) // SLOTS)
-    read = 4 * batch * ctx * KV_HEADS * DIM + 4 * batch * HEADS * DIM
-    us = 2 + max(read / READ_GBS / 1e3, 0.9 * chunk * turns) + (0.1 * parts if parts > 1 else 0)
+    read = 2 * each * batch * ctx * KV_HEADS * DIM + 4 * batch * HEADS * DIM
+    us = 2 + max(read / READ_GBS / 1e3, tile_us * chunk * turns) + (0.1 * parts if parts > 1 else 0)
     return read, 4 * batch * ctx * HEADS * DIM, us
 
 
@@ -96,6 +99,8 @@ def cases():
     yield "k_attn_decode<bf16,128>", "batch 8, 8k", decode(8, 8192), "105"
     yield "k_attn_decode<bf16,128>", "batch 32, 1k", decode(32, 1024), "52"
     yield "k_attn_decode<bf16,128>", "batch 32, 8k", decode(32, 8192), "395"
+    for batch, ctx, goal in ((1, 8192, "21"), (32, 1024, "30"), (32, 8192, "205")):
+        yield "k_attn_decode<kv8,128>", "batch %d, %dk, KV in fp8" % (batch, ctx // 1024), decode(batch, ctx, 1 + 1 / DIM, TILE8_US), goal
     yield "k_attn_tile<bf16,128,2,4>", "prompt of 4k", prefill(4096), "393"
     for name, n, k, gbs in MATRICES:
         for rows, groups in ((1, 1), (16, 2)):

@@ -69,7 +69,7 @@ def short(names):
             if c == "(" and depth == 0 and i:
                 full = full[:i]
                 break
-        result[name] = full.replace("__nv_bfloat16", "bf16").replace("__half", "f16").replace(", ", ",").replace(" ", "_")
+        result[name] = full.replace("__nv_bfloat16", "bf16").replace("__half", "f16").replace("unsigned char", "kv8").replace(", ", ",").replace(" ", "_")
     return result
 
 

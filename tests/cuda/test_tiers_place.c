@@ -6,4 +6,8 @@
 #define TIERS_REQUESTS 16
 #define TIERS_SMALL    1
 #define TIERS_IN_PLACE 1
+#define TIERS_KV_TYPES      \
+    {                       \
+        DT_COUNT, DT_F8E4M3 \
+    }
 #include "model/test_tiers.c"

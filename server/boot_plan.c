@@ -113,8 +113,8 @@ static uint64_t windows_bytes(struct boot *b, uint64_t whole)
 int boot_kv_type(struct boot *b, enum dtype *kv_out)
 {
     enum dtype act, kv = *kv_out = kv_dtype(b, &act);
-    if (b->device != DEV_CUDA || kv == DT_BF16 || kv == act) return 0;
-    snprintf(b->err, sizeof b->err, "--kv-cache-dtype: found '%s', allowed on a GPU are auto%s and bfloat16",
+    if (b->device != DEV_CUDA || kv == DT_BF16 || kv == DT_F8E4M3 || kv == act) return 0;
+    snprintf(b->err, sizeof b->err, "--kv-cache-dtype: found '%s', allowed on a GPU are auto%s, bfloat16 and fp8",
              option_word("kv-cache-dtype", b->cfg->kv_dtype), act == DT_F16 ? ", float16" : "");
     return EXIT_CONFIG;
 }

@@ -114,16 +114,19 @@ static int check_parsers(const struct config *c, char *err, size_t n_err)
 static int check_device(const struct config *c, char *err, size_t n_err)
 {
     bool cuda = c->device == DEV_CUDA;
-    if (cuda && (c->kv_dtype == DT_F32 || c->kv_dtype == DT_F8E4M3 || (c->kv_dtype == DT_F16 && c->dtype == DT_BF16)))
-        return usage_error(err, n_err,
-                           "--kv-cache-dtype: found '%s', allowed with --device cuda are auto, bfloat16, and float16 "
-                           "with weights in float16",
-                           option_word("kv-cache-dtype", c->kv_dtype));
+    if (cuda && (c->kv_dtype == DT_F32 || (c->kv_dtype == DT_F16 && c->dtype == DT_BF16)))
+        return usage_error(
+            err, n_err,
+            "--kv-cache-dtype: found '%s', allowed with --device cuda are auto, bfloat16, fp8, and float16 "
+            "with weights in float16",
+            option_word("kv-cache-dtype", c->kv_dtype));
     if (cuda && c->dtype == DT_F32)
         return usage_error(err, n_err,
                            "--dtype: found 'float32', allowed with --device cuda are auto, bfloat16 and float16");
-    if (cuda && c->quantization != MODEL_FORMAT_AUTO)
-        return usage_error(err, n_err, "--quantization: found '%s', allowed with --device cuda is auto",
+    if (cuda && (c->quantization == MODEL_FORMAT_W8A8 || c->quantization == MODEL_FORMAT_W4A8))
+        return usage_error(err, n_err,
+                           "--quantization: found '%s', allowed with --device cuda are auto, int8, int8-g128, int4, "
+                           "int4-all, int4-g128 and fp8",
                            option_word("quantization", c->quantization));
     const char *isa = option_word("cpu-isa", c->cpu_isa);
     if (c->cpu_isa != DEV_ISA_AUTO && (cuda || c->device == DEV_REF))

@@ -42,10 +42,11 @@ enum status model_quant_check(const struct model_spec *spec, const struct model_
     const struct model_quant *q = &spec->quant;
     uint32_t o = spec->n_head * spec->head_dim / n_rank, inter = (spec->inter ? spec->inter : spec->moe_inter) / n_rank;
     if (!q->method && cfg->quant.code == DT_F32) return ST_OK;
-    if (kind == DEV_CUDA && cfg->quant.code != DT_F32) {
+    if (kind == DEV_CUDA && cfg->quant.act8) {
         snprintf(
             err, err_bytes,
-            "--quantization: the cuda device takes the checkpoint's weights or codes as they are, allowed is auto");
+            "--quantization: a GPU multiplies codes with activations of 16 bits, allowed are auto, int8, int8-g128, "
+            "int4, int4-all, int4-g128 and fp8");
         return ST_CONFIG;
     }
     if (q->method && cfg->quant.code != DT_F32) {

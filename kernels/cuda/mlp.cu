@@ -44,6 +44,10 @@ extern "C" void cuda_embed(struct device *dev, void *out, const uint32_t *id, co
 {
     struct cuda_dev *d = cuda_of(dev);
     if (!n || !w->k) return;
+    if (dev_weight_is_quant(w)) {
+        cuda_embed_codes(dev, out, id, w, n);
+        return;
+    }
     CHECK(w->dtype == dev->act); /* as cuda_weight_alloc has it */
     rows(d, out, w->data, id, n, w->n, w->k);
     cuda_launched(d, "embed");

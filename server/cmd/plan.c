@@ -140,11 +140,13 @@ static void look_for_others(const struct asked *a, const struct boot *b, const s
         add(w, "--tensor-parallel-size %" PRIu64 "%s", n, "");
         break;
     }
-    for (size_t i = 0; !a->gpu && i < sizeof codes / sizeof *codes; i++) {
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
         const struct opt *o = option_find("quantization", strlen("quantization"));
         struct config     c = a->cfg;
         char              why[200];
-        if (config_set(&c, o, codes[i], o->name, why, sizeof why) || !fits_with(b, &c, NULL, a->memory_bytes)) continue;
+        if (config_set(&c, o, codes[i], o->name, why, sizeof why) ||
+            !fits_with(b, &c, a->gpu, a->gpu ? 0 : a->memory_bytes))
+            continue;
         add(w, "--quantization%.0" PRIu64 " %s", 0, codes[i]);
         break;
     }

@@ -44,14 +44,34 @@ static void any_projection_may_be_left_out_of_the_codes(void **state)
     folder_plain = NULL;
 }
 
-/* Experts are 16-bit floats there: their codes are multiplied out, and rounded, while they are read. */
-static void experts_of_codes_become_floats(void **state)
+/* Experts are a matrix each, and stay codes. */
+static void experts_of_codes_are_near_ref(void **state)
 {
     (void)state;
     folder_experts = true;
     assert_near_ref("awq", checkpoints[0].config, 1, DT_BF16);
     assert_near_ref("fp8 block", checkpoints[6].config, 1, DT_BF16);
     folder_experts = false;
+}
+
+/* Matrices of floats are rounded while they are read, the embedding that is the head too, as on every device. */
+static void what_is_rounded_at_load_is_near_ref(void **state)
+{
+    (void)state;
+    static const char *const formats[] = { "int8", "int4-all", "fp8" };
+    static float             want[3 * VOCAB], got[3 * VOCAB];
+    for (size_t i = 0; i < ARRAY_N(formats); i++) {
+        struct memory_source plain;
+        folder(&plain, "awq", false, "");
+        assert_true(model_quant_named(formats[i], &gold_quant, &gold_quant_head));
+        logits(&plain, DEV_REF, 1, want);
+        logits(&plain, DEV_CUDA, 1, got);
+        gold_quant = (struct dev_quant){ .code = DT_F32 };
+        double e = error(got, want, ARRAY_N(want));
+        printf("    %-18s %.2e\n", formats[i], e);
+        if (!(e > 0 && e < BOUND)) fail_msg("%s: %g", formats[i], e);
+        memory_free(&plain);
+    }
 }
 
 #ifdef CUDA_EMU
@@ -102,7 +122,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(checkpoints_of_codes_are_near_ref),
         cmocka_unit_test(any_projection_may_be_left_out_of_the_codes),
-        cmocka_unit_test(experts_of_codes_become_floats),
+        cmocka_unit_test(experts_of_codes_are_near_ref),
+        cmocka_unit_test(what_is_rounded_at_load_is_near_ref),
 #ifdef CUDA_EMU
         cmocka_unit_test(two_ranks_are_near_ref),
         cmocka_unit_test(kernels_that_begin_early_give_the_same_bits),

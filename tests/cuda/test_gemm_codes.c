@@ -261,10 +261,45 @@ static void floats_are_rounded_as_ref_rounds_them(void **state)
     }
 }
 
+/* Numbers are exact and the scale multiplies once: one rounding to act. What is in no vocabulary is zero. */
+static void an_embedding_of_codes_gives_the_rows_that_ref_gives(void **state)
+{
+    (void)state;
+    enum { N = 70, IDS = 9 };
+    static const uint32_t ids[IDS] = { 0, 69, 7, 7, 70, UINT32_MAX, 33, 1, 68 }, widths[] = { 300, 64, 1090 };
+    for (size_t f = 0; f < ARRAY_N(formats); f++)
+        for (int half = 0; half < 2; half++) {
+            struct rig r;
+            uint32_t   k = widths[f % ARRAY_N(widths)];
+            rig_open(&r, half ? DT_F16 : DT_BF16, &formats[f], N, k);
+            size_t          n = (size_t)IDS * k;
+            void           *out = ct_alloc(r.d, (n + 1) * 2);
+            uint16_t       *bits = malloc((n + 1) * 2);
+            float          *got = malloc(n * sizeof *got), *want = calloc(n, sizeof *want);
+            const uint32_t *on = ct_bytes(r.d, ids, sizeof ids);
+            ct_poison(r.d, out, (n + 1) * 2);
+            r.d->ops->embed(r.d, out, on, &r.w, IDS);
+            ct_get(r.d, bits, out, (n + 1) * 2);
+            assert_int_equal(bits[n], 0xffff);
+            for (size_t i = 0; i < n; i++) got[i] = half ? f16_to_f32(bits[i]) : bf16_to_f32(bits[i]);
+            for (uint32_t i = 0; i < IDS; i++)
+                if (ids[i] < N) r.ref->ops->embed(r.ref, want + (size_t)i * k, ids + i, &r.wr, 1);
+            ct_round(want, n, r.d->act);
+            for (size_t i = 0; i < n; i++)
+                if (got[i] != want[i])
+                    fail_msg("format %zu row %zu number %zu is %.9g, should be %.9g", f, i / k, i % k, (double)got[i],
+                             (double)want[i]);
+            free(bits);
+            free(got);
+            free(want);
+            rig_close(&r);
+        }
+}
+
 static void other_formats_are_refused(void **state)
 {
     (void)state;
-    static const struct dev_quant bad[] = { { .code = DT_F4E2M1, .group = 32 },
+    static const struct dev_quant bad[] = { { .code = DT_F4E2M1, .group = 64 },
                                             { .code = DT_I8, .zero = true },
                                             { .code = DT_I4, .group = 48 } };
     struct device                *d = ct_open(DT_BF16, 0);
@@ -284,6 +319,7 @@ int main(void)
         cmocka_unit_test(every_order_of_threads_gives_the_same_bits),
         cmocka_unit_test(codes_may_arrive_in_any_pieces),
         cmocka_unit_test(floats_are_rounded_as_ref_rounds_them),
+        cmocka_unit_test(an_embedding_of_codes_gives_the_rows_that_ref_gives),
         cmocka_unit_test(other_formats_are_refused),
     };
     return ct_run(tests);

@@ -191,13 +191,14 @@ static void an_unsupported_quantization_is_refused_in_one_line(void **state)
 {
     (void)state;
     static const struct dev_quant none = { .code = DT_F32 }, int8 = { .code = DT_I8 };
+    static const struct dev_quant w8a8 = { .code = DT_I8, .act8 = true };
     const char                   *awq = checkpoints[0].config, *gptq = checkpoints[1].config;
     struct memory_source          s;
     folder(&s, "awq", true, awq);
     refused_with(&s, 1, int8, DEV_CPU, "--quantization: the checkpoint is quantised already");
     folder(&s, "awq", false, "");
-    refused_with(&s, 1, int8, DEV_CUDA,
-                 "--quantization: the cuda device takes the checkpoint's weights or codes as they are");
+    refused_with(&s, 1, w8a8, DEV_CUDA,
+                 "--quantization: a GPU multiplies codes with activations of 16 bits, allowed are");
     folder(&s, "gptq", true, awq);
     refused_with(&s, 1, none, DEV_CPU, "qweight has shape [8, 64], config.json makes it [64, 8]");
     folder(&s, "fp8", true, gptq);

@@ -33,7 +33,7 @@ struct opts {
     const char        *shape, *model, *gemm_file, *json, *isa;
     struct dev_quant   quant;
     bool               quant_head;
-    bool               dummy, deterministic, eager, pdl;
+    bool               dummy, deterministic, eager, pdl, kv8;
     enum dev_comm      comm;
     enum dev_symmetric symmetric;
     enum dev_kind      device;
@@ -78,10 +78,12 @@ static int double_order(const void *pa, const void *pb)
     return (a > b) - (a < b);
 }
 
-static const struct goal *decode_goal(uint32_t batch, uint32_t ctx)
+static const struct goal *decode_goal(const struct bench *b, uint32_t batch, uint32_t ctx)
 {
-    for (int i = GOAL_B1_1K; i <= GOAL_B128_1K; i++)
-        if (bench_goals[i].batch == batch && bench_goals[i].ctx == ctx) return &bench_goals[i];
+    for (int i = GOAL_B1_1K; i <= GOAL_B32_8K_KV8; i++) {
+        const struct goal *g = &bench_goals[i];
+        if (g->batch == batch && g->ctx == ctx && g->kv8 == b->o.kv8) return g;
+    }
     return NULL;
 }
 static void goal_text(const struct bench *b, const struct goal *g, char *text, size_t bytes)
@@ -278,7 +280,7 @@ static bool decode_case(struct bench *b, uint32_t n, uint32_t ctx)
 {
     struct decode      r;
     char               goal[40], idle[16], busy[16];
-    const struct goal *g = decode_goal(n, ctx);
+    const struct goal *g = decode_goal(b, n, ctx);
     int                how = decode_run(b, n, ctx, &r);
     if (how) {
         fprintf(table, "%6u %7u   %s\n", n, ctx, how == 1 ? "does not fit the KV pool or the context" : "FAILED");
@@ -371,7 +373,8 @@ static bool list_parse(const char *s, struct list_u32 *out)
 static const char usage[] =
     "bench_engine --shape NAME | --model DIR  [--load-format dummy|auto] [--device cuda|cpu|ref] [--batch LIST] [--ctx LIST]\n"
     "  [--prefill LIST] [--steps N] [--runs N] [--batch-tokens N] [--depth 1|2] [--threads N] [--ranks N] [--deterministic]\n"
-    "  [--eager] [--pdl] [--gemm-file FILE] [--json FILE] [--collectives auto|own|nccl] [--nccl-symmetric auto|on|off]\n";
+    "  [--eager] [--pdl] [--gemm-file FILE] [--json FILE] [--collectives auto|own|nccl] [--nccl-symmetric auto|on|off]\n"
+    "  [--kv-cache-dtype bfloat16|fp8]\n";
 
 static enum dev_comm comm_named(const char *name)
 {
@@ -446,7 +449,10 @@ static bool opts_parse(struct opts *o, int argc, char **argv)
             o->ranks = (uint32_t)strtoul(v, NULL, 10);
         else if (!strcmp(a, "--quantization"))
             ok = model_quant_named(v, &o->quant, &o->quant_head);
-        else if (!strcmp(a, "--cpu-isa"))
+        else if (!strcmp(a, "--kv-cache-dtype")) {
+            o->kv8 = !strcmp(v, "fp8");
+            ok = o->kv8 || !strcmp(v, "bfloat16");
+        } else if (!strcmp(a, "--cpu-isa"))
             o->isa = v;
         else if (!strcmp(a, "--gemm-file"))
             o->gemm_file = v;
@@ -524,7 +530,7 @@ static bool load(struct bench *b)
                            .load = { .weight_dtype = DT_COUNT,
                                      .quant = b->o.quant,
                                      .quant_head = b->o.quant_head,
-                                     .kv_dtype = DT_BF16,
+                                     .kv_dtype = b->o.kv8 ? DT_F8E4M3 : DT_BF16,
                                      .batch_rows_max = b->o.batch_tokens,
                                      .logit_rows_max = b->seqs_max,
                                      .block_tokens = 16,

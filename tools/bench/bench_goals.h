@@ -15,6 +15,7 @@ enum {
     GOAL_B32_1K,
     GOAL_B32_8K,
     GOAL_B128_1K,
+    GOAL_B32_8K_KV8,
     GOAL_ATTENTION,
     GOAL_PREFILL,
     GOAL_IDLE,
@@ -26,16 +27,18 @@ static const struct goal {
     uint32_t     batch, ctx; /* of a decode step */
     double       must, good;
     enum goal_is is;
+    bool         kv8; /* of a KV pool in 8 bits */
 } bench_goals[GOALS] = {
-    [GOAL_B1_1K] = { "decode step, batch 1, ctx 1k", "ms", 1, 1024, 6.8, 6.4, GOAL_DECODE },
-    [GOAL_B1_8K] = { "decode step, batch 1, ctx 8k", "ms", 1, 8192, 7.2, 6.8, GOAL_DECODE },
-    [GOAL_B32_1K] = { "decode step, batch 32, ctx 1k", "ms", 32, 1024, 9.3, 8.2, GOAL_DECODE },
-    [GOAL_B32_8K] = { "decode step, batch 32, ctx 8k", "ms", 32, 8192, 23, 20.5, GOAL_DECODE },
-    [GOAL_B128_1K] = { "decode step, batch 128, ctx 1k", "ms", 128, 1024, 15.5, 13.5, GOAL_DECODE },
-    [GOAL_ATTENTION] = { "attention at >= 256k tokens of KV", "GB/s", 0, 0, 2400, 2750, GOAL_MEMORY },
-    [GOAL_PREFILL] = { "prefill, 4k prompt", "tok/s", 0, 4096, 33000, 40000, GOAL_OTHER },
-    [GOAL_IDLE] = { "idle between steps, batch 1", "us", 1, 1024, 100, 40, GOAL_OTHER },
-    [GOAL_HOST] = { "host work per running request, 256 running", "us", 256, 1024, 0.5, 0.2, GOAL_OTHER },
+    [GOAL_B1_1K] = { "decode step, batch 1, ctx 1k", "ms", 1, 1024, 6.8, 6.4, GOAL_DECODE, false },
+    [GOAL_B1_8K] = { "decode step, batch 1, ctx 8k", "ms", 1, 8192, 7.2, 6.8, GOAL_DECODE, false },
+    [GOAL_B32_1K] = { "decode step, batch 32, ctx 1k", "ms", 32, 1024, 9.3, 8.2, GOAL_DECODE, false },
+    [GOAL_B32_8K] = { "decode step, batch 32, ctx 8k", "ms", 32, 8192, 23, 20.5, GOAL_DECODE, false },
+    [GOAL_B128_1K] = { "decode step, batch 128, ctx 1k", "ms", 128, 1024, 15.5, 13.5, GOAL_DECODE, false },
+    [GOAL_B32_8K_KV8] = { "decode step, batch 32, ctx 8k, KV in fp8", "ms", 32, 8192, 15, 13, GOAL_DECODE, true },
+    [GOAL_ATTENTION] = { "attention at >= 256k tokens of KV", "GB/s", 0, 0, 2400, 2750, GOAL_MEMORY, false },
+    [GOAL_PREFILL] = { "prefill, 4k prompt", "tok/s", 0, 4096, 33000, 40000, GOAL_OTHER, false },
+    [GOAL_IDLE] = { "idle between steps, batch 1", "us", 1, 1024, 100, 40, GOAL_OTHER, false },
+    [GOAL_HOST] = { "host work per running request, 256 running", "us", 256, 1024, 0.5, 0.2, GOAL_OTHER, false },
 };
 
 /* 1 for an H100, 0.72 for an H200, 0 for a GPU without goals. gpu: its name; NULL: none */

@@ -230,6 +230,27 @@ static void gpu_kv(struct gpu_bench *b)
     b->kv.base = gpu_noise(b, (size_t)b->kv.n_block * block / 2, 3);
 }
 
+/* The same memory as blocks of rows in 8 bits. Codes and scales are of sizes that models have: none is NaN. */
+static void gpu_kv8(struct gpu_bench *b)
+{
+    enum { PIECE = 1 << 20 };
+    const struct model_spec *m = &b->spec;
+    uint64_t was = b->kv_layer[0].bytes, block = GPU_BLOCK * dev_kv_heads_bytes(DT_F8E4M3, m->n_kv_head, m->head_dim);
+    uint64_t bytes = b->kv_blocks * was;
+    unsigned char *codes = malloc(PIECE);
+    CHECK(codes);
+    for (uint32_t i = 0; i < PIECE; i++) codes[i] = (unsigned char)(24 + (uint64_t)i * 37 % 96);
+    for (uint64_t at = 0; at < bytes; at += PIECE)
+        b->d->ops->to_device(b->d, (char *)b->kv.base + at, codes, bytes - at < PIECE ? bytes - at : PIECE);
+    free(codes);
+    b->kv.dtype = DT_F8E4M3;
+    b->kv.n_layer = 1;
+    b->kv.block_bytes = block;
+    for (uint32_t l = 0; l < GPU_LAYERS; l++)
+        b->kv_layer[l] = (struct dev_kv_layer){ .offset = l * block, .bytes = block };
+    b->kv_blocks = (uint32_t)(bytes / block);
+}
+
 /* The same memory as a pool of as many layers as make `pages` of each cold together. */
 static void gpu_kv_shape(struct gpu_bench *b, uint32_t pages)
 {
@@ -340,35 +361,35 @@ static void gpu_attn_case(struct gpu_step *p)
     uint32_t                 n = d->n_row, rows = n / d->n_seq, ctx = b->batch.pos[n - 1] + 1;
     double                   width = (m->n_head + 2.0 * m->n_kv_head) * m->head_dim,
            seen = (double)n * (ctx - rows) + n * (rows + 1.0) / 2;
-    double   kv = 4.0 * d->n_seq * ctx * m->n_kv_head * m->head_dim;
+    double   token = (double)dev_kv_heads_bytes(b->kv.dtype, m->n_kv_head, m->head_dim), kv = d->n_seq * ctx * token;
+    bool     kv8 = b->kv.dtype == DT_F8E4M3;
     char     name[80];
     uint32_t turns = b->kv.n_layer < 8 ? 8 : b->kv.n_layer;
     if (rows > 1) turns = 4;
     if (rows == 1)
-        snprintf(name, sizeof name, "attention decode batch %u ctx %u", n, ctx);
+        snprintf(name, sizeof name, "attention decode batch %u ctx %u%s", n, ctx, kv8 ? " fp8 KV" : "");
     else
-        snprintf(name, sizeof name, "attention prefill %u of ctx %u", rows, ctx);
+        snprintf(name, sizeof name, "attention prefill %u of ctx %u%s", rows, ctx, kv8 ? " fp8 KV" : "");
     if (gpu_wanted(b, name)) {
         double s = dev_time(b->d, turns, gpu_attn_once, p),
                bytes = rows == 1 ? kv + 4.0 * n * m->n_head * m->head_dim : 0;
         gpu_report(b, name, s, bytes, rows == 1 ? 0 : 4 * seen * m->n_head * m->head_dim);
         /* the goal is for KV of so many tokens however they are spread: the slowest counts */
-        if (rows == 1 && (uint64_t)d->n_seq * ctx >= GPU_ATTN_TOKENS &&
+        if (rows == 1 && !kv8 && (uint64_t)d->n_seq * ctx >= GPU_ATTN_TOKENS &&
             (b->attn_gbs == 0 || bytes / s * 1e-9 < b->attn_gbs))
             b->attn_gbs = bytes / s * 1e-9;
     }
     uint32_t window = ctx / 8;
     snprintf(name, sizeof name, "attention decode batch %u ctx %u window %u", n, ctx, window);
-    if (rows == 1 && (window >= GPU_WINDOW_MIN || b->tiny) && gpu_wanted(b, name)) {
+    if (rows == 1 && !kv8 && (window >= GPU_WINDOW_MIN || b->tiny) && gpu_wanted(b, name)) {
         p->a.window = window;
         double s = dev_time(b->d, turns, gpu_attn_once, p);
         p->a.window = 0;
         gpu_report(b, name, s, kv / 8 + 4.0 * n * m->n_head * m->head_dim, 0);
     }
-    snprintf(name, sizeof name, "qkv rows %u", n);
+    snprintf(name, sizeof name, "qkv rows %u%s", n, kv8 ? " fp8 KV" : "");
     if (gpu_wanted(b, name) && (rows > 1 || ctx == b->ctx_max || b->tiny))
-        gpu_report(b, name, dev_time(b->d, 20, gpu_qkv_once, p), 4.0 * n * width + 4.0 * n * m->n_kv_head * m->head_dim,
-                   0);
+        gpu_report(b, name, dev_time(b->d, 20, gpu_qkv_once, p), 4.0 * n * width + n * token, 0);
 }
 static const char *gpu_sample_name;
 static void        gpu_sample_case(struct gpu_step *p)
@@ -379,17 +400,11 @@ static void        gpu_sample_case(struct gpu_step *p)
         gpu_report(p->b, name, dev_time(p->b->d, 10, gpu_sample_once, p), 4.0 * p->s.n * p->s.vocab, 0);
 }
 
-static void gpu_steps(struct gpu_bench *b)
+/* Attention and qkv, over the pool as it is. */
+static void gpu_attn(struct gpu_bench *b)
 {
     static const uint32_t batch[] = { 1, 2, 8, 32, 128, 256 }, prompt[] = { 512, 2048, 4096, 8192 };
-    static const struct {
-        const char          *name;
-        struct op_sample_row row;
-    } how[] = { { "greedy", { .temperature = 0, .top_p = 1, .repetition = 1 } },
-                { "temperature", { .temperature = 0.8f, .top_p = 1, .repetition = 1 } },
-                { "top-p 0.9", { .temperature = 0.8f, .top_p = 0.9f, .repetition = 1 } },
-                { "top-k 50 top-p 0.9", { .temperature = 0.8f, .top_p = 0.9f, .top_k = 50, .repetition = 1 } } };
-    uint32_t ctx[] = { b->tiny ? 40 : 1024, b->ctx_max };
+    uint32_t              ctx[] = { b->tiny ? 40 : 1024, b->ctx_max };
     for (int c = 0; c < 2; c++)
         for (size_t i = 0; i < sizeof batch / sizeof *batch && batch[i] <= b->seqs_max; i++)
             if ((uint64_t)batch[i] * (ctx[c] / GPU_BLOCK + 1) <=
@@ -400,8 +415,20 @@ static void gpu_steps(struct gpu_bench *b)
             gpu_in_step(b, 1, prompt[i], prompt[i], NULL, gpu_attn_case);
     if (b->tiny) gpu_in_step(b, 1, b->rows_max, b->rows_max, NULL, gpu_attn_case);
     if (!b->tiny) gpu_in_step(b, 1, b->ctx_max, 2048, NULL, gpu_attn_case); /* the last chunk of a long prompt */
+}
+
+static void gpu_sampling(struct gpu_bench *b)
+{
+    static const uint32_t batch[] = { 1, 8, 128 };
+    static const struct {
+        const char          *name;
+        struct op_sample_row row;
+    } how[] = { { "greedy", { .temperature = 0, .top_p = 1, .repetition = 1 } },
+                { "temperature", { .temperature = 0.8f, .top_p = 1, .repetition = 1 } },
+                { "top-p 0.9", { .temperature = 0.8f, .top_p = 0.9f, .repetition = 1 } },
+                { "top-k 50 top-p 0.9", { .temperature = 0.8f, .top_p = 0.9f, .top_k = 50, .repetition = 1 } } };
     for (size_t h = 0; h < sizeof how / sizeof *how; h++)
-        for (size_t i = 0; i < sizeof batch / sizeof *batch && batch[i] <= b->seqs_max; i += 2) {
+        for (size_t i = 0; i < sizeof batch / sizeof *batch && batch[i] <= b->seqs_max; i++) {
             gpu_sample_name = how[h].name;
             gpu_in_step(b, batch[i], 16, 1, &how[h].row, gpu_sample_case);
         }
@@ -551,7 +578,10 @@ static int gpu_main(const struct dev_cfg *cfg, const char *shape, const char *on
     gpu_rows(&b);
     gpu_moe(&b);
     gpu_kv(&b);
-    gpu_steps(&b);
+    gpu_attn(&b);
+    gpu_sampling(&b);
+    gpu_kv8(&b);
+    gpu_attn(&b);
     struct dev_info info;
     char            why[200];
     if (dev_list(&info, 1, why, sizeof why)) b.scale = goals_scale(info.name, shape);

@@ -171,9 +171,9 @@ static void what_cannot_be_is_refused_in_one_line(void **state)
     static char       out[4000];
     const char *const gpu[] = { "plan", "--gpu", "h1000" }, *const option[] = { "plan", "--frobnicate" },
                       *const long_context[] = { "plan", "--context", "999999" }, *const none[] = { "plan", "--gpu" },
-                      *const codes[] = { "plan", "--gpu", "h100", "--quantization", "int4" },
+                      *const codes[] = { "plan", "--gpu", "h100", "--quantization", "w4a8" },
                       *const memory[] = { "plan", "--memory-gib", "-3" },
-                      *const kv[] = { "plan", "--gpu", "h100", "--kv-cache-dtype", "fp8" };
+                      *const kv[] = { "plan", "--gpu", "h100", "--kv-cache-dtype", "float32" };
     assert_int_equal(run_plan(out, sizeof out, 3, gpu), 64);
     assert_int_equal(run_plan(out, sizeof out, 2, option), 64);
     assert_int_equal(run_plan(out, sizeof out, 3, long_context), 78);

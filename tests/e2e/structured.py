@@ -231,6 +231,13 @@ def a_list_of_fifty_thousand_values_is_served(w):
 
 
 @test
+def a_long_text_without_a_letter_is_served(w):
+    """Whether a text of so many characters is left is looked for in one step of the automaton."""
+    text, finish, _ = ask(w.server(), "Say something long.", as_schema({"type": "string", "not": {"pattern": "x"}, "minLength": 100, "maxLength": 110}))
+    assert finish == "stop" and 100 <= len(json.loads(text)) <= 110 and "x" not in json.loads(text), (text, finish)
+
+
+@test
 def a_form_that_cannot_be_served_is_a_400_with_its_place(w):
     s = w.server()
     for fields, param, word in (

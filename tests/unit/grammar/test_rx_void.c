@@ -2,7 +2,7 @@
 #include "engine/grammar/rx.h"
 #include "engine/grammar/rx_utf8.h"
 
-/* What a step of the automaton may cost (lex.c). */
+/* A twentieth of what a step of the automaton may cost (lex.c). */
 static const struct rx_limits limits = { .node_max = 200000, .fuel = 200000, .depth_max = 500 };
 
 /* A JSON string of at least min characters in which each of these bytes stands. */

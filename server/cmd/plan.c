@@ -126,6 +126,16 @@ static bool fits_with(const struct boot *b, const struct config *cfg, const stru
     return !plan_fit(&other, gpu, memory, &f) && f.fits;
 }
 
+/* Does it fit with another value of an option? */
+static bool fits_so(const struct asked *a, const struct boot *b, const char *option, const char *value)
+{
+    const struct opt *o = option_find(option, strlen(option));
+    struct config     c = a->cfg;
+    char              why[200];
+    return !config_set(&c, o, value, o->name, why, sizeof why) &&
+           fits_with(b, &c, a->gpu, a->gpu ? 0 : a->memory_bytes);
+}
+
 static void look_for_others(const struct asked *a, const struct boot *b, const struct plan_fit *f, struct would *w)
 {
     static const char *const codes[] = { "int8", "int4", "int4-all" };
@@ -140,13 +150,10 @@ static void look_for_others(const struct asked *a, const struct boot *b, const s
         add(w, "--tensor-parallel-size %" PRIu64 "%s", n, "");
         break;
     }
+    if (a->cfg.kv_dtype != DT_F8E4M3 && fits_so(a, b, "kv-cache-dtype", "fp8"))
+        add(w, "--kv-cache-dtype%.0" PRIu64 " %s", 0, "fp8");
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
-        const struct opt *o = option_find("quantization", strlen("quantization"));
-        struct config     c = a->cfg;
-        char              why[200];
-        if (config_set(&c, o, codes[i], o->name, why, sizeof why) ||
-            !fits_with(b, &c, a->gpu, a->gpu ? 0 : a->memory_bytes))
-            continue;
+        if (!fits_so(a, b, "quantization", codes[i])) continue;
         add(w, "--quantization%.0" PRIu64 " %s", 0, codes[i]);
         break;
     }

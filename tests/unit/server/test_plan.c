@@ -152,6 +152,7 @@ static void what_does_not_fit_says_what_would(void **state)
     assert_non_null(strstr(out, "\"fits\": false"));
     assert_non_null(would);
     assert_non_null(tp);
+    assert_non_null(strstr(out, "\"--kv-cache-dtype fp8\""));
     char        n[16], gpu[16];
     const char *larger = strstr(out, "\"--gpu ");
     assert_non_null(larger);
@@ -163,6 +164,8 @@ static void what_does_not_fit_says_what_would(void **state)
     assert_int_equal(run_plan(out, sizeof out, 5, fewer), 0); /* what would, does */
     assert_int_equal(run_plan(out, sizeof out, 5, other), 0);
     assert_int_equal(run_plan(out, sizeof out, 7, two), 0);
+    const char *const half[] = { "plan", "--gpu", "l4", "--concurrency", "4000", "--kv-cache-dtype", "fp8" };
+    assert_int_equal(run_plan(out, sizeof out, 7, half), 0);
 }
 
 static void what_cannot_be_is_refused_in_one_line(void **state)

@@ -271,8 +271,8 @@ static void rerank_body(struct call *c, struct buf *out)
     close_body(c, out);
 }
 
-/* The body is written at the end, of all scores. A head's score, or a vector, takes the place of its state as soon as that is there, so that the end of a request for
- * many does not hold up its io thread. */
+/* The body is written at the end, of all scores. A head's score, or a vector, takes the place of its state as soon as
+ * that is there, so that the end of a request for many does not hold up its io thread. */
 static void score_finish(struct call *c, uint32_t i, const struct answer_piece *p, struct buf *out)
 {
     double score;

@@ -42,11 +42,15 @@ static enum status read_mode(const json_t *root, const char *file, const struct 
         return ST_CONFIG;
     }
     p->pool = modes[on].pool;
-    json_get_int(root, "word_embedding_dimension", 0, INT64_MAX, &dim);
-    if (dim == spec->hidden) return ST_OK;
-    snprintf(err, err_bytes, "%s: word_embedding_dimension is %lld, config.json: hidden_size is %u", file,
-             (long long)dim, spec->hidden);
-    return ST_CONFIG;
+    for (int i = 0; i < 2; i++) {
+        static const char *const keys[] = { "word_embedding_dimension", "embedding_dimension" }; /* until 5; since 6 */
+        json_get_int(root, keys[i], 0, INT64_MAX, &dim);
+        if (dim == spec->hidden) continue;
+        snprintf(err, err_bytes, "%s: %s is %lld, config.json: hidden_size is %u", file, keys[i], (long long)dim,
+                 spec->hidden);
+        return ST_CONFIG;
+    }
+    return ST_OK;
 }
 
 static enum status read_pooling(const struct source *src, const char *path, const struct model_spec *spec,

@@ -107,6 +107,11 @@ static void what_is_not_served_is_named_with_its_file(void **state)
           "{\"word_embedding_dimension\":65,\"pooling_mode_lasttoken\":true}",
           false,
           { "is 65", "hidden_size is 64" } },
+        { "{}",
+          ALL,
+          "{\"embedding_dimension\":63,\"pooling_mode\":\"lasttoken\"}",
+          false,
+          { "embedding_dimension is 63", "hidden_size is 64" } },
         { "{\"is_causal\":false}", ALL, LAST, false, { "is_causal", "both ways" } },
         { "{\"use_bidirectional_attention\":true}", NULL, NULL, true, { "use_bidirectional_attention", "causal" } },
     };

@@ -23,8 +23,7 @@ bool rx_burn(struct rx *x, uint64_t n)
     return true;
 }
 
-/* Room for n more in an array that doubles. */
-static bool room(struct rx *x, void **array, uint32_t n_used, uint32_t n, uint32_t *n_room, size_t bytes)
+bool rx_grow(struct rx *x, void **array, uint32_t n_used, uint32_t n, uint32_t *n_room, size_t bytes)
 {
     if (n_used + n <= *n_room) return true;
     uint32_t want = *n_room ? *n_room : NODES_FIRST;
@@ -66,7 +65,7 @@ static bool equal(const struct rx *x, const struct rx_node *a, const struct rx_n
 static bool nodes_grow(struct rx *x)
 {
     uint32_t room_before = x->node_room;
-    if (!room(x, (void **)&x->node, x->n_node, 1, &x->node_room, sizeof *x->node)) return false;
+    if (!rx_grow(x, (void **)&x->node, x->n_node, 1, &x->node_room, sizeof *x->node)) return false;
     if (x->node_room == room_before) return true;
     chain_free(&x->chain);
     if (chain_init(&x->chain, x->node_room, &x->node[0].link, sizeof *x->node)) {
@@ -271,7 +270,7 @@ uint32_t rx_of_class(struct rx *x, const struct rx_class *c)
 {
     static const struct rx_class nothing;
     if (memcmp(c, &nothing, sizeof nothing) == 0) return RX_NONE;
-    if (!room(x, (void **)&x->class, x->n_class, 1, &x->class_room, sizeof *x->class)) return RX_NONE;
+    if (!rx_grow(x, (void **)&x->class, x->n_class, 1, &x->class_room, sizeof *x->class)) return RX_NONE;
     x->class[x->n_class] = *c;
     uint32_t at = x->n_class++, id = intern(x, (struct rx_node){ .kind = RX_K_CLASS, .a = at });
     if (id == RX_NONE || x->node[id].a != at) x->n_class--; /* it is there already */
@@ -325,7 +324,8 @@ static bool push(struct rx *x, enum rx_kind kind, uint32_t a)
 {
     const struct rx_node *n = &x->node[a];
     uint32_t              count = n->kind == kind ? n->b : 1;
-    if (!rx_burn(x, count) || !room(x, (void **)&x->kid, x->n_kid, count, &x->kid_room, sizeof *x->kid)) return false;
+    if (!rx_burn(x, count) || !rx_grow(x, (void **)&x->kid, x->n_kid, count, &x->kid_room, sizeof *x->kid))
+        return false;
     if (n->kind == kind)
         memcpy(x->kid + x->n_kid, x->kid + n->a, count * sizeof *x->kid);
     else

@@ -14,26 +14,10 @@ void rx_texts_free(struct rx_texts *t)
     free(t->end);
 }
 
-/* Room for n more in an array that doubles. */
-static bool room(struct rx *x, void **array, size_t n_used, size_t n, size_t *n_room, size_t bytes)
-{
-    if (n_used + n <= *n_room) return true;
-    size_t want = *n_room ? *n_room : 256;
-    while (want < n_used + n) want *= 2;
-    void *p = realloc(*array, want * bytes);
-    if (!p) {
-        rx_fail(x, ST_NOMEM);
-        return false;
-    }
-    *array = p;
-    *n_room = want;
-    return true;
-}
-
 static void add(struct rx_texts *t, uint32_t unit)
 {
     if (unit == RX_EMPTY || !rx_burn(t->x, 1)) return;
-    if (!room(t->x, (void **)&t->unit, t->n_unit, 1, &t->unit_room, sizeof *t->unit)) return;
+    if (!rx_grow(t->x, (void **)&t->unit, t->n_unit, 1, &t->unit_room, sizeof *t->unit)) return;
     t->unit[t->n_unit++] = unit;
 }
 
@@ -54,7 +38,7 @@ void rx_texts_rx(struct rx_texts *t, uint32_t rx)
 
 void rx_texts_end(struct rx_texts *t)
 {
-    if (!room(t->x, (void **)&t->end, t->n, 1, &t->end_room, sizeof *t->end)) return;
+    if (!rx_grow(t->x, (void **)&t->end, t->n, 1, &t->end_room, sizeof *t->end)) return;
     t->end[t->n++] = t->n_unit;
 }
 
@@ -84,13 +68,13 @@ static int by_units(const void *a, const void *b)
 struct fold {
     struct rx *x;
     uint32_t  *branch;
-    size_t     n, room;
+    uint32_t   n, room;
     uint32_t  *n_at; /* [units of the longest text + 1] branches of each node */
 };
 
 static void fold_add(struct fold *f, size_t depth, uint32_t branch)
 {
-    if (!room(f->x, (void **)&f->branch, f->n, 1, &f->room, sizeof *f->branch)) return;
+    if (!rx_grow(f->x, (void **)&f->branch, f->n, 1, &f->room, sizeof *f->branch)) return;
     f->branch[f->n++] = branch;
     f->n_at[depth]++;
 }

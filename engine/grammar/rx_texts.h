@@ -8,9 +8,9 @@
 struct rx_texts {
     struct rx *x;
     uint32_t  *unit; /* the texts in a row, each as its expressions */
-    size_t     n_unit, unit_room;
+    uint32_t   n_unit, unit_room;
     size_t    *end; /* [n] where in unit[] each ends */
-    size_t     n, end_room;
+    uint32_t   n, end_room;
     uint32_t   byte[256]; /* expressions of bytes; RX_NONE: not made yet */
 };
 

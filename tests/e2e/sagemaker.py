@@ -445,9 +445,10 @@ def an_instance_starts_answers_probes_and_stops(_):
     try:
         c.in_service()
         assert c.pings[c.pings.index(200):].count(200) == len(c.pings[c.pings.index(200):]), "in and out of service: %r" % c.pings
-        streams = begin(c, 20, 300)
+        streams = begin(c, 20, 150)  # within the 20 s of the drain
         assert b"vllm:num_requests_running{" in c.request("GET", "/metrics").body
         c.stop()
+        assert re.search(r"main: draining, [1-9]\d* requests", c.text()), c.tail()
         whole = sum(is_whole(*x) for x in streams)
         assert whole == 20, "%d of 20 streams ended well: %s" % (whole, c.tail())
         assert c.slowest < PING_S * slower(), "a probe took %.2f s" % c.slowest

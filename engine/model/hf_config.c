@@ -108,7 +108,7 @@ static void hf_sizes(struct hf *c)
     s->n_layer = hf_size(c, "num_hidden_layers", 1, LAYERS_MAX, HF_REQUIRED);
     s->n_head = hf_size(c, "num_attention_heads", 1, 1 << 16, HF_REQUIRED);
     s->n_kv_head = hf_size(c, "num_key_value_heads", 1, 1 << 16, def->n_kv_head ? def->n_kv_head : s->n_head);
-    s->inter = hf_size(c, "intermediate_size", 1, SIZE_MAX_ALLOWED, HF_REQUIRED);
+    s->inter = hf_size(c, "intermediate_size", 1, SIZE_MAX_ALLOWED, def->inter ? def->inter : HF_REQUIRED);
     s->vocab = hf_size(c, "vocab_size", 1, SIZE_MAX_ALLOWED, HF_REQUIRED);
     s->context = hf_size(c, "max_position_embeddings", 1, 1 << 30, def->context);
     if (c->st) return;
@@ -123,6 +123,8 @@ static void hf_sizes(struct hf *c)
     }
     s->head_dim = hf_size(c, "head_dim", 1, HEAD_DIM_MAX, def->head_dim ? def->head_dim : s->hidden / s->n_head);
     if (!c->st && s->head_dim % 2) hf_fail(c, "head_dim is %u, must be even", s->head_dim);
+    if (hf_value(c->text, "clip_qkv"))
+        hf_fail(c, "clip_qkv is %s, supported is null", hf_show(hf_value(c->text, "clip_qkv")).text);
     if (!c->st && (uint64_t)s->n_head * s->head_dim > SIZE_MAX_ALLOWED)
         hf_fail(c, "num_attention_heads x head_dim is %u x %u, at most %d", s->n_head, s->head_dim, SIZE_MAX_ALLOWED);
 

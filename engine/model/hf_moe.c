@@ -24,6 +24,25 @@ static void hf_moe_mark(struct hf *c, const char *key, unsigned char moe)
     }
 }
 
+/* "sparse" has experts, "dense" has none, and each layer is one of them. */
+static void hf_moe_types(struct hf *c, const char *key, const json_t *list)
+{
+    struct model_spec *s = c->spec;
+    const json_t      *v;
+    size_t             i;
+    if (!json_is_array(list) || json_array_size(list) != s->n_layer) {
+        hf_fail(c, "%s is %s, must be a list of %u layers' types", key, hf_show(list).text, s->n_layer);
+        return;
+    }
+    json_array_foreach(list, i, v)
+    {
+        const char *type = json_is_string(v) ? json_string_value(v) : "";
+        s->layer_moe[i] = !strcmp(type, "sparse");
+        if (!s->layer_moe[i] && strcmp(type, "dense"))
+            hf_fail(c, "%s[%zu] is %s, supported are \"sparse\" and \"dense\"", key, i, hf_show(v).text);
+    }
+}
+
 /* Layers with experts: from `first` to `last`, every n-th of all; or by a list. */
 static void hf_moe_layers(struct hf *c)
 {
@@ -39,6 +58,11 @@ static void hf_moe_layers(struct hf *c)
         c->st = ST_NOMEM;
         return;
     }
+    const json_t *types = hf_value(c->text, "mlp_layer_types");
+    if (types) {
+        hf_moe_types(c, "mlp_layer_types", types);
+        return;
+    }
     if (k && k->layers && hf_value(c->text, k->layers)) {
         hf_moe_mark(c, k->layers, 1);
         return;
@@ -51,7 +75,8 @@ static void hf_moe_layers(struct hf *c)
 static void hf_moe_groups(struct hf *c)
 {
     struct model_spec *s = c->spec;
-    s->route_scale = (float)hf_num(c, c->text, "routed_scaling_factor", 1e-6, 1e6, 1);
+    s->route_scale = (float)hf_num(c, c->text, "routed_scaling_factor", 1e-6, 1e6,
+                                   s->family->def->route_scale ? s->family->def->route_scale : 1);
     s->n_group = hf_size(c, "n_group", 1, OP_ROUTE_GROUPS_MAX, 1);
     s->group_keep = hf_size(c, "topk_group", 1, OP_ROUTE_GROUPS_MAX, 1);
     if (c->st) return;

@@ -31,6 +31,7 @@ struct model_defaults {
     uint32_t    n_shared;                           /* shared experts of moe_inter each */
     uint32_t    first_dense;                        /* first_k_dense_replace, moe_layer_start_index */
     uint32_t    n_extra_layer;                      /* num_nextn_predict_layers */
+    double      route_scale;                        /* routed_scaling_factor; 0: 1 */
     float       rms_eps;
     double      rope_theta;
     double      rope_part;      /* partial_rotary_factor; 0: 1 */
@@ -45,6 +46,7 @@ struct model_defaults {
     uint32_t    window_pattern;   /* without layer_types: every n-th layer sees all tokens; 0: none does */
     double      rope_local_theta; /* of layers with a window; 0: rope_theta */
     uint32_t    dense_inter;      /* of layers without experts, where they have a size of their own */
+    uint32_t    inter;            /* intermediate_size, of a configuration that has none; 0: it must be there */
     uint32_t    ple_dim;          /* hidden_size_per_layer_input */
     float       attn_cap, logit_cap,
         query_scalar; /* attn_logit_softcapping, final_logit_softcapping; query_pre_attn_scalar */

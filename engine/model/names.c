@@ -52,6 +52,11 @@ static const struct name_row rows_glm_moe[] = {
     { SLOT_S_UP, "model.layers.{l}.mlp.shared_experts.up_proj.weight", 0 },
     { SLOT_S_DOWN, "model.layers.{l}.mlp.shared_experts.down_proj.weight", 0 },
 };
+/* as published; transformers 5 writes rows_glm_moe's */
+static const struct name_row rows_exaone_moe[] = {
+    { SLOT_ROUTER_BIAS, "model.layers.{l}.mlp.e_score_correction_bias", 0 },
+};
+static const char *const     ignored_mtp[] = { "mtp.", NULL };
 static const struct name_row rows_ernie_moe[] = {
     { SLOT_ROUTER_BIAS, "model.layers.{l}.mlp.moe_statics.e_score_correction_bias", 0 },
 };
@@ -312,8 +317,9 @@ static const struct model_names names_mlp_experts = { ROWS(rows_mlp_experts), .b
 const struct model_names        names_qwen_moe = { ROWS(rows_qwen_moe), .base = &names_mlp_experts };
 const struct model_names        names_qwen2_moe = { ROWS(rows_qwen2_moe), .base = &names_qwen_moe };
 const struct model_names        names_glm_moe = { ROWS(rows_glm_moe), .base = &names_qwen_moe };
-const struct model_names        names_ernie_moe = { ROWS(rows_ernie_moe), .base = &names_glm_moe };
-const struct model_names        names_minimax = { ROWS(rows_minimax), .base = &names_mixtral };
+const struct model_names names_exaone_moe = { ROWS(rows_exaone_moe), .base = &names_glm_moe, .ignored = ignored_mtp };
+const struct model_names names_ernie_moe = { ROWS(rows_ernie_moe), .base = &names_glm_moe };
+const struct model_names names_minimax = { ROWS(rows_minimax), .base = &names_mixtral };
 const struct model_names names_gpt_oss = { ROWS(rows_gpt_oss), STACKS(stacks_gpt_oss), .base = &names_mlp_experts };
 const struct model_names names_qwen_vl_moe = { ROWS(rows_qwen_vl_moe), STACKS(stacks_qwen_vl_moe),
                                                .base = &names_qwen_moe };

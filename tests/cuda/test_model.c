@@ -15,7 +15,7 @@ static const char *const names[] = {
     "mistral-gelu", "qwen3-relu",    "llama-untied", "glm4",           "cohere2",       "starcoder2",
     "qwen2-moe",    "glm4-moe",      "glm4-moe-air", "ernie4-5-moe",   "minimax-m2",    "granite-moe",
     "gpt-oss",      "gpt-oss-mxfp4", "qwen3-vl-moe", "cohere-qk-norm", "llama4",        "llama4-wrapped",
-    "gemma4",       "gemma4-small",  "gemma4-moe",   "gemma4-unified"
+    "gemma4",       "gemma4-small",  "gemma4-moe",   "gemma4-unified", "exaone-moe"
 };
 #ifdef CUDA_EMU
 enum { PROMPT_MAX = 200, CASES = 6 }; /* what an emulator does in time */

@@ -496,7 +496,7 @@ static void every_type_of_weights_on_every_instruction_set(void **state)
                                           "starcoder2",     "qwen2-moe",      "glm4-moe",  "ernie4-5-moe",
                                           "minimax-m2",     "granite-moe",    "gpt-oss",   "qwen3-vl-moe",
                                           "cohere-qk-norm", "llama4",         "gemma4",    "gemma4-small",
-                                          "gemma4-moe",     "gemma4-unified" };
+                                          "gemma4-moe",     "gemma4-unified", "olmoe",     "exaone-moe" };
     const char              *all = getenv("EXACT_ALL");
     uint64_t                 n_mix = all ? strtoull(all, NULL, 10) : 1, seed = 5001;
     char                     have[128], *rest = have;

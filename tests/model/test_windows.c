@@ -126,10 +126,9 @@ static void same_bits(const char *name, enum dev_kind kind, enum dtype kv)
 static void passed_blocks_are_gone_and_no_bit_changes(void **state)
 {
     (void)state;
-    static const char *const names[] = {
-        "gemma2", "gemma3", "gpt-oss", "cohere2",    "olmo3",        "exaone4",
-        "qwen2",  "llama4", "gemma4",  "gemma4-moe", "gemma4-small", "gemma4-unified"
-    };
+    static const char *const names[] = { "gemma2",     "gemma3",       "gpt-oss",       "cohere2", "olmo3",
+                                         "exaone4",    "exaone-moe",   "qwen2",         "llama4",  "gemma4",
+                                         "gemma4-moe", "gemma4-small", "gemma4-unified" };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         same_bits(names[i], DEV_CPU, DT_COUNT);
         if (i < 2) same_bits(names[i], DEV_CPU, DT_F32);

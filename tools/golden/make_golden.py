@@ -27,6 +27,7 @@ from transformers import (
     Glm4Config, Glm4ForCausalLM, GlmConfig, GlmForCausalLM, GptOssConfig, GptOssForCausalLM, GraniteConfig, GraniteForCausalLM, HunYuanDenseV1Config, HunYuanDenseV1ForCausalLM, LlamaConfig, LlamaForCausalLM, Ministral3Config,
     Ministral3ForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM, Olmo3Config,
     GraniteMoeConfig, GraniteMoeForCausalLM, Ernie4_5_MoeConfig, Ernie4_5_MoeForCausalLM, Glm4MoeConfig, Glm4MoeForCausalLM, MiniMaxM2Config, MiniMaxM2ForCausalLM, Qwen2MoeConfig, Qwen2MoeForCausalLM,
+    Dots1Config, Dots1ForCausalLM, ExaoneMoeConfig, ExaoneMoeForCausalLM, OlmoeConfig, OlmoeForCausalLM, SolarOpenConfig, SolarOpenForCausalLM,
     Olmo3ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM,
     Gemma4ForCausalLM, Gemma4TextConfig, Gemma4UnifiedConfig, Gemma4UnifiedForConditionalGeneration, Llama4Config, Llama4ForCausalLM, Llama4ForConditionalGeneration, Llama4TextConfig, Qwen3VLConfig, Qwen3VLForConditionalGeneration, Qwen3VLMoeConfig, Qwen3VLMoeForConditionalGeneration, SeedOssConfig, SeedOssForCausalLM, SmolLM3Config, SmolLM3ForCausalLM,
 )
@@ -56,10 +57,12 @@ PATCHES = {"gemma4": dict(per_layer_config="drop", global_head_dim=16, num_globa
            "smollm3-window": dict(layer_types="drop"), "ernie4-5-tied": dict(tie_word_embeddings="drop"),
            "starcoder2": dict(hidden_act="drop", use_bias="drop"),
            "glm4": dict(attention_bias="drop", rope_parameters=dict(rope_type="default", rope_theta=10000.0)),
+           "exaone-moe": dict(routed_scaling_factor="drop"),
            "minimax-m2": dict(rope_parameters="drop", rope_theta=10000.0, rotary_dim=8, scoring_func="sigmoid", use_routing_bias=True, shared_intermediate_size=0,
                               attn_type_list=[1, 1])}
 # Where the seed must also be one with which rounding changes no choice of experts.
-STEADY = {"gemma4-moe", "llama4", "llama4-wrapped", "qwen3-vl-moe", "qwen3-vl-moe-rows", "gpt-oss", "granite-moe", "qwen2-moe", "glm4-moe", "glm4-moe-air", "ernie4-5-moe", "minimax-m2"}
+STEADY = {"gemma4-moe", "llama4", "llama4-wrapped", "qwen3-vl-moe", "qwen3-vl-moe-rows", "gpt-oss", "granite-moe", "qwen2-moe", "glm4-moe", "glm4-moe-air", "ernie4-5-moe", "minimax-m2",
+          "olmoe", "dots1", "solar-open", "exaone-moe"}
 # Tensors of layers that predict further tokens, which published files hold beside the model.
 EXTRA = {"glm4-moe": {"model.layers.3.eh_proj.weight": (48, 96), "model.layers.3.input_layernorm.weight": (48,), "model.layers.3.mlp.gate.weight": (12, 48),
                       "model.layers.3.shared_head.norm.weight": (48,)}}
@@ -160,6 +163,19 @@ MODELS = {
                     torch.bfloat16, False, 1),
     "minimax-m2": (MiniMaxM2Config, MiniMaxM2ForCausalLM, dict(num_local_experts=8, num_experts_per_tok=3, intermediate_size=32,
                    rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5)), torch.bfloat16, False, 1),
+    # norms over all heads beside weights of experts that are not divided by their sum
+    "olmoe": (OlmoeConfig, OlmoeForCausalLM, dict(head_dim="drop", hidden_size=32, num_experts=8, num_experts_per_tok=3, intermediate_size=16, vocab_size=256,
+              attention_bias=True), torch.bfloat16, False, 1),
+    # norms of each head, groups, a shared expert of two, a window from layer 2 on
+    "dots1": (Dots1Config, Dots1ForCausalLM, dict(SMALL, num_hidden_layers=3, n_routed_experts=12, num_experts_per_tok=3, moe_intermediate_size=16, n_group=4,
+              topk_group=2, routed_scaling_factor=1.5, n_shared_experts=2, first_k_dense_replace=1, norm_topk_prob=True, sliding_window=16, max_window_layers=2),
+              torch.bfloat16, False, 1),
+    # experts in every layer: there is no intermediate_size; biases of q, k and v
+    "solar-open": (SolarOpenConfig, SolarOpenForCausalLM, dict(hidden_size=32, intermediate_size="drop", n_routed_experts=8, num_experts_per_tok=2, moe_intermediate_size=16,
+                   routed_scaling_factor=2.0, attention_bias=True), torch.bfloat16, False, 1),
+    # layers that do not rotate see all tokens; experts by a list; the scale of their sum is a default
+    "exaone-moe": (ExaoneMoeConfig, ExaoneMoeForCausalLM, dict(SMALL, num_hidden_layers=4, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=16, num_shared_experts=2,
+                   mlp_layer_types=["dense", "sparse", "dense", "sparse"], sliding_window=16, sliding_window_pattern=4), torch.bfloat16, False, 1),
     # attention_bias is left out of the file and means q, k and v alone
     "seed-oss": (SeedOssConfig, SeedOssForCausalLM, dict(attention_bias=True, attention_out_bias=False, mlp_bias=True), torch.bfloat16, False, 1),
     "seed-oss-out": (SeedOssConfig, SeedOssForCausalLM, dict(SMALL, attention_bias=False, attention_out_bias=True), torch.bfloat16, True, 1),
@@ -414,9 +430,7 @@ def add_quantization(path, quantization):
 
 def make(root, name):
     config_cls, model_cls, over, dtype, v4, shards = MODELS[name]
-    kw = dict(BASE, **over)
-    if kw["head_dim"] == "drop":
-        del kw["head_dim"]
+    kw = {key: value for key, value in dict(BASE, **over).items() if value != "drop"}
     for seed in range(1, 400):
         model = model_cls._from_config(config_cls(**kw), attn_implementation="eager").to(torch.float32).eval()
         fill(model, seed, dtype)

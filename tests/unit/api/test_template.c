@@ -209,7 +209,8 @@ static void C9_endless_loops_run_out_of_steps(void **state)
     is_too_much("{% for i in range(100000) %}{{ ('<a&amp;>' * 20000)|striptags|length }}{% endfor %}");
     limits = NULL;
 #ifndef __SANITIZE_THREAD__ /* it looks at every byte that is read: there it only must end */
-    assert_true((double)(clock() - t) / CLOCKS_PER_SEC < 20); /* 0.3 s, and some of them never end where a step is not counted */
+    assert_true((double)(clock() - t) / CLOCKS_PER_SEC <
+                20); /* 0.3 s, and some of them never end where a step is not counted */
 #endif
 }
 

@@ -75,6 +75,20 @@ static const struct row {
     { "GraniteMoeForCausalLM", "",
       "attention_bias attention_multiplier embedding_multiplier hidden_act logits_scaling num_experts_per_tok "
       "num_local_experts residual_multiplier rms_norm_eps tie_word_embeddings" },
+    { "OlmoeForCausalLM", "",
+      "attention_bias clip_qkv hidden_act norm_topk_prob num_experts num_experts_per_tok rms_norm_eps tie_word_embeddings" },
+    { "Dots1ForCausalLM",
+      ", \"n_routed_experts\": 8, \"num_experts_per_tok\": 2, \"n_group\": 2, \"topk_group\": 1, \"max_window_layers\": 2",
+      "attention_bias first_k_dense_replace hidden_act layer_types max_window_layers moe_intermediate_size n_group "
+      "n_routed_experts n_shared_experts norm_topk_prob num_experts_per_tok rms_norm_eps routed_scaling_factor "
+      "sliding_window tie_word_embeddings topk_group" },
+    { "SolarOpenForCausalLM", ", \"n_group\": 2, \"topk_group\": 1",
+      "attention_bias head_dim hidden_act moe_intermediate_size n_group n_routed_experts n_shared_experts norm_topk_prob "
+      "num_experts_per_tok rms_norm_eps routed_scaling_factor tie_word_embeddings topk_group" },
+    { "ExaoneMoeForCausalLM", ", \"n_group\": 2, \"topk_group\": 1",
+      "first_k_dense_replace hidden_act layer_types mlp_layer_types moe_intermediate_size n_group norm_topk_prob num_experts "
+      "num_experts_per_tok num_shared_experts rms_norm_eps routed_scaling_factor sliding_window sliding_window_pattern "
+      "tie_word_embeddings topk_group" },
     { "GptOssForCausalLM", "",
       "attention_bias head_dim layer_types num_experts_per_tok num_local_experts rms_norm_eps sliding_window swiglu_alpha "
       "swiglu_limit tie_word_embeddings" },

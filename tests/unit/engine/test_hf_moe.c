@@ -57,6 +57,47 @@ static void absent_keys_mean_what_each_family_of_transformers_means(void **state
     assert_true(s.norm_topk && s.attn_scale == 1 && s.rms_eps == 1e-6f);
     model_spec_free(&s);
 
+    load("OlmoeForCausalLM", "{\"num_key_value_heads\": \"-\", \"vocab_size\": 50304}", &s);
+    assert_int_equal(s.n_expert, 64);
+    assert_int_equal(s.moe_inter, 96);
+    assert_int_equal(s.n_kv_head, 4);
+    assert_true(s.qk_norm && s.rms_eps == 1e-5f && s.eos_id[0] == 50279);
+    assert_false(s.norm_topk || s.router_bias || s.qkv_bias || s.o_bias);
+    model_spec_free(&s);
+
+    load("Dots1ForCausalLM", "{\"n_routed_experts\": 8, \"num_experts_per_tok\": 2, \"max_window_layers\": 2}", &s);
+    assert_int_equal(s.shared_inter, 0);
+    assert_true(s.qk_norm && s.router_bias && !s.norm_topk && s.window == 4096);
+    assert_memory_equal(s.layer_windowed, "\0\0\1\1", 4);
+    assert_memory_equal(s.layer_moe, "\1\1\1\1", 4);
+    model_spec_free(&s);
+
+    load("SolarOpenForCausalLM", "{\"intermediate_size\": \"-\", \"attention_bias\": true}", &s);
+    assert_int_equal(s.n_expert, 128);
+    assert_int_equal(s.shared_inter, 1280);
+    assert_int_equal(s.head_dim, 128);
+    assert_true(s.norm_topk && s.router_bias && s.qkv_bias && s.rope_theta == 1e6);
+    assert_false(s.qk_norm || s.o_bias);
+    assert_memory_equal(s.layer_moe, "\1\1\1\1", 4);
+    model_spec_free(&s);
+
+    load("ExaoneMoeForCausalLM", "{}", &s);
+    assert_int_equal(s.n_expert, 64);
+    assert_int_equal(s.shared_inter, 1024);
+    assert_true(s.norm_topk && s.router_bias && s.qk_norm && s.route_scale == 2.5f && s.eos_id[0] == 53);
+    assert_memory_equal(s.layer_moe, "\0\1\1\1", 4);
+    assert_memory_equal(s.layer_windowed, "\1\1\1\0", 4);
+    model_spec_free(&s);
+
+    /* As published: the pattern's letters stand beside the list that counts. */
+    load("ExaoneMoeForCausalLM",
+         "{\"mlp_layer_types\": [\"sparse\", \"dense\", \"dense\", \"sparse\"], \"sliding_window_pattern\": \"LLLG\", "
+         "\"layer_types\": [\"sliding_attention\", \"full_attention\", \"sliding_attention\", \"full_attention\"]}",
+         &s);
+    assert_memory_equal(s.layer_moe, "\1\0\0\1", 4);
+    assert_memory_equal(s.layer_windowed, "\1\0\1\0", 4);
+    model_spec_free(&s);
+
     load("MiniMaxM2ForCausalLM", "{\"rotary_dim\": 64, \"num_key_value_heads\": \"-\", \"num_attention_heads\": 8}",
          &s);
     assert_int_equal(s.n_expert, 256);
@@ -137,6 +178,13 @@ static void routers_that_are_not_served_are_refused(void **state)
         { "MiniMaxM2ForCausalLM", "{\"shared_intermediate_size\": 8}", "shared_intermediate_size is 8, supported of" },
         { "MiniMaxM2ForCausalLM", "{\"attn_type_list\": [1, 1, 0, 1]}", "attn_type_list[2] is 0, supported is 1" },
         { "MiniMaxM2ForCausalLM", "{\"rotary_dim\": 500}", "rotary_dim is 500" },
+        { "OlmoeForCausalLM", "{\"clip_qkv\": 8.0}", "clip_qkv is 8.0, supported is null" },
+        { "ExaoneMoeForCausalLM", "{\"mlp_layer_types\": [\"sparse\"]}",
+          "mlp_layer_types is [\"sparse\"], must be a list" },
+        { "ExaoneMoeForCausalLM", "{\"mlp_layer_types\": [\"dense\", \"sparse\", \"moe\", \"sparse\"]}",
+          "mlp_layer_types[2] is \"moe\", supported are \"sparse\" and \"dense\"" },
+        { "Dots1ForCausalLM", "{\"n_routed_experts\": 8, \"num_experts_per_tok\": 9}",
+          "num_experts_per_tok is 9, at most" },
         { "Ernie4_5_MoeForCausalLM", "{\"use_bias\": true}", "use_bias is true, which is not supported beside shared" },
         { "Ernie4_5_MoeForCausalLM", "{\"moe_num_experts\": [64, 64]}", "moe_num_experts is" },
         { "Ernie4_5_MoeForCausalLM", "{\"moe_norm_min\": -1}", "moe_norm_min is -1" },

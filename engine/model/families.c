@@ -281,6 +281,21 @@ static const struct model_defaults def_exaone_moe = { .n_kv_head = 32,
                                                       .bos_id = 1,
                                                       .eos_id = 53 };
 
+static const struct model_defaults def_mellum = { .n_kv_head = 4,
+                                                  .context = 131072,
+                                                  .window = 1024,
+                                                  .window_pattern = 1, /* without layer_types no layer has one */
+                                                  .head_dim = 128,
+                                                  .n_expert = 64,
+                                                  .top_k_expert = 8,
+                                                  .moe_inter = 896,
+                                                  .norm_topk = true,
+                                                  .rms_eps = 1e-6f,
+                                                  .rope_theta = 5e5,
+                                                  .rope_local_theta = 1e4,
+                                                  .bos_id = UINT32_MAX,
+                                                  .eos_id = UINT32_MAX };
+
 static const struct model_moe_keys moe_qwen2 = { .shared_inter = "shared_expert_intermediate_size" };
 static const struct model_moe_keys moe_glm = { .score = OP_ROUTE_SIGMOID,
                                                .bias = true,
@@ -546,6 +561,9 @@ static const struct model_family families[] = {
     { "ExaoneMoeForCausalLM", "exaone_moe", NORM_RMS, MIX_GQA, FFN_MOE, .qk_norm = true, .window = true,
       .window_key = true, .nope_full = true, .moe = &moe_exaone, .served = "K-EXAONE", .variants = "K-EXAONE 236B-A23B",
       .def = &def_exaone_moe, .names = &names_exaone_moe },
+    { "MellumForCausalLM", "mellum", NORM_RMS, MIX_GQA, FFN_MOE, .qk_norm = true, .bias = &bias_attention,
+      .window = true, .rope_local = true, .served = "Mellum 2", .variants = "Mellum 2 12B-A2.5B", .def = &def_mellum,
+      .names = &names_mellum },
     { "GptOssForCausalLM", "gpt_oss", NORM_RMS, MIX_GQA, FFN_MOE, .bias = &bias_gpt_oss, .window = true,
       .norm_topk = true, .sinks = true, .expert_bias = true, .clamped = true, .mxfp4 = true, .served = "gpt-oss",
       .variants = "gpt-oss 20b and 120b, MXFP4 or BF16", .def = &def_gpt_oss, .names = &names_gpt_oss },

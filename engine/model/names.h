@@ -117,8 +117,8 @@ struct model_names {
 };
 extern const struct model_names names_llama, names_mixtral, names_qwen_moe, names_phi3, names_olmo, names_hunyuan,
     names_gemma, names_glm, names_glm4, names_starcoder2, names_qwen2_moe, names_glm_moe, names_exaone_moe,
-    names_ernie_moe, names_minimax, names_granite_moe, names_gpt_oss, names_qwen_vl_moe, names_llama4, names_gemma4,
-    names_bert, names_roberta, names_modernbert, names_nomic, names_gte, names_jina;
+    names_mellum, names_ernie_moe, names_minimax, names_granite_moe, names_gpt_oss, names_qwen_vl_moe, names_llama4,
+    names_gemma4, names_bert, names_roberta, names_modernbert, names_nomic, names_gte, names_jina;
 
 /* The row of a tensor, its layer and its expert (0 if the slot has none). A pattern's "model." may be missing in the
  * tensor's name. NULL: no pattern matches. */

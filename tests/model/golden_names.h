@@ -60,6 +60,7 @@ static const char *const gold_names[] = {
     "dots1",
     "solar-open",
     "exaone-moe",
+    "mellum",
     "gpt-oss",
     "qwen3-vl-moe",
     "qwen3-vl-moe-rows",

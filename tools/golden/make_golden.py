@@ -27,7 +27,7 @@ from transformers import (
     Glm4Config, Glm4ForCausalLM, GlmConfig, GlmForCausalLM, GptOssConfig, GptOssForCausalLM, GraniteConfig, GraniteForCausalLM, HunYuanDenseV1Config, HunYuanDenseV1ForCausalLM, LlamaConfig, LlamaForCausalLM, Ministral3Config,
     Ministral3ForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM, Olmo3Config,
     GraniteMoeConfig, GraniteMoeForCausalLM, Ernie4_5_MoeConfig, Ernie4_5_MoeForCausalLM, Glm4MoeConfig, Glm4MoeForCausalLM, MiniMaxM2Config, MiniMaxM2ForCausalLM, Qwen2MoeConfig, Qwen2MoeForCausalLM,
-    Dots1Config, Dots1ForCausalLM, ExaoneMoeConfig, ExaoneMoeForCausalLM, OlmoeConfig, OlmoeForCausalLM, SolarOpenConfig, SolarOpenForCausalLM,
+    Dots1Config, Dots1ForCausalLM, ExaoneMoeConfig, ExaoneMoeForCausalLM, MellumConfig, MellumForCausalLM, OlmoeConfig, OlmoeForCausalLM, SolarOpenConfig, SolarOpenForCausalLM,
     Olmo3ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM,
     Gemma4ForCausalLM, Gemma4TextConfig, Gemma4UnifiedConfig, Gemma4UnifiedForConditionalGeneration, Llama4Config, Llama4ForCausalLM, Llama4ForConditionalGeneration, Llama4TextConfig, Qwen3VLConfig, Qwen3VLForConditionalGeneration, Qwen3VLMoeConfig, Qwen3VLMoeForConditionalGeneration, SeedOssConfig, SeedOssForCausalLM, SmolLM3Config, SmolLM3ForCausalLM,
 )
@@ -62,7 +62,7 @@ PATCHES = {"gemma4": dict(per_layer_config="drop", global_head_dim=16, num_globa
                               attn_type_list=[1, 1])}
 # Where the seed must also be one with which rounding changes no choice of experts.
 STEADY = {"gemma4-moe", "llama4", "llama4-wrapped", "qwen3-vl-moe", "qwen3-vl-moe-rows", "gpt-oss", "granite-moe", "qwen2-moe", "glm4-moe", "glm4-moe-air", "ernie4-5-moe", "minimax-m2",
-          "olmoe", "dots1", "solar-open", "exaone-moe"}
+          "olmoe", "dots1", "solar-open", "exaone-moe", "mellum"}
 # Tensors of layers that predict further tokens, which published files hold beside the model.
 EXTRA = {"glm4-moe": {"model.layers.3.eh_proj.weight": (48, 96), "model.layers.3.input_layernorm.weight": (48,), "model.layers.3.mlp.gate.weight": (12, 48),
                       "model.layers.3.shared_head.norm.weight": (48,)}}
@@ -176,6 +176,10 @@ MODELS = {
     # layers that do not rotate see all tokens; experts by a list; the scale of their sum is a default
     "exaone-moe": (ExaoneMoeConfig, ExaoneMoeForCausalLM, dict(SMALL, num_hidden_layers=4, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=16, num_shared_experts=2,
                    mlp_layer_types=["dense", "sparse", "dense", "sparse"], sliding_window=16, sliding_window_pattern=4), torch.bfloat16, False, 1),
+    # a base of rope for each type of layer, and layers without experts, both by lists
+    "mellum": (MellumConfig, MellumForCausalLM, dict(num_hidden_layers=3, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16, attention_bias=True,
+               layer_types=["sliding_attention", "full_attention", "sliding_attention"], mlp_layer_types=["sparse", "dense", "sparse"], sliding_window=16,
+               rope_parameters=dict(sliding_attention=dict(rope_type="default", rope_theta=1000.0), full_attention=dict(YARN))), torch.bfloat16, False, 1),
     # attention_bias is left out of the file and means q, k and v alone
     "seed-oss": (SeedOssConfig, SeedOssForCausalLM, dict(attention_bias=True, attention_out_bias=False, mlp_bias=True), torch.bfloat16, False, 1),
     "seed-oss-out": (SeedOssConfig, SeedOssForCausalLM, dict(SMALL, attention_bias=False, attention_out_bias=True), torch.bfloat16, True, 1),

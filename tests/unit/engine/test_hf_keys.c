@@ -89,6 +89,11 @@ static const struct row {
       "first_k_dense_replace hidden_act layer_types mlp_layer_types moe_intermediate_size n_group norm_topk_prob num_experts "
       "num_experts_per_tok num_shared_experts rms_norm_eps routed_scaling_factor sliding_window sliding_window_pattern "
       "tie_word_embeddings topk_group" },
+    { "MellumForCausalLM",
+      ", \"layer_types\": [\"sliding_attention\", \"full_attention\", \"sliding_attention\", "
+      "\"full_attention\", \"sliding_attention\", \"full_attention\"]",
+      "attention_bias hidden_act layer_types mlp_layer_types moe_intermediate_size norm_topk_prob num_experts "
+      "num_experts_per_tok num_nextn_predict_layers rms_norm_eps sliding_window tie_word_embeddings" },
     { "GptOssForCausalLM", "",
       "attention_bias head_dim layer_types num_experts_per_tok num_local_experts rms_norm_eps sliding_window swiglu_alpha "
       "swiglu_limit tie_word_embeddings" },

@@ -98,6 +98,14 @@ static void absent_keys_mean_what_each_family_of_transformers_means(void **state
     assert_memory_equal(s.layer_windowed, "\1\0\1\0", 4);
     model_spec_free(&s);
 
+    load("MellumForCausalLM", "{}", &s);
+    assert_int_equal(s.n_expert, 64);
+    assert_int_equal(s.moe_inter, 896);
+    assert_true(s.norm_topk && s.qk_norm && s.window == 1024 && s.rope_theta == 5e5 && s.rope_local_theta == 1e4);
+    assert_memory_equal(s.layer_windowed, "\0\0\0\0", 4);
+    assert_memory_equal(s.layer_moe, "\1\1\1\1", 4);
+    model_spec_free(&s);
+
     load("MiniMaxM2ForCausalLM", "{\"rotary_dim\": 64, \"num_key_value_heads\": \"-\", \"num_attention_heads\": 8}",
          &s);
     assert_int_equal(s.n_expert, 256);

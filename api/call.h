@@ -24,6 +24,8 @@
 #include "engine/request.h"
 
 struct model_head;      /* engine/model/head.h */
+struct model_prompt;    /* engine/model/prompts.h */
+struct model_prompts;   /* the same */
 struct pair_form;       /* pair.h */
 struct calls_tools;     /* api/calls/calls_tool.h */
 struct responses_store; /* api/responses/store.h */
@@ -67,6 +69,9 @@ struct api_model {
     const struct pair_form   *pair;  /* a pair is one prompt, which head scores; NULL: of each text a vector */
     const struct model_head  *head;  /* what makes scores of a state (engine/model/head.h); NULL: TASK_EMBED */
     const struct model_dense *dense; /* TASK_EMBED: layers between a state and its vector; NULL: there are none */
+    /* texts that stand before others, by name; NULL: there are none */
+    const struct model_prompts *prompts;
+    bool                        skips_prompt; /* with state_of FIRST or SUM: tokens of such a text do not count */
 };
 
 /* The dialects for the route table. The struct is private to api/ (dialect.h). */
@@ -95,13 +100,15 @@ struct call_choice {         /* index = prompt * n + i */
     uint32_t          n_first;             /* tokens that came at first, all at once */
 };
 struct call_prompt {
+    const struct model_prompt *before; /* of a text: what stands before it; NULL: nothing */
+    /* the prompt itself */
     const char     *text;
     size_t          n_text; /* completions: as given; NULL: ids were given, or chat */
     const char     *echo;
     size_t          n_echo; /* completions with echo, documents of rerank: the text to return */
     uint32_t       *id;
     uint32_t        n_id;
-    uint32_t        second; /* as in struct eng_request */
+    uint32_t        second, state_from; /* as in struct eng_request */
     float          *lp;
     uint32_t       *lp_rank;
     struct eng_top *lp_top;                                      /* prompt logprobs, if asked for */
@@ -140,6 +147,8 @@ struct call_timing {
 };
 
 struct call {
+    const struct model_prompt *prompt_named; /* of prompt_name; or NULL */
+    /* the rest */
     struct arena            arena;
     const struct api_model *model;
     json_t                 *body;    /* the parsed request; NULL after call_prepare */

@@ -1,6 +1,7 @@
 #include "api/pair.h"
 #include "api/dialect.h"
 #include "base/clock.h"
+#include "engine/model/prompts.h"
 #include <string.h>
 
 const char pair_qwen3_reranker[] =
@@ -81,6 +82,14 @@ bool pair_takes_roles(const struct tmpl *t, const struct tok *tok, const json_t 
 
 /* ---------------------------------------------------------------- token ids */
 
+/* The form of this request's pairs: a prompt that it names goes before the folder's own. */
+static struct pair_form form_of(const struct call *c)
+{
+    struct pair_form f = *c->model->pair;
+    if (c->prompt_named) f.instruction = c->prompt_named->text;
+    return f;
+}
+
 /* A document, or what is left of it, and the ids of its pair before they move to the call's arena. */
 struct making {
     const struct call_prompt *query;
@@ -101,13 +110,13 @@ static enum status encode_failed(const struct call *c, enum status st, struct ap
 
 static enum status encode_rendered(struct call *c, struct making *m, struct api_error *e)
 {
-    const struct pair_form *f = c->model->pair;
-    char                    err[256], show[200];
+    const struct pair_form f = form_of(c);
+    char                   err[256], show[200];
     c->guard.marked = false;
-    json_t *vars = make_vars(f, &c->guard, c->ask.instruction, m->query->text, m->query->n_text, m->text, m->n_text);
+    json_t *vars = make_vars(&f, &c->guard, c->ask.instruction, m->query->text, m->query->n_text, m->text, m->n_text);
     if (!vars) return ST_NOMEM;
     buf_clear(&c->rendered);
-    enum status st = tmpl_render(f->tmpl, vars, NULL, c->created, &c->rendered, err, sizeof err);
+    enum status st = tmpl_render(f.tmpl, vars, NULL, c->created, &c->rendered, err, sizeof err);
     json_decref(vars);
     if (st)
         return api_fail(e, 400, c->dialect->prompt_param, "the template of pairs refuses a document: %s",
@@ -119,7 +128,7 @@ static enum status encode_rendered(struct call *c, struct making *m, struct api_
 /* An instruction stands before the query, as sentence-transformers puts prompts. */
 static enum status encode_joined(struct call *c, struct making *m, struct api_error *e)
 {
-    const char *before = c->model->pair->instruction;
+    const char *before = form_of(c).instruction;
     if (c->ask.instruction) before = json_string_value(c->ask.instruction);
     buf_clear(&c->rendered);
     if (before) buf_puts(&c->rendered, before);

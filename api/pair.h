@@ -7,7 +7,8 @@
 struct pair_form {
     const struct tmpl *tmpl; /* NULL: the tokenizer joins both */
     const json_t      *vars; /* more variables of the template, an object; or NULL */
-    const char *instruction; /* of requests that have none: a message of the role "system"; NULL: the template's */
+    const char *
+        instruction; /* of requests that have none and name no prompt: a message of the role "system"; NULL: the template's */
 };
 
 extern const char pair_qwen3_reranker[]; /* the template of Qwen3-Reranker, as its model card has it */

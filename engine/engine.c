@@ -209,7 +209,7 @@ static enum status validate(const struct engine *e, const struct eng_request *r)
     if (c->state_dim && (p->max_tokens != 1 || r->n_choice != 1 || p->prompt_logprobs)) return ST_INVALID;
     if (!c->state_dim && r->state) return ST_INVALID;
     if (r->second && (c->n_type < 2 || r->second >= r->n_prompt)) return ST_INVALID;
-    if (p->state_of != ENG_STATE_LAST && p->state_of != c->state_of) return ST_INVALID;
+    if (!eng_state_fits(r, c->state_of)) return ST_INVALID;
     if (!ids_ok(r->prompt, r->n_prompt, c->vocab) || !ids_ok(p->allowed_id, p->n_allowed, c->vocab)) return ST_INVALID;
     for (uint32_t i = 0; i < p->n_bias; i++)
         if (p->bias[i].id >= c->vocab || isnan(p->bias[i].bias)) return ST_INVALID;

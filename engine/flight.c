@@ -98,8 +98,9 @@ static void add_rows(struct batch *b, struct flight_seq *x, uint32_t row)
     const struct eng_request *r = x->s->r;
     if (!eng_wants_rows(r)) return;
     x->lp_pos = x->first > x->s->q->n_lp ? x->first : x->s->q->n_lp;
+    if (x->lp_pos < r->state_from) x->lp_pos = r->state_from;
     uint32_t end = r->n_prompt;
-    if (r->s.state_of == ENG_STATE_FIRST && end > 2) end = 2;
+    if (r->s.state_of == ENG_STATE_FIRST && end - r->state_from > 2) end = r->state_from + 2;
     for (uint32_t p = x->lp_pos; p < x->first + x->n && p + 1 < end; p++, x->n_lp++)
         batch_add_lp(b, row + p - x->first, r->prompt[p + 1], r->s.n_prompt_top);
 }
@@ -226,7 +227,7 @@ static void end_with_state(struct engine *e, const struct batch *b, struct seq *
     uint32_t            dim = e->cfg.state_dim;
     r->t_first_us = r->t_last_us = now_us;
     s->fly_token--;
-    bool counts = r->s.state_of != ENG_STATE_FIRST || r->n_prompt == 1;
+    bool counts = r->s.state_of == ENG_STATE_FIRST ? r->state_from + 1 == r->n_prompt : r->state_from < r->n_prompt;
     if (r->state && counts) add_state(r->state, b->out.state + (size_t)i * dim, dim);
     req_finish_seq(e, s, ENG_STOP);
 }

@@ -105,8 +105,11 @@ struct eng_request {
     uint32_t       *prompt_rank;
     struct eng_top *prompt_top; /* [n_prompt * n_prompt_top] */
     /* of an engine that pools (eng_cfg.state_dim): [state_dim] zeros, which become the state of the prompt's last row,
-     * of its first row, or the sum of all its rows' states in their order (s.state_of); NULL: nobody wants it */
+     * of its first row that counts, or the sum of all such rows' states in their order (s.state_of); NULL: nobody
+     * wants it */
     double *state;
+    /* of s.state_of FIRST and SUM: the first row that counts; of SUM it may be n_prompt: then the sum is 0 */
+    uint32_t state_from;
     uint32_t
         second; /* where the second text of a pair begins in the prompt, of a model that tells them apart; 0: nowhere */
 
@@ -130,6 +133,13 @@ struct eng_request {
 static inline bool eng_wants_rows(const struct eng_request *r)
 {
     return r->s.prompt_logprobs || r->s.state_of != ENG_STATE_LAST;
+}
+
+/* of: as eng_cfg.state_of, the rows that the engine has room for beside the last ones. */
+static inline bool eng_state_fits(const struct eng_request *r, enum eng_state_of of)
+{
+    if (r->s.state_of == ENG_STATE_LAST) return !r->state_from;
+    return r->s.state_of == of && r->state_from < r->n_prompt + (of == ENG_STATE_SUM);
 }
 
 /* Where cached prompt tokens were found. */

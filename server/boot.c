@@ -210,8 +210,8 @@ void boot_free(struct boot *b)
     if (b->tok) tok_free(b->tok);
     model_head_free(b->head);
     model_dense_free(b->dense);
+    model_prompts_free(&b->prompts);
     tmpl_free(b->pair_tmpl);
-    json_decref(b->pair_saved);
     json_decref(b->pair_module);
     if (b->spec_loaded) model_spec_free(&b->spec);
     source_object_close(b->src_object);

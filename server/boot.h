@@ -8,6 +8,7 @@
 #include "engine/model/dense.h"
 #include "engine/model/head.h"
 #include "engine/model/model.h"
+#include "engine/model/prompts.h"
 #include "engine/nodes.h"
 #include "engine/probe.h"
 #include "engine/rank.h"
@@ -28,12 +29,13 @@ struct boot {
     struct source        src;
     struct source_embed *embed;
     struct model_spec    spec;
-    struct model_head   *head;  /* or NULL: of labels and scores (boot_task) */
-    struct model_dense  *dense; /* or NULL: layers between a state and its vector */
-    struct pair_form     pair;  /* model.pair, if pairs become one prompt */
+    struct model_head   *head;    /* or NULL: of labels and scores (boot_task) */
+    struct model_dense  *dense;   /* or NULL: layers between a state and its vector */
+    struct model_prompts prompts; /* of a model that makes vectors or scores */
+    struct pair_form     pair;    /* model.pair, if pairs become one prompt */
     struct tmpl         *pair_tmpl;
-    bool                 pair_joins;               /* the folder says that no template makes pairs */
-    json_t              *pair_saved, *pair_module; /* files that pair reads */
+    bool                 pair_joins;  /* the folder says that no template makes pairs */
+    json_t              *pair_module; /* a file that pair reads */
     struct tok          *tok;
     struct tmpl         *tmpl;
     struct family        family;

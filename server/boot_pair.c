@@ -8,11 +8,10 @@
 /* What sentence-transformers says beside the template: its variables, and the instruction of requests without one. */
 static enum status read_saved(struct boot *b)
 {
-    json_t    **saved = &b->pair_saved, **module = &b->pair_module;
-    enum status st = source_json(&b->src, "config_sentence_transformers.json", saved, b->err, sizeof b->err);
-    if (!st) st = source_json(&b->src, "sentence_bert_config.json", module, b->err, sizeof b->err);
-    const char *name = json_string_value(json_object_get(*saved, "default_prompt_name"));
-    if (name) b->pair.instruction = json_string_value(json_object_get(json_object_get(*saved, "prompts"), name));
+    json_t                   **module = &b->pair_module;
+    const struct model_prompt *any = b->prompts.of[PROMPT_ANY];
+    enum status                st = source_json(&b->src, "sentence_bert_config.json", module, b->err, sizeof b->err);
+    if (any) b->pair.instruction = any->text;
     const json_t *ways = json_object_get(*module, "modality_config");
     const json_t *vars = json_object_get(json_object_get(*module, "processing_kwargs"), "chat_template");
     b->pair_joins = json_is_object(ways) && !json_object_get(ways, "message");

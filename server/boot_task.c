@@ -17,6 +17,21 @@ __attribute__((format(printf, 2, 3))) static enum status wrong(struct boot *b, c
     return ST_CONFIG;
 }
 
+/* A model that labels single texts has none. */
+static enum status prompts(struct boot *b)
+{
+    const struct model_prompt *any;
+    char                       names[300];
+    if (b->head && b->head->n_label != 1) return ST_OK;
+    enum status st = model_prompts_read(&b->src, &b->prompts, b->err, sizeof b->err);
+    if (st || !b->prompts.n) return st;
+    b->model.prompts = &b->prompts;
+    any = b->prompts.of[PROMPT_ANY];
+    LOG_INFO("boot: prompts by name: %s; requests that name none get %s",
+             model_prompt_names(&b->prompts, names, sizeof names), any ? any->name : "none");
+    return ST_OK;
+}
+
 static enum status embeds(struct boot *b, const struct model_pooling *p)
 {
     static const struct {
@@ -31,6 +46,7 @@ static enum status embeds(struct boot *b, const struct model_pooling *p)
     m->state_of = kinds[b->spec.pool].of;
     m->normalizes = p->normalize;
     m->shortens = p->shortens || b->cfg->matryoshka;
+    m->skips_prompt = p->skips && m->state_of != ENG_STATE_LAST;
     m->dense = b->dense;
     LOG_INFO("boot: the model makes embeddings of %u numbers: %s%s%s",
              m->dense ? model_dense_width(m->dense) : b->spec.hidden, kinds[b->spec.pool].name,
@@ -104,6 +120,7 @@ enum status boot_task(struct boot *b)
     if (cfg->lora)
         return wrong(b, "--enable-lora: adapters are served beside a model that generates, and this one makes %s",
                      b->head ? "scores" : "embeddings");
+    if ((st = prompts(b))) return st;
     b->model.state_dim = b->spec.hidden;
     return b->head ? scores(b) : embeds(b, &p);
 }

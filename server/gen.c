@@ -505,6 +505,7 @@ static void fill_request(struct gen *g, uint32_t p, uint64_t seed)
     r->prompt = c->prompt[p].id;
     r->n_prompt = c->prompt[p].n_id;
     r->second = c->prompt[p].second;
+    r->state_from = c->prompt[p].state_from;
     r->s = c->s;
     if (r->s.max_tokens > room) r->s.max_tokens = room;
     if (s->model->state_dim) { /* a prompt may fill the whole context */

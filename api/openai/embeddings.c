@@ -1,7 +1,8 @@
 #include "api/chat_prompt.h"
 #include "api/encode.h"
-#include "api/openai/openai.h"
+#include "api/openai/embed_prompt.h"
 #include "api/openai/embeddings.h"
+#include "api/openai/openai.h"
 #include "api/openai/prompts.h"
 #include "api/param_rows.h"
 #include "engine/model/dense.h"
@@ -59,6 +60,14 @@ static enum status check_alone(struct call *c, const struct param *p, const json
     return api_fail(e, 400, p->name, "'input' and 'messages' must not both be sent");
 }
 
+static enum status check_no_chat(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
+{
+    (void)c;
+    (void)v;
+    return api_fail(e, 400, p->name, "'%s' is for the texts of 'input', 'messages' have the form of a template",
+                    p->name);
+}
+
 static enum status check_renamed(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
 {
     (void)c;
@@ -86,6 +95,8 @@ static const struct param rows[] = {
     ROW_READ("normalize", ON_VECTOR, PARAM_ANY, check_renamed),
     ROW_READ("embed_dtype", ON_VECTOR, PARAM_STRING, check_float32),
     ROW_READ("endianness", ON_VECTOR, PARAM_STRING, check_little),
+    ROW_READ("prompt_name", EMBED_ON_INPUT, PARAM_STRING, check_prompt_name),
+    ROW_READ("prompt_name", EMBED_ON_MESSAGES, PARAM_ANY, check_no_chat),
     ROW_BOOL("add_special_tokens", ON_ALL, add_special, NULL),
     ROW_INT("truncate_prompt_tokens", ON_ALL, ask.truncate, -1, INT32_MAX, NULL),
     ROW_JSON("truncation_side", ON_ALL, PARAM_STRING, ask.truncation_side, check_side),
@@ -111,7 +122,7 @@ enum status embedding_parse(struct call *c, struct api_error *e)
     for (uint32_t i = 0; i < c->n_prompt && !st; i++)
         if (c->prompt[i].text && !c->prompt[i].n_text)
             return api_fail(e, 400, "input", "'input' must not hold an empty string");
-    return st;
+    return st ? st : embed_prompt_place(c, c->prompt, c->n_prompt, PROMPT_ANY, e);
 }
 
 /* The form with messages: the text is what the model's template makes of them, without the beginning of an answer. */
@@ -125,7 +136,7 @@ enum status embedding_chat_parse(struct call *c, struct api_error *e)
 
 /* ---------------------------------------------------------------- token ids */
 
-/* What the tokenizer puts around the ids of a text. */
+/* Ids around those that may be cut: what the tokenizer puts there, and a prompt's. */
 struct around {
     uint32_t before, after;
 };
@@ -139,20 +150,27 @@ static struct around around_of(const struct call_prompt *whole, const struct cal
     return (struct around){ more, 0 };
 }
 
-/* Cuts the text of a prompt, and not the tokens around it: the last one is what the vector is made of. */
-static enum status cut(struct call *c, struct call_prompt *p, struct api_error *e)
+/* Cuts the text of a prompt, and not the tokens around it: the last one is what the vector is made of. text [n]: what p
+ * was made of, or NULL; n_before: its first tokens that are no client's. */
+static enum status cut(struct call *c, struct call_prompt *p, const char *text, size_t n_text, uint32_t n_before,
+                       struct api_error *e)
 {
     struct call_prompt own = { .id = p->id, .n_id = p->n_id };
     uint32_t           keep = c->ask.truncate < 0 ? c->model->context : (uint32_t)c->ask.truncate;
     bool               right = !c->ask.truncation_side || !strcmp(json_string_value(c->ask.truncation_side), "right");
     if (c->ask.truncate == -2 || p->n_id <= keep) return ST_OK;
-    enum status st = p->text ? encode_prompt(c, p->text, p->n_text, 0, &own, e) : ST_OK;
+    enum status st = text ? encode_prompt(c, text, n_text, 0, &own, e) : ST_OK;
     if (st) return st;
     struct around a = around_of(p, &own);
+    if (n_before > own.n_id) n_before = own.n_id;
+    a.before += n_before;
+    own.id += n_before;
+    own.n_id -= n_before;
     if (keep < a.before + a.after + 1)
-        return api_fail(e, 400, "truncate_prompt_tokens",
-                        "'truncate_prompt_tokens' must be at least %u: the tokenizer puts %u tokens around a text",
-                        a.before + a.after + 1, a.before + a.after);
+        return api_fail(
+            e, 400, "truncate_prompt_tokens",
+            "'truncate_prompt_tokens' must be at least %u: %u tokens of the tokenizer%s stand around a text",
+            a.before + a.after + 1, a.before + a.after, n_before ? " and the prompt" : "");
     uint32_t n = keep - a.before - a.after, drop = own.n_id - n;
     memmove(p->id + a.before, own.id + (right ? 0 : drop), n * sizeof *p->id);
     memmove(p->id + a.before + n, p->id + p->n_id - a.after, a.after * sizeof *p->id);
@@ -180,7 +198,7 @@ enum status embedding_prepared(struct call *c, uint64_t total, struct api_error 
 enum status embedding_chat_prepare(struct call *c, struct api_error *e)
 {
     enum status st = chat_prompt_prepare(c, e);
-    if (!st) st = cut(c, &c->prompt[0], e);
+    if (!st) st = cut(c, &c->prompt[0], NULL, 0, 0, e);
     if (!st) drop_padding(c, &c->prompt[0]);
     return st ? st : embedding_prepared(c, c->prompt[0].n_id, e);
 }
@@ -194,23 +212,36 @@ static int64_t limit_of(const struct call *c, uint32_t i)
     return asked < 0 || own < asked ? own : asked;
 }
 
+static enum status prepare_one(struct call *c, struct call_prompt *p, struct embed_before *b, struct api_error *e)
+{
+    size_t      n;
+    enum status st = embed_prompt_count(c, p, b, e);
+    const char *text = st ? NULL : embed_prompt_text(c, p, &n);
+    if (!st && p->text && !text) st = ST_NOMEM;
+    if (!st && text) st = encode_prompt(c, text, n, c->add_special ? TOK_ADD_SPECIAL : 0, p, e);
+    if (!st) st = cut(c, p, text, n, b->own, e);
+    if (st) return st;
+    drop_padding(c, p);
+    if (b->skipped < p->n_id) p->state_from = b->skipped;
+    if (b->skipped >= p->n_id && c->model->state_of == ENG_STATE_SUM) p->state_from = p->n_id; /* a sum of nothing */
+    p->text = NULL; /* it lies in the body, which goes away */
+    return ST_OK;
+}
+
 enum status embedding_prepare(struct call *c, struct api_error *e)
 {
-    uint64_t total = 0;
-    for (uint32_t i = 0; i < c->n_prompt; i++) {
-        struct call_prompt *p = &c->prompt[i];
-        unsigned            flags = c->add_special ? TOK_ADD_SPECIAL : 0;
-        int64_t             asked = c->ask.truncate;
+    struct embed_before b = { .of = NULL };
+    uint64_t            total = 0;
+    enum status         st = ST_OK;
+    for (uint32_t i = 0; i < c->n_prompt && !st; i++) {
+        int64_t asked = c->ask.truncate;
         c->ask.truncate = limit_of(c, i);
-        enum status st = p->text ? encode_prompt(c, p->text, p->n_text, flags, p, e) : ST_OK;
-        if (!st) st = cut(c, p, e);
+        st = prepare_one(c, &c->prompt[i], &b, e);
         c->ask.truncate = asked;
-        if (st) return st;
-        drop_padding(c, p);
-        total += p->n_id;
-        p->text = NULL; /* it lies in the body, which goes away */
+        total += c->prompt[i].n_id;
     }
-    return embedding_prepared(c, total, e);
+    buf_free(&c->rendered);
+    return st ? st : embedding_prepared(c, total, e);
 }
 
 /* ---------------------------------------------------------------- the answer */
@@ -233,10 +264,11 @@ static void put_base64(const unsigned char *b, size_t n, struct buf *out)
     }
 }
 
-/* What a sum of rows is multiplied with to be their mean. */
+/* What a sum of rows is multiplied with to be their mean; of no rows it stays 0. */
 static double mean_factor(const struct call *c, uint32_t i)
 {
-    return c->model->state_of == ENG_STATE_SUM ? 1.0 / call_prompt_of(c, i)->n_id : 1.0;
+    const struct call_prompt *p = call_prompt_of(c, i);
+    return c->model->state_of == ENG_STATE_SUM && p->n_id > p->state_from ? 1.0 / (p->n_id - p->state_from) : 1.0;
 }
 
 void embedding_settle(struct call *c, uint32_t i)

@@ -1,4 +1,5 @@
 #include "api/encode.h"
+#include "api/openai/embed_prompt.h"
 #include "api/openai/embeddings.h"
 #include "api/openai/openai.h"
 #include "api/pair.h"
@@ -46,9 +47,18 @@ static enum status add_texts(struct call *c, struct call_prompt *to, const json_
 }
 
 struct side {
-    const json_t *v;
-    const char   *name;
+    const json_t    *v;
+    const char      *name;
+    enum prompt_role role;
 };
+
+/* A model that judges pairs has its prompt in the form of a pair. */
+static enum status add_side(struct call *c, struct call_prompt *to, const struct side *s, struct api_error *e)
+{
+    enum status st = add_texts(c, to, s->v, s->name, e);
+    if (st || c->model->pair) return st;
+    return embed_prompt_place(c, to, (uint32_t)texts_of(s->v), s->role, e);
+}
 
 /* Of a model that judges pairs, the right side has all prompts. */
 static enum status add_sides(struct call *c, struct side left, struct side right, struct api_error *e)
@@ -64,8 +74,8 @@ static enum status add_sides(struct call *c, struct side left, struct side right
         c->prompt = all + n;
         c->n_prompt = (uint32_t)m;
     }
-    enum status st = add_texts(c, all, left.v, left.name, e);
-    return st ? st : add_texts(c, all + n, right.v, right.name, e);
+    enum status st = add_side(c, all, &left, e);
+    return st ? st : add_side(c, all + n, &right, e);
 }
 
 /* The first prompt of the right side. */
@@ -79,14 +89,22 @@ static enum status check_instruction(struct call *c, const struct param *p, cons
                     "'%s' is for models that judge pairs; this one compares vectors of texts as they are", p->name);
 }
 
-/* Names of the two sides, in the order in which they are looked for; l, r: their places in ask.side. */
+static enum status check_one_instruction(struct call *c, struct api_error *e)
+{
+    if (!c->model->pair || !c->ask.instruction || !c->prompt_named) return ST_OK;
+    return api_fail(e, 400, "prompt_name", "'prompt_name' and 'instruction' must not both be sent");
+}
+
+/* Names of the two sides, in the order in which they are looked for; l, r: their places in ask.side, of: the roles of
+ * their texts. */
 static const struct {
-    const char *left, *right;
-    uint32_t    l, r;
-} sides[] = { { "queries", "documents", 0, 1 },
-              { "queries", "items", 0, 2 },
-              { "data_1", "data_2", 3, 4 },
-              { "text_1", "text_2", 5, 6 } };
+    const char      *left, *right;
+    uint32_t         l, r;
+    enum prompt_role of_l, of_r;
+} sides[] = { { "queries", "documents", 0, 1, PROMPT_QUERY, PROMPT_DOCUMENT },
+              { "queries", "items", 0, 2, PROMPT_QUERY, PROMPT_DOCUMENT },
+              { "data_1", "data_2", 3, 4, PROMPT_ANY, PROMPT_ANY },
+              { "text_1", "text_2", 5, 6, PROMPT_ANY, PROMPT_ANY } };
 enum { SIDES = sizeof sides / sizeof *sides };
 
 static enum status score_parse(struct call *c, struct api_error *e)
@@ -110,7 +128,9 @@ static enum status score_parse(struct call *c, struct api_error *e)
     if (n + m > EMBED_INPUTS_MAX)
         return api_fail(e, 400, sides[k].right, "both sides have %zu texts, a request may have %d", n + m,
                         EMBED_INPUTS_MAX);
-    return add_sides(c, (struct side){ left, sides[k].left }, (struct side){ right, sides[k].right }, e);
+    const struct side l = { left, sides[k].left, sides[k].of_l }, r = { right, sides[k].right, sides[k].of_r };
+    enum status       st = add_sides(c, l, r, e);
+    return st ? st : check_one_instruction(c, e);
 }
 
 /* The documents are kept for the answer: the body goes away. */
@@ -137,7 +157,9 @@ static enum status rerank_parse(struct call *c, struct api_error *e)
         return api_fail(e, 400, "documents", "'documents' has %zu texts, a request may have %d", n,
                         RERANK_DOCUMENTS_MAX);
     c->top_n = (uint32_t)c->ask.top_n;
-    enum status st = add_sides(c, (struct side){ query, "query" }, (struct side){ documents, "documents" }, e);
+    const struct side l = { query, "query", PROMPT_QUERY }, r = { documents, "documents", PROMPT_DOCUMENT };
+    enum status       st = add_sides(c, l, r, e);
+    if (!st) st = check_one_instruction(c, e);
     return st || !c->returns_documents ? st : keep_documents(c);
 }
 
@@ -157,6 +179,7 @@ static const struct param rows[] = {
     ROW_JSON("text_1", ON_SCORE, PARAM_ANY, ask.side[5], NULL),
     ROW_JSON("text_2", ON_SCORE, PARAM_ANY, ask.side[6], NULL),
     ROW_JSON("instruction", ON_BOTH_KINDS, PARAM_STRING, ask.instruction, check_instruction),
+    ROW_READ("prompt_name", ON_BOTH_KINDS, PARAM_STRING, check_prompt_name),
     ROW_BOOL("use_activation", ON_BOTH_KINDS, use_activation, NULL),
     ROW_BOOL("add_special_tokens", ON_BOTH_KINDS, add_special, NULL),
     ROW_INT("truncate_prompt_tokens", ON_BOTH_KINDS, ask.truncate, -1, INT32_MAX, NULL),

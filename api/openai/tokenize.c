@@ -1,6 +1,7 @@
 #include "api/adapters.h"
 #include "api/messages.h"
 #include "api/openai/openai.h"
+#include "engine/model/prompts.h"
 #include <math.h>
 #include <string.h>
 
@@ -190,6 +191,22 @@ void api_tokenizer_info(const struct api_model *m, struct buf *out)
 
 /* ---------------------------------------------------------------- models */
 
+/* The names that prompt_name may have, and what stands for none. */
+static void put_prompts(const struct model_prompts *p, struct buf *out)
+{
+    const struct model_prompt *any = p->of[PROMPT_ANY];
+    buf_puts(out, ",\"prompts\":[");
+    for (uint32_t i = 0; i < p->n; i++) {
+        if (i) buf_putc(out, ',');
+        json_put_str(out, p->row[i].name, strlen(p->row[i].name));
+    }
+    buf_puts(out, "],\"default_prompt_name\":");
+    if (any)
+        json_put_str(out, any->name, strlen(any->name));
+    else
+        buf_puts(out, "null");
+}
+
 /* parent: the name of the model that an adapter belongs to; NULL: it is the model itself. */
 static void put_card_of(const struct api_model *m, const char *name, const char *root, const char *parent,
                         struct buf *out)
@@ -210,7 +227,9 @@ static void put_card_of(const struct api_model *m, const char *name, const char 
         buf_puts(out, "null");
     buf_puts(out, ",\"max_model_len\":");
     json_put_int(out, m->context);
-    buf_printf(out, ",\"permission\":[],\"task\":\"%s\"}", tasks[m->task]);
+    buf_printf(out, ",\"permission\":[],\"task\":\"%s\"", tasks[m->task]);
+    if (m->prompts) put_prompts(m->prompts, out);
+    buf_putc(out, '}');
 }
 
 static void put_card(const struct api_model *m, const char *name, struct buf *out)

@@ -65,6 +65,7 @@ static enum status read_pooling(const struct source *src, const char *path, cons
         st = ST_CONFIG;
     }
     if (!st) st = read_mode(root, file, spec, p, err, err_bytes);
+    if (!st) p->skips = json_is_false(json_object_get(root, "include_prompt"));
     json_decref(root);
     return st;
 }

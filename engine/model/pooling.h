@@ -7,6 +7,7 @@
 struct model_pooling {
     bool                found;     /* modules.json is there and has a Pooling module */
     enum model_pool     pool;      /* where nothing says otherwise LAST, and CLS of encoders */
+    bool                skips;     /* include_prompt is false: tokens of a prompt do not count */
     bool                normalize; /* vectors have length 1: there is a Normalize module, or no modules.json */
     struct model_dense *dense;     /* the Dense modules, the caller's to free; NULL: there are none */
     bool shortens; /* config.json: is_matryoshka, or matryoshka_dimensions: a vector's beginning is a vector */

@@ -3,6 +3,7 @@
 #include "api/responses/store.h"
 #include "api/responses/stored.h"
 #include "engine/model/head.h"
+#include "engine/model/prompts.h"
 #include "tests/unit/api/tiny_model.h"
 #include <stdint.h>
 
@@ -34,6 +35,9 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
                                                 .port = 1,
                                                 .block_tokens = 4,
                                                 .tp_size = 1 };
+    static char                     prompt_name[] = "query", prompt_text[] = "q: ";
+    static struct model_prompt      prompt = { prompt_name, prompt_text, sizeof prompt_text - 1 };
+    static struct model_prompts     prompts = { .n = 1, .row = &prompt, .of = { [PROMPT_QUERY] = &prompt } };
     int                             failed = world_open(NULL);
     if (responses_store_create(1 << 20, 1, UINT64_MAX / 2, &world.m.responses)) abort();
     world.m.peering = &peering;
@@ -41,7 +45,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     embedder.task = TASK_EMBED;
     embedder.state_dim = 5;
     embedder.state_of = ENG_STATE_SUM;
-    embedder.normalizes = embedder.shortens = true;
+    embedder.normalizes = embedder.shortens = embedder.skips_prompt = true;
+    embedder.prompts = &prompts;
     classifier = world.m;
     classifier.task = TASK_CLASSIFY;
     classifier.state_dim = 5;

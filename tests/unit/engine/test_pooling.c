@@ -43,6 +43,7 @@ static void a_folder_says_how_its_vectors_are_made(void **state)
         { "{}", ALL, "{\"pooling_mode_mean_tokens\":true}", true, POOL_MEAN, true, false },
         { "{}", ALL, "{\"embedding_dimension\":64,\"pooling_mode\":\"mean\"}", true, POOL_MEAN, true, false },
         { "{}", ALL, "{\"pooling_mode\":\"lasttoken\",\"include_prompt\":true}", true, POOL_LAST, true, false },
+        { "{}", ALL, "{\"pooling_mode\":\"mean\",\"include_prompt\":false}", true, POOL_MEAN, true, false },
         { "{}", ALL, "{\"pooling_mode_cls_token\":true}", true, POOL_CLS, true, false },
         { "{\"is_matryoshka\":true}", ALL, LAST, true, POOL_LAST, true, true },
         { "{\"matryoshka_dimensions\":[32,64]}", ALL, LAST, true, POOL_LAST, true, true },
@@ -60,6 +61,7 @@ static void a_folder_says_how_its_vectors_are_made(void **state)
         assert_int_equal(p.pool, cases[i].pool);
         assert_int_equal(p.normalize, cases[i].normalize);
         assert_int_equal(p.shortens, cases[i].shortens);
+        assert_int_equal(p.skips, cases[i].pooling && strstr(cases[i].pooling, "\"include_prompt\":false"));
     }
 }
 

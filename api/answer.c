@@ -1,5 +1,7 @@
 #include "api/dialect.h"
 #include "api/parts.h"
+#include "engine/model/dense.h"
+#include "engine/model/head.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -59,6 +61,22 @@ bool answer_feed(struct call *c, uint32_t i, uint32_t n_out, struct buf *out)
  * count. */
 static bool is_over(const struct call_choice *ch) { return ch->detok.stopped || (ch->parts && parts_over(ch->parts)); }
 
+uint64_t answer_settle_cost(const struct call *c)
+{
+    const struct api_model *m = c->model;
+    if (!c->dialect->settle) return 0;
+    if (m->dense) return model_dense_cost(m->dense);
+    return m->head ? model_head_cost(m->head) : 0;
+}
+
+void answer_settle(struct call *c, uint32_t i)
+{
+    struct call_choice *ch = &c->choice[i];
+    if (ch->settled || !ch->state || !c->dialect->settle) return;
+    c->dialect->settle(c, i);
+    ch->settled = true;
+}
+
 void answer_choice_end(struct call *c, uint32_t i, enum eng_finish finish, struct buf *out)
 {
     struct call_choice *ch = &c->choice[i];
@@ -84,6 +102,7 @@ void answer_choice_end(struct call *c, uint32_t i, enum eng_finish finish, struc
         detok_finish(d, text);
     ch->n_used = ch->n_said;
     ch->ended = true;
+    answer_settle(c, i);
     const struct answer_piece piece = { text_of(text) + before, text->n - before, from, ch->n_said };
     writer_of(c)->finish(c, i, &piece, out);
 }

@@ -52,6 +52,11 @@ struct answer_why {
 /* New tokens of choice i, eng.id[n_fed .. n_out). Streaming: bytes are appended to out. True: a stop string ended the
  * choice; the caller cancels it in the engine and calls answer_choice_end. */
 bool answer_feed(struct call *c, uint32_t i, uint32_t n_out, struct buf *out);
+/* Of a prompt that becomes a state: multiplications that answer_settle does, 0: none. */
+uint64_t answer_settle_cost(const struct call *c);
+/* The state of choice i has come: makes of it what the answer shows. Once; answer_choice_end does it if nobody has.
+ * Thread: any one that has this choice, while the io thread has the others. */
+void answer_settle(struct call *c, uint32_t i);
 /* Choice i has ended, by the engine or by a stop string. Only the first call for a choice has an effect. */
 void answer_choice_end(struct call *c, uint32_t i, enum eng_finish finish, struct buf *out);
 /* All choices have ended: writes the rest of the stream, or the whole body. */

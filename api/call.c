@@ -5,6 +5,7 @@
 #include "api/params.h"
 #include "base/clock.h"
 #include "engine/model/dense.h"
+#include "engine/model/head.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -268,10 +269,11 @@ static void *carve(struct carve *k, size_t count, size_t size)
     return p;
 }
 
-/* A state becomes its vector where it lies. */
+/* A state becomes its vector, or its scores, where it lies. */
 static uint32_t state_room(const struct api_model *m)
 {
     uint32_t width = m->dense ? model_dense_width(m->dense) : 0;
+    if (m->head) width = m->head->n_label;
     return width > m->state_dim ? width : m->state_dim;
 }
 

@@ -91,6 +91,7 @@ struct call_choice {         /* index = prompt * n + i */
     uint32_t          room;   /* tokens it may get */
     enum eng_finish   finish; /* from answer_choice_end */
     bool              begun, ended;
+    bool              lent, settled;       /* of state: a text thread has it; it is what the answer shows */
     uint32_t          text_chars;          /* characters so far (text_offset) */
     struct buf        lp;                  /* not streaming: logprobs JSON so far */
     struct parts     *parts;               /* where the answer may hold more than text; in the arena; else NULL */

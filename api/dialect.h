@@ -46,10 +46,13 @@ struct dialect {
     enum status (*parse)(struct call *c, struct api_error *e); /* checks fields together; makes c->prompt */
     enum status (*prepare)(struct call      *c,
                            struct api_error *e); /* tokenizes the prompts; may set c->own for its writers */
-    struct writer stream;                        /* for streams */
-    const char   *stream_type;                   /* Content-Type of a stream; NULL: that of server-sent events */
-    const char   *keep_alive; /* sent between two events of a silent stream; NULL: a comment of server-sent events */
-    struct writer whole;      /* for whole bodies: text gathers in call_choice.text, and usage writes the body */
+    /* Of prompts that become states: makes of the state of choice i, where it lies, what `finish` writes. It uses what is
+     * constant after prepare and nothing of other choices, as it may be called on another thread. NULL: it is there. */
+    void (*settle)(struct call *c, uint32_t i);
+    struct writer stream;      /* for streams */
+    const char   *stream_type; /* Content-Type of a stream; NULL: that of server-sent events */
+    const char   *keep_alive;  /* sent between two events of a silent stream; NULL: a comment of server-sent events */
+    struct writer whole;       /* for whole bodies: text gathers in call_choice.text, and usage writes the body */
     void (*error)(struct buf *out, const struct api_error *e); /* writes an error as a body */
     /* Writes the last event of a failing stream. */
     void (*error_stream)(struct call *c, struct buf *out, const struct api_error *e);

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "server/metrics.h"
 #include "server/sagemaker.h"
+#include "server/settle.h"
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -22,6 +23,7 @@ enum {
 struct gen {
     struct conn_work      work;
     struct text_job       job;
+    struct settle         settle; /* states that a text thread has */
     struct call           call;
     struct io            *io;
     struct conn          *conn; /* NULL: answered, or the client is gone */
@@ -51,12 +53,13 @@ struct gen {
 
 static void gen_release(struct gen *g)
 {
-    if (g->conn || g->in_text || g->n_live) return;
+    if (g->conn || g->in_text || g->n_live || g->settle.busy) return;
     list_del(&g->node);
     if (g->parsed) call_free(&g->call);
     conn_give_body(g->io->srv, &g->body, g->charge);
     free(g->trace_state);
     free(g->adapter);
+    settle_free(&g->settle);
     free(g->choice);
     free(g->req);
     free(g);
@@ -359,6 +362,56 @@ static void note_state(struct gen *g, const struct eng_request *r, uint32_t p, u
     memcpy(cp->n_cached_from, r->n_cached_from, sizeof cp->n_cached_from);
 }
 
+static void end_choice(struct gen *g, uint32_t i, enum eng_finish finish)
+{
+    answer_choice_end(&g->call, i, finish, &g->io->frames);
+    g->call.choice[i].ended = true;
+    g->n_ended++;
+}
+
+/* What has come for choices is written. False: g is gone. */
+static bool gen_told(struct gen *g)
+{
+    struct buf *f = &g->io->frames;
+    if (f->failed) {
+        struct api_error e;
+        api_fail(&e, 503, "", "out of memory");
+        gen_fail(g, &e, ENG_ERROR);
+        return false;
+    }
+    /* With the last message the blocks are where the answer says, and the engine has counted what it did. A text that
+     * was ended here need not wait for the engine to hear of it. */
+    bool told = !g->n_live || (g->cut && !g->call.transfer.keeps);
+    if (g->n_ended < g->call.n_choice || !told) {
+        gen_flush(g);
+        return true;
+    }
+    gen_complete(g);
+    return false;
+}
+
+/* A text thread gives states back. */
+static bool states_settled(struct settle *s, const uint32_t *choice, uint32_t n)
+{
+    struct gen *g = (struct gen *)(void *)((char *)s - offsetof(struct gen, settle));
+    if (!g->conn) {
+        gen_release(g);
+        return false;
+    }
+    buf_clear(&g->io->frames);
+    for (uint32_t k = 0; k < n; k++) end_choice(g, choice[k], ENG_STOP);
+    return gen_told(g);
+}
+
+/* True: a text thread makes of the state of choice i what is to be written. */
+static bool lend_state(struct gen *g, uint32_t i)
+{
+    struct call *c = &g->call;
+    if (!settle_is_dear(c)) return false;
+    c->choice[i].lent = settle_add(&g->settle, i);
+    return c->choice[i].lent;
+}
+
 /* Brings the choices of one request up to what the engine wrote. False: g is gone. */
 static bool gen_feed(struct gen *g, uint32_t p, uint64_t now)
 {
@@ -368,7 +421,7 @@ static bool gen_feed(struct gen *g, uint32_t p, uint64_t now)
     for (uint32_t i = p * c->n; i < (p + 1) * c->n; i++) {
         struct call_choice *ch = &c->choice[i];
         struct eng_choice  *e = &g->choice[i];
-        if (ch->ended) continue;
+        if (ch->ended || ch->lent) continue;
         enum eng_finish finish = (enum eng_finish)atomic_load_explicit(&e->finish, memory_order_acquire);
         uint32_t        n_out = atomic_load_explicit(&e->n_out, memory_order_acquire);
         if (n_out > ch->n_fed) note_tokens(g, ch, r, p, n_out, now);
@@ -392,30 +445,15 @@ static bool gen_feed(struct gen *g, uint32_t p, uint64_t now)
             if (ch->state) note_state(g, r, p, now);
             ch->eng.stop_id = e->stop_id;
             ch->eng.stop_is_eos = e->stop_is_eos;
-            answer_choice_end(c, i, finish, f);
-            ch->ended = true;
-            g->n_ended++;
+            if (ch->state && finish == ENG_STOP && lend_state(g, i)) continue;
+            end_choice(g, i, finish);
         } else {
             gen_flush(g);
             gen_broken(g, r, finish);
             return false;
         }
     }
-    if (f->failed) {
-        struct api_error e;
-        api_fail(&e, 503, "", "out of memory");
-        gen_fail(g, &e, ENG_ERROR);
-        return false;
-    }
-    /* With the last message the blocks are where the answer says, and the engine has counted what it did. A text that
-     * was ended here need not wait for the engine to hear of it. */
-    bool told = !g->n_live || (g->cut && !c->transfer.keeps);
-    if (g->n_ended < c->n_choice || !told) {
-        gen_flush(g);
-        return true;
-    }
-    gen_complete(g);
-    return false;
+    return gen_told(g);
 }
 
 static bool submit_more(struct gen *g);
@@ -692,6 +730,8 @@ void gen_handle(struct conn *c)
     g->charge = conn_take_body(c, &g->body);
     g->job = (struct text_job){ .io = io, .run = text_run, .done = text_done, .who = conn_who(c), .bytes = g->body.n };
     g->job.bytes = call_text_bytes(g->dialect, io->srv->model, c->req.tenant, g->body.data, g->body.n);
+    g->settle = (struct settle){ .call = &g->call, .unheard = &g->unheard, .done = states_settled };
+    settle_init(&g->settle, io, g->job.who);
     memcpy(g->id, c->req.id, sizeof g->id);
     g->route = c->req.route->label;
     g->trace = c->req.trace;

@@ -83,11 +83,16 @@ enum status text_create(uint32_t n_thread, uint32_t queue_max, struct text_pool 
     return ST_OK;
 }
 
-bool text_submit(struct text_pool *p, struct text_job *j)
+static bool push(struct text_pool *p, struct text_job *j, bool any)
 {
-    bool small = j->bytes < TEXT_SMALL_MAX;
+    bool               small = j->bytes < TEXT_SMALL_MAX;
+    struct text_queue *q = small ? &p->small : &p->large;
+    bool               taken = true;
     pthread_mutex_lock(&p->lock);
-    bool taken = text_queue_push(small ? &p->small : &p->large, j);
+    if (any)
+        text_queue_add(q, j);
+    else
+        taken = text_queue_push(q, j);
     if (taken) atomic_fetch_add_explicit(&p->n_waiting, 1, memory_order_relaxed);
     pthread_mutex_unlock(&p->lock);
     if (!taken) return false;
@@ -95,6 +100,9 @@ bool text_submit(struct text_pool *p, struct text_job *j)
     pthread_cond_signal(&p->some);
     return true;
 }
+
+bool text_submit(struct text_pool *p, struct text_job *j) { return push(p, j, false); }
+void text_continue(struct text_pool *p, struct text_job *j) { push(p, j, true); }
 
 void text_stop(struct text_pool *p)
 {

@@ -18,6 +18,8 @@ enum {
 enum status text_create(uint32_t n_thread, uint32_t queue_max, struct text_pool **p_out);
 /* False: the queue, or the client's share of it, is full (429). j stays the caller's and must live until done. */
 bool text_submit(struct text_pool *p, struct text_job *j);
+/* The same for a request that goes on: it is taken in any case. Who lets requests in bounds their number. */
+void text_continue(struct text_pool *p, struct text_job *j);
 /* Waits for the threads, which first run all waiting jobs and push them to the inbox of their io thread. */
 void     text_stop(struct text_pool *p);
 uint32_t text_waiting(const struct text_pool *p); /* jobs in the queues; any thread */

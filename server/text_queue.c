@@ -14,10 +14,21 @@ void text_queue_init(struct text_queue *q, uint32_t n_job_max, uint64_t seed)
     }
 }
 
+static struct text_flow *flow_of(struct text_queue *q, const struct text_job *j)
+{
+    return &q->flow[hash_u64(j->who ^ q->seed) % TEXT_FLOWS];
+}
+
 bool text_queue_push(struct text_queue *q, struct text_job *j)
 {
-    struct text_flow *f = &q->flow[hash_u64(j->who ^ q->seed) % TEXT_FLOWS];
-    if (q->n_job >= q->n_job_max || f->n_job >= q->n_flow_max) return false;
+    if (q->n_job >= q->n_job_max || flow_of(q, j)->n_job >= q->n_flow_max) return false;
+    text_queue_add(q, j);
+    return true;
+}
+
+void text_queue_add(struct text_queue *q, struct text_job *j)
+{
+    struct text_flow *f = flow_of(q, j);
     if (!f->n_job) {
         f->credit = 0;
         list_add_tail(&q->turn, &f->turn);
@@ -25,7 +36,6 @@ bool text_queue_push(struct text_queue *q, struct text_job *j)
     list_add_tail(&f->jobs, &j->node);
     f->n_job++;
     q->n_job++;
-    return true;
 }
 
 struct text_job *text_queue_pop(struct text_queue *q)

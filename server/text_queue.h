@@ -38,4 +38,5 @@ struct text_queue {
  * clients. */
 void             text_queue_init(struct text_queue *q, uint32_t n_job_max, uint64_t seed);
 bool             text_queue_push(struct text_queue *q, struct text_job *j); /* false: full */
+void             text_queue_add(struct text_queue *q, struct text_job *j);  /* beyond the bounds too */
 struct text_job *text_queue_pop(struct text_queue *q);                      /* NULL: empty */

@@ -1,19 +1,26 @@
 #include "api/openai/embeddings.h"
 #include "api/openai/openai.h"
 #include "engine/model/head.h"
+#include <string.h>
 
 /* POST /classify: the probabilities of a model's labels for each text, in vLLM's form. */
+
+static void class_settle(struct call *c, uint32_t i)
+{
+    double x[HEAD_LABELS_MAX];
+    model_head_apply(c->model->head, c->choice[i].state, c->use_activation, x);
+    memcpy(c->choice[i].state, x, c->model->head->n_label * sizeof *x);
+}
 
 /* Each text's part is written when its state comes, as those of embeddings are. */
 static void class_finish(struct call *c, uint32_t i, const struct answer_piece *p, struct buf *out)
 {
     const struct model_head *h = c->model->head;
     struct buf              *text = &c->choice[i].text;
-    double                   x[HEAD_LABELS_MAX];
+    const double            *x = c->choice[i].state;
     uint32_t                 best = 0;
     (void)p;
     (void)out;
-    model_head_apply(h, c->choice[i].state, c->use_activation, x);
     for (uint32_t k = 1; k < h->n_label; k++)
         if (x[k] > x[best]) best = k;
     buf_clear(text);
@@ -24,10 +31,10 @@ static void class_finish(struct call *c, uint32_t i, const struct answer_piece *
     buf_printf(text, "],\"num_classes\":%u}", h->n_label);
 }
 
-#define CLASS_ROW                                                                                                   \
-    .task = TASK_CLASSIFY, .id_prefix = "classify-", .fields = &embedding_fields, .max_tokens_param = "max_tokens", \
-    .top_logprobs_param = "logprobs", .max_tokens_default = 1, .too_long = embedding_too_long,                      \
-    .whole = { .text = class_finish, .finish = class_finish, .usage = embedding_body }, .error = api_error_json,    \
+#define CLASS_ROW                                                                                                      \
+    .task = TASK_CLASSIFY, .id_prefix = "classify-", .fields = &embedding_fields, .max_tokens_param = "max_tokens",    \
+    .top_logprobs_param = "logprobs", .max_tokens_default = 1, .too_long = embedding_too_long, .settle = class_settle, \
+    .whole = { .text = embedding_no_text, .finish = class_finish, .usage = embedding_body }, .error = api_error_json,  \
     .error_stream = embedding_error
 
 static const struct dialect of_input = {

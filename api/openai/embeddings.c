@@ -314,7 +314,6 @@ static void embedding_finish(struct call *c, uint32_t i, const struct answer_pie
     struct buf *text = &c->choice[i].text;
     (void)p;
     (void)out;
-    embedding_settle(c, i);
     buf_clear(text);
     buf_puts(text, i ? ",{\"object\":\"embedding\",\"index\":" : "{\"object\":\"embedding\",\"index\":");
     json_put_int(text, i);
@@ -365,6 +364,7 @@ void embedding_error(struct call *c, struct buf *out, const struct api_error *e)
 #define EMBEDDING_ROW                                                                                        \
     .task = TASK_EMBED, .id_prefix = "embd-", .fields = &embedding_fields, .max_tokens_param = "max_tokens", \
     .top_logprobs_param = "logprobs", .max_tokens_default = 1, .too_long = embedding_too_long,               \
+    .settle = embedding_settle,                                                                              \
     .whole = { .text = embedding_no_text, .finish = embedding_finish, .usage = embedding_body },             \
     .error = api_error_json, .error_stream = embedding_error
 

@@ -21,8 +21,7 @@ enum status embedding_pick(const struct call_shape *s, const struct dialect *tex
 /* The error for a text of at least n tokens that does not fit (dialect.too_long). Returns ST_INVALID. */
 enum status embedding_too_long(const struct call *c, uint64_t n, struct api_error *e);
 uint32_t    embedding_width(const struct api_model *m); /* numbers of a vector */
-/* Where a model has layers behind its pooling, the state of choice i becomes what they make of it; else it stays. Once,
- * when it is there. */
+/* dialect.settle: where a model has layers behind its pooling, a state becomes what they make of it; else it stays. */
 void embedding_settle(struct call *c, uint32_t i);
 /* dialect.whole.text: prompts that become states have none. */
 void embedding_no_text(struct call *c, uint32_t i, const struct answer_piece *p, struct buf *out);

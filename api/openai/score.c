@@ -296,11 +296,9 @@ static void rerank_body(struct call *c, struct buf *out)
 
 /* The body is written at the end, of all scores. A head's score, or a vector, takes the place of its state as soon as
  * that is there, so that the end of a request for many does not hold up its io thread. */
-static void score_finish(struct call *c, uint32_t i, const struct answer_piece *p, struct buf *out)
+static void score_settle(struct call *c, uint32_t i)
 {
     double score;
-    (void)p;
-    (void)out;
     if (!c->model->pair) {
         embedding_settle(c, i);
         return;
@@ -312,7 +310,7 @@ static void score_finish(struct call *c, uint32_t i, const struct answer_piece *
 #define SCORE_ROW                                                                                                    \
     .task = TASK_SCORE, .fields = &score_fields, .max_tokens_param = "max_tokens", .top_logprobs_param = "logprobs", \
     .max_tokens_default = 1, .add_special = true, .too_long = embedding_too_long, .prepare = score_prepare,          \
-    .error = api_error_json, .error_stream = embedding_error
+    .settle = score_settle, .error = api_error_json, .error_stream = embedding_error
 
 const struct dialect dialect_score = {
     SCORE_ROW,
@@ -320,7 +318,7 @@ const struct dialect dialect_score = {
     .fields_on = ON_SCORE,
     .prompt_param = "text_2",
     .parse = score_parse,
-    .whole = { .text = embedding_no_text, .finish = score_finish, .usage = score_body },
+    .whole = { .text = embedding_no_text, .finish = embedding_no_text, .usage = score_body },
 };
 
 const struct dialect dialect_rerank = {
@@ -329,5 +327,5 @@ const struct dialect dialect_rerank = {
     .fields_on = ON_RERANK,
     .prompt_param = "documents",
     .parse = rerank_parse,
-    .whole = { .text = embedding_no_text, .finish = score_finish, .usage = rerank_body },
+    .whole = { .text = embedding_no_text, .finish = embedding_no_text, .usage = rerank_body },
 };

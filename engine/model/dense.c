@@ -75,6 +75,13 @@ static enum status read_layer(struct dense_layer *l, const json_t *root, const c
 
 uint32_t model_dense_width(const struct model_dense *d) { return d->layer[d->n_layer - 1].n_out; }
 
+uint64_t model_dense_cost(const struct model_dense *d)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < d->n_layer; i++) n += (uint64_t)d->layer[i].n_in * d->layer[i].n_out;
+    return n;
+}
+
 enum status model_dense_read(struct model_dense **d, const struct source *src, const char *path, uint32_t state_dim,
                              char *err, size_t err_bytes)
 {

@@ -28,6 +28,7 @@ enum status model_dense_read(struct model_dense **d, const struct source *src, c
                              char *err, size_t err_bytes);
 /* Reads the weights. A source without weights gives zeros. ST_CONFIG, ST_IO, ST_NOMEM with err. */
 enum status model_dense_load(struct model_dense *d, const struct source *src, char *err, size_t err_bytes);
+uint64_t    model_dense_cost(const struct model_dense *d);  /* multiplications that a vector takes */
 uint32_t    model_dense_width(const struct model_dense *d); /* numbers of a vector */
 /* state [n_in of the first layer] -> vector_out [model_dense_width], which may be state. */
 void model_dense_apply(const struct model_dense *d, const double *state, double *vector_out);

@@ -350,6 +350,11 @@ void model_head_apply(const struct model_head *h, const double *state, bool act,
     if (h->act == HEAD_SOFTMAX) softmax(out, h->n_label);
 }
 
+uint64_t model_head_cost(const struct model_head *h)
+{
+    return ((uint64_t)h->n_row + (h->dense ? h->n_in : 0)) * h->n_in;
+}
+
 void model_head_free(struct model_head *h)
 {
     if (!h) return;

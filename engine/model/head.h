@@ -39,5 +39,6 @@ enum status model_head_read(const struct source *src, const struct model_spec *s
 enum status model_head_load(struct model_head *h, const struct model_spec *spec, const struct source *src, char *err,
                             size_t err_bytes);
 /* state [n_in] -> out [n_label]: logits, or with act what the model's activation makes of them. */
-void model_head_apply(const struct model_head *h, const double *state, bool act, double *out);
-void model_head_free(struct model_head *h); /* or NULL */
+void     model_head_apply(const struct model_head *h, const double *state, bool act, double *out);
+uint64_t model_head_cost(const struct model_head *h); /* multiplications that a state takes */
+void     model_head_free(struct model_head *h);       /* or NULL */

@@ -72,6 +72,16 @@ static struct gen_engine mock_engine_ops(struct mock *m)
     };
 }
 
+/* Of a prompt that becomes a state: its length, in the first number. True: the request is over. */
+static inline bool mock_state(struct mock *m, struct eng_request *r, bool *wrote)
+{
+    enum eng_finish f = atomic_load(&r->canceled) ? ENG_CANCELED : ENG_STOP;
+    if (f == ENG_STOP && m->hold) return false;
+    r->state[0] = r->n_prompt;
+    atomic_store_explicit(&r->choice[0].finish, f, memory_order_release);
+    return *wrote = true;
+}
+
 /* Writes up to burst tokens to each choice. True: the request is over. */
 static inline bool mock_visit(struct mock *m, struct eng_request *r, bool *wrote)
 {
@@ -135,7 +145,7 @@ static void *mock_main(void *arg)
                 i++;
                 continue;
             }
-            bool over = mock_visit(m, r, &wrote);
+            bool over = r->state ? mock_state(m, r, &wrote) : mock_visit(m, r, &wrote);
             busy |= wrote;
             if (over) {
                 m->active[i] = m->active[--m->n_active];

@@ -60,7 +60,7 @@ static void serve_down(void)
     auth_free(S.auth);
     config_free(&S.cfg);
 }
-static void serve_start(const char *option, const char *value)
+static inline void serve_start(const char *option, const char *value)
 {
     serve_up(false, option, value);
     serve_ready();

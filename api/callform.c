@@ -162,7 +162,7 @@ static uint32_t text_rule(struct build *b, const char *text)
 
 static enum status json_args(struct build *b, uint32_t *symbol_out)
 {
-    struct schema_form form = { .compact = false };
+    struct schema_form form = { .big = b->f->big };
     bool               bound = b->tool->strict || !b->f->again; /* else it is here for the sake of others that are */
     if (!b->schema && b->tool->strict) {
         *symbol_out = markup_text(b->r, "{}", 2);
@@ -234,7 +234,8 @@ static enum status check_whole(struct build *b)
 
 static struct callvalue_form value_form(const struct build *b)
 {
-    struct callvalue_form     f = { .quoted = b->row->values == CF_PYTHON,
+    struct callvalue_form     f = { .big = b->f->big,
+                                    .quoted = b->row->values == CF_PYTHON,
                                     .typed = b->row->values == CF_TYPED,
                                     .flat = b->row->values == CF_BARE };
     const struct calls_model *m = b->f->calls;

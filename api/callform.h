@@ -14,6 +14,7 @@ struct callform {
     const struct tmpl        *tmpl;
     const struct calls_tools *tools; /* those that are allowed may be called */
     const json_t             *shown; /* [tools->n] as templates see them: {"function": {"parameters": ..}} */
+    const json_t             *big;   /* as struct schema_form.big */
     bool                      one;   /* one call alone */
     /* The text ends where a call, or a section of calls, has ended, and markers may be spelled. Where calls have no
      * marker it is one call, from the name of the tool and a bracket, in place of what comes before its arguments.

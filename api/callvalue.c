@@ -289,7 +289,7 @@ static uint32_t data_symbol(struct value *v, const json_t *node)
     json_object_set(alone, SCHEMA_ROOT, (json_t *)(uintptr_t)v->root);
     if (v->form->flat && !is_flat(v, node)) {
         fail(v, "", "objects, and lists of other than numbers, cannot be enforced in this notation of calls");
-    } else if (schema_rules(v->r, alone, (struct schema_form){ .at = v->at.text }, &symbol, why)) {
+    } else if (schema_rules(v->r, alone, (struct schema_form){ .at = v->at.text, .big = v->form->big }, &symbol, why)) {
         v->failed = true;
         snprintf(v->err, CALLVALUE_ERR, "%s", why);
     }

@@ -8,11 +8,12 @@
 enum { CALLVALUE_ERR = 500, CALLVALUE_STOPS = 8 };
 
 struct callvalue_form {
-    bool        quoted;                /* strings are JSON too, and stand with the rest */
-    bool        typed;                 /* the argument's kinds decide what a text is */
-    bool        flat;                  /* no strings and objects within lists, and no objects */
-    const char *stop[CALLVALUE_STOPS]; /* [n_stop] what no string may contain */
-    uint32_t    n_stop;
+    const json_t *big;                   /* as struct schema_form.big */
+    bool          quoted;                /* strings are JSON too, and stand with the rest */
+    bool          typed;                 /* the argument's kinds decide what a text is */
+    bool          flat;                  /* no strings and objects within lists, and no objects */
+    const char   *stop[CALLVALUE_STOPS]; /* [n_stop] what no string may contain */
+    uint32_t      n_stop;
 };
 struct callvalue {
     uint32_t text, data; /* symbols of all strings and of all other values; UINT32_MAX: there are none */

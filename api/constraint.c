@@ -13,8 +13,8 @@ enum { CHOICES_MAX = 8192 };
 struct constraint {
     struct form form;
     const char *param;
-    json_t     *parsed; /* form.value, where it was given as text */
-    bool        strict; /* a keyword that cannot be enforced is refused */
+    json_t     *parsed, *big; /* form.value, where it was given as text, and its large numbers */
+    bool        strict;       /* a keyword that cannot be enforced is refused */
 };
 
 _Static_assert(sizeof((struct call *)0)->schema_ignored == SCHEMA_IGNORED, "schema.h and call.h agree");
@@ -40,6 +40,8 @@ static enum status read_json(struct constraint *k, const char *param, const json
     if (!json_is_string(*v) || k->form.kind) return ST_OK; /* another form is given already: set says so */
     k->parsed = json_parse(json_string_value(*v), json_string_length(*v), 0, &why);
     if (!k->parsed) return api_fail(e, 400, param, "'%s' is not JSON: %s at byte %zu", param, why.text, why.offset);
+    k->big = json_big_numbers(json_string_value(*v), json_string_length(*v));
+    k->form.schema.big = k->big;
     *v = k->parsed;
     return ST_OK;
 }
@@ -219,6 +221,7 @@ static enum status rules_of_calls(const struct call *c, bool again, struct gr_ru
                                 .tmpl = c->model->tmpl,
                                 .tools = c->tools,
                                 .shown = c->ask.tools,
+                                .big = json_object_get(c->body, JSON_BIG),
                                 .one = c->one_call || c->tools_mode == TOOLS_NAMED,
                                 .again = again,
                                 .lenient = !calls_alone(c) };
@@ -290,7 +293,8 @@ static bool answer_key(const struct call *c, const struct constraint *k, struct 
         buf_printf(key, "%u %d %d %zu ", i, t->strict, t->regex, t->n_grammar);
         if (t->grammar) buf_put(key, t->grammar, t->n_grammar);
     }
-    return form_key_json(c->tools ? c->ask.tools : NULL, key) && form_key_json(c->ask.tool_choice, key) &&
+    return form_key_json(json_object_get(c->body, JSON_BIG), key) &&
+           form_key_json(c->tools ? c->ask.tools : NULL, key) && form_key_json(c->ask.tool_choice, key) &&
            form_key(&k->form, key);
 }
 
@@ -363,7 +367,7 @@ static enum status make_guides(struct call *c, struct binding b, const char *par
 
 enum status constraint_prepare(struct call *c, struct api_error *e)
 {
-    struct constraint k = { .param = NULL };
+    struct constraint k = { .form.schema.big = json_object_get(c->body, JSON_BIG) };
     enum status       st = read_all(c, &k, e);
     struct binding    b = { .form = k.form.kind || calls_alone(c),
                             .again = !st && calls_again(c, &k),
@@ -388,6 +392,7 @@ enum status constraint_prepare(struct call *c, struct api_error *e)
         c->s.ignore_eos = false;
     }
     json_decref(k.parsed);
+    json_decref(k.big);
     return st;
 }
 

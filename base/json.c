@@ -15,9 +15,10 @@ json_t *json_parse_bounded(const char *text, size_t n, const struct json_bounds 
     struct json_error unused;
     struct json_cost  cost;
     json_error_t      e;
+    bool              big;
     if (!err) err = &unused;
     if (!json_scan(text, n, bounds, &cost, err)) return NULL;
-    json_t *v = json_load(text, n, &e);
+    json_t *v = json_load(text, n, &e, &big);
     if (v) return v;
     err->offset = e.position < 0 ? 0 : (size_t)e.position;
     snprintf(err->text, sizeof err->text, "%s", e.text);

@@ -48,13 +48,32 @@ static size_t string_end(const char *text, size_t n, size_t at)
     return at < n ? at + 1 : n;
 }
 
+/* The end of the number, the string, or the byte that begins at `at`. */
+static size_t token_end(const char *text, size_t n, size_t at, bool *number_out)
+{
+    size_t end = text[at] == '"' ? string_end(text, n, at) : at + 1;
+    *number_out = is_digit(text[at]) || text[at] == '-';
+    while (*number_out && end < n && is_of_number(text[end])) end++;
+    return end;
+}
+
+bool json_load_big(const char *text, size_t n, json_t *list)
+{
+    bool number;
+    for (size_t at = 0, end; at < n; at = end) {
+        end = token_end(text, n, at, &number);
+        if (!number || !is_too_big(text + at, end - at)) continue;
+        if (json_array_append_new(list, json_stringn(text + at, end - at))) return false;
+    }
+    return true;
+}
+
 /* text with floats for whole numbers beyond 64 bits. */
 static void rewrite(struct buf *b, const char *text, size_t n)
 {
+    bool number;
     for (size_t at = 0, end; at < n; at = end) {
-        bool number = is_digit(text[at]) || text[at] == '-';
-        end = text[at] == '"' ? string_end(text, n, at) : at + 1;
-        while (number && end < n && is_of_number(text[end])) end++;
+        end = token_end(text, n, at, &number);
         if (number && is_too_big(text + at, end - at))
             put_float(b, text + at, end - at);
         else
@@ -62,7 +81,7 @@ static void rewrite(struct buf *b, const char *text, size_t n)
     }
 }
 
-json_t *json_load(const char *text, size_t n, json_error_t *e)
+json_t *json_load(const char *text, size_t n, json_error_t *e, bool *big_out)
 {
     json_t *v = json_loadb(text, n, FLAGS, e);
     if (v || json_error_code(e) != json_error_numeric_overflow || n > COPY_BYTES_MAX) return v;
@@ -71,6 +90,7 @@ json_t *json_load(const char *text, size_t n, json_error_t *e)
     buf_init(&b, 2 * COPY_BYTES_MAX);
     rewrite(&b, text, n);
     if (!b.failed) v = json_loadb(b.data, b.n, FLAGS, &again);
+    if (v) *big_out = true;
     buf_free(&b);
     return v;
 }

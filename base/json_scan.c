@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { DIGITS_PLAIN = 18 /* of a number that fits 64 bits */ };
+
 /* Where the pass is. Each function below leaves `at` behind what it took, or fills *err and returns false. */
 struct scan {
     const char        *text, *at, *end;
@@ -110,6 +112,7 @@ static bool string(struct scan *s, bool in_name)
 
 static bool number(struct scan *s)
 {
+    const char *begin = s->at;
     if (*s->at == '-') s->at++;
     if (!is_digit(s)) return wrong(s, "a digit");
     if (*s->at == '0')
@@ -129,6 +132,9 @@ static bool number(struct scan *s)
         while (is_digit(s)) s->at++;
     }
     s->cost.tree_bytes += JSON_BYTES_NUMBER;
+    if (s->at - begin <= DIGITS_PLAIN) return true;
+    s->cost.tree_bytes += JSON_BYTES_ITEM + JSON_BYTES_STRING; /* it may stand in JSON_BIG too */
+    s->cost.string_bytes += (uint64_t)(s->at - begin);
     return true;
 }
 
@@ -382,29 +388,50 @@ bool json_fields_scan(const char *text, size_t n, const struct json_bounds *boun
 
 /* ---- building ---- */
 
-static json_t *value_of(const char *text, const struct json_field *f, struct json_error *err)
+static json_t *value_of(const char *text, const struct json_field *f, bool *big_out, struct json_error *err)
 {
     char         first = text[f->value];
     json_error_t e;
     if (f->want == JSON_TYPE && first == '{') return json_object();
     if (f->want == JSON_TYPE && first == '[') return json_array();
     if (f->want == JSON_TYPE && first == '"') return json_string("");
-    json_t *v = json_load(text + f->value, f->n_value, &e);
+    json_t *v = json_load(text + f->value, f->n_value, &e, big_out);
     if (v) return v;
     err->offset = f->value + (e.position < 0 ? 0 : (size_t)e.position);
     snprintf(err->text, sizeof err->text, "%s", e.text);
     return NULL;
 }
 
+json_t *json_big_numbers(const char *text, size_t n)
+{
+    json_t *list = json_array();
+    if (list && json_load_big(text, n, list) && json_array_size(list)) return list;
+    json_decref(list);
+    return NULL;
+}
+
+/* Adds those of what was built. false: no memory. */
+static bool add_big(json_t *root, const char *text, const struct json_fields *f)
+{
+    json_t *list = json_array();
+    bool    ok = list != NULL;
+    for (uint32_t i = 0; ok && i < f->n_field; i++)
+        if (f->field[i].want == JSON_BUILD) ok = json_load_big(text + f->field[i].value, f->field[i].n_value, list);
+    if (ok && json_array_size(list)) return !json_object_set_new_nocheck(root, JSON_BIG, list);
+    json_decref(list);
+    return ok;
+}
+
 json_t *json_fields_build(const char *text, const struct json_fields *f, struct json_error *err)
 {
     json_t *root = json_object();
+    bool    big = false;
     *err = (struct json_error){ .text = "out of memory" };
     for (uint32_t i = 0; root && i < f->n_field; i++) {
         const struct json_field *x = &f->field[i];
         const char              *p = text + x->name;
         json_t                  *escaped = memchr(p, '\\', x->n_name) ? plain_name(p, x->n_name) : NULL;
-        json_t                  *v = value_of(text, x, err);
+        json_t                  *v = value_of(text, x, &big, err);
         int                      bad = !v;
         if (v && escaped)
             bad = json_object_setn_new_nocheck(root, json_string_value(escaped), json_string_length(escaped), v);
@@ -415,5 +442,7 @@ json_t *json_fields_build(const char *text, const struct json_fields *f, struct 
         json_decref(root);
         return NULL;
     }
-    return root;
+    if (!root || !big || add_big(root, text, f)) return root;
+    json_decref(root);
+    return NULL;
 }

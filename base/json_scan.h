@@ -64,5 +64,12 @@ struct json_fields {
  * outermost object and in every object that is built. False: *err has the reason. */
 bool json_fields_scan(const char *text, size_t n, const struct json_bounds *bounds, json_want_fn *want, void *ctx,
                       struct json_fields *out, struct json_error *err);
+/* A member that json_fields_build adds where whole numbers beyond 64 bits are in what it builds, which become floats in
+ * the tree: their digits, a list of strings in no order. It begins with a noncharacter; no field is called so. */
+#define JSON_BIG   \
+    "\xef\xbf\xbf" \
+    "big"
+/* The same list for any strict JSON, the caller's. NULL: it has no such numbers, or there is no memory. */
+json_t *json_big_numbers(const char *text, size_t n);
 /* Builds the tree of the wanted fields. NULL: *err has the reason. Free with json_decref. */
 json_t *json_fields_build(const char *text, const struct json_fields *f, struct json_error *err);

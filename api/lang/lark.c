@@ -1,6 +1,7 @@
 #include "api/lang/lark.h"
 #include "api/lang/lark_impl.h"
 #include "api/schema/schema.h"
+#include "base/json_scan.h"
 #include <string.h>
 
 /* ---------------------------------------------------------------- atoms */
@@ -91,7 +92,9 @@ static uint32_t parse_json(struct lark *l)
     }
     json_t *schema = json_parse(e->text + from, n + 1, 0, &why);
     if (!schema) return ebnf_fail(e, from + why.offset, "%s", why.text);
-    enum status st = schema_rules(e->r, schema, (struct schema_form){ .compact = false }, &symbol, err);
+    json_t     *big = json_big_numbers(e->text + from, n + 1);
+    enum status st = schema_rules(e->r, schema, (struct schema_form){ .big = big }, &symbol, err);
+    json_decref(big);
     json_decref(schema);
     if (st) return ebnf_fail(e, from, "the JSON schema %.120s", err);
     e->at += n + 1;

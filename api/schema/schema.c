@@ -348,6 +348,7 @@ static void begin(struct schema *s, struct gr_rules *r, struct schema_form form,
 {
     *s = (struct schema){ .r = r, .x = gr_rx(r), .seed = hash_seed(), .form = form, .err = err };
     arena_init(&s->arena, ARENA_BYTES_MAX);
+    schema_big_begin(s);
 }
 
 static void end(struct schema *s)

@@ -73,13 +73,21 @@ struct schema {
     uint32_t               depth, n_node, n_branch, n_look, n_add;
     bool                   moved; /* schemas inside have an $id of their own */
     uint32_t any, string, space;  /* symbols of any value and any string; expression of white space; 0: not made yet */
-    bool     failed;
-    char    *err;
+    struct schema_big         *big; /* [n_big] of form.big, sorted */
+    uint32_t                   n_big;
+    bool                       failed;
+    char                      *err;
     const struct schema_frame *frame; /* innermost; for the places of failures */
     const json_t              *node;  /* the schema that is being read; NULL: none by itself */
     const json_t              *bad;   /* schema_negate: the schema, and its keyword, whose opposite cannot be said */
     const char                *bad_key;
 };
+
+/* schema_big.c */
+void schema_big_begin(struct schema *s); /* reads form.big */
+/* What the client wrote where the tree has v, a whole number beyond 64 bits; NULL: this very float. *one_out false: that
+ * cannot be told, as it wrote several numbers that are the same float. */
+const char *schema_big_text(const struct schema *s, double v, bool *one_out);
 
 /* schema_say.c */
 /* Records a failure; only the first reason is kept. Returns a symbol that matches nothing. */

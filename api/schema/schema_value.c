@@ -52,11 +52,18 @@ static void put_spaced(struct schema *s, struct rx_texts *t, const char *text)
     rx_texts_rx(t, schema_space(s));
 }
 
-static void put_number(struct rx_texts *t, const json_t *value)
+static void put_number(struct schema *s, struct rx_texts *t, const json_t *value)
 {
-    struct buf b;
+    struct buf  b;
+    bool        one = true;
+    const char *text = json_is_real(value) ? schema_big_text(s, json_real_value(value), &one) : NULL;
+    if (!one)
+        schema_beyond(s, json_object_get(s->node, "const") ? "const" : "enum",
+                      "numbers beyond 64 bits are too near each other to be told apart");
     buf_init(&b, 400);
-    if (json_is_integer(value))
+    if (text && one)
+        buf_puts(&b, text);
+    else if (json_is_integer(value))
         json_put_int(&b, json_integer_value(value));
     else
         json_put_num(&b, json_real_value(value));
@@ -97,7 +104,7 @@ static void put(struct schema *s, struct rx_texts *t, const json_t *value)
     case JSON_FALSE: put_text(t, "false"); break;
     case JSON_STRING: put_string(t, json_string_value(value), json_string_length(value)); break;
     case JSON_INTEGER:
-    case JSON_REAL: put_number(t, value); break;
+    case JSON_REAL: put_number(s, t, value); break;
     default: put_list(s, t, value); break;
     }
 }

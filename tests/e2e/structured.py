@@ -238,6 +238,30 @@ def a_long_text_without_a_letter_is_served(w):
 
 
 @test
+def a_large_number_has_the_digits_of_its_schema(w):
+    """Python's json has whole numbers of any size, so that what comes back is compared exactly."""
+    s = w.server()
+    for n in (12345678901234567890, 12345678901234567891, -98765432109876543210987654321, 2 ** 64 - 1, 10 ** 19 + 1, 7):  # the first two are one float
+        value = {"type": "object", "properties": {"n": {"const": n}}, "required": ["n"], "additionalProperties": False}
+        text = ask(s, "A number.", as_schema(value))[0]
+        assert json.loads(text) == {"n": n} and str(n) in text, (n, text)
+        for fields in ({"structured_outputs": {"json": json.dumps({"enum": [n]})}}, {"guided_json": {"enum": [n]}},
+                       {"structured_outputs": {"grammar": 'start: %json {"const": ' + str(n) + "}"}}):
+            assert ask(s, "A number.", fields)[0] == str(n), (n, fields)
+        tool = {"type": "function", "function": {"name": "f", "strict": True, "parameters": value}}
+        r = s.post(CHAT, {"messages": [{"role": "user", "content": "Hi"}], "tools": [tool], "tool_choice": "required", "max_tokens": 120, "temperature": 0})
+        call = r.json["choices"][0]["message"]["tool_calls"][0]["function"]
+        assert json.loads(call["arguments"]) == {"n": n}, (n, r.json)
+    near = {"enum": [12345678901234567890, 12345678901234567891]}
+    r = s.post(CHAT, {"messages": [{"role": "user", "content": "Hi"}], **as_schema(near)})
+    assert r.status == 400 and "too near each other" in r.json["error"]["message"], r.json
+    for n in ("1" * 400, "1e400", "-1e999"):  # beyond floats
+        body = json.dumps({"messages": [{"role": "user", "content": "Hi"}], **as_schema({"const": 0})}).replace('"const": 0', '"const": ' + n)
+        r = s.post(CHAT, body.encode())
+        assert r.status == 400 and r.json["error"]["message"], r
+
+
+@test
 def a_form_that_cannot_be_served_is_a_400_with_its_place(w):
     s = w.server()
     for fields, param, word in (

@@ -1,8 +1,10 @@
 #include "api/schema/regex.h"
 #include "api/schema/schema.h"
+#include "base/json_scan.h"
 #include "grammar_world.h"
 
-static const char *space; /* the pattern of white space; NULL: none is given */
+static const char *space;            /* the pattern of white space; NULL: none is given */
+static char       *names_of_ignored; /* as struct schema_form.ignored */
 
 static struct grammar *grammar_of(const char *text, char *err)
 {
@@ -13,10 +15,14 @@ static struct grammar *grammar_of(const char *text, char *err)
     uint32_t           symbol;
     json_t            *schema = json_parse(text, strlen(text), 0, &je);
     if (!schema) fail_msg("%s: %s", text, je.text);
+    json_t *big = json_big_numbers(text, strlen(text));
+    form.big = big;
+    form.ignored = names_of_ignored;
     if (schema_rules(r, schema, form, &symbol, err))
         gr_rules_free(r);
     else
         gr_build(r, symbol, &g, err);
+    json_decref(big);
     json_decref(schema);
     return g;
 }
@@ -37,6 +43,42 @@ static void check(const struct row *row, size_t n)
             if (verdict(g, row[i].no[k]) == 'y') fail_msg("%s takes %s", row[i].schema, row[i].no[k]);
         gr_free(g);
     }
+}
+
+/* Whole numbers beyond 64 bits are floats in a tree of JSON; an answer has the digits that the schema has. */
+static void a_large_number_is_spelled_as_the_schema_spells_it(void **state)
+{
+    (void)state;
+#define N20 "12345678901234567891"
+    static const struct row rows[] = {
+        { "{\"const\":" N20 "}",
+          { N20 },
+          { "12345678901234567000", "12345678901234567890", "1.2345678901234567e19", "12345678901234567168" } },
+        { "{\"enum\":[-98765432109876543210987654321,1,18446744073709551616]}",
+          { "-98765432109876543210987654321", "1", "18446744073709551616" },
+          { "-9.876543210987654e28", "18446744073709552000", "18446744073709551615" } },
+        { "{\"const\":{\"a\":[" N20 "]}}", { "{\"a\":[" N20 "]}" }, { "{\"a\":[12345678901234567000]}" } },
+        { "{\"enum\":[" N20 "],\"const\":" N20 "}", { N20 }, { "12345678901234567000" } },
+        { "{\"type\":\"array\",\"items\":{\"const\":" N20 "},\"minItems\":1}", { "[" N20 "," N20 "]" }, { "[1]" } },
+        { "{\"enum\":[1e19,0.5,9223372036854775807]}", { "1e19", "0.5", "9223372036854775807" }, { "1e18" } },
+    };
+    check(rows, sizeof rows / sizeof *rows);
+}
+
+/* Two numbers that are the same float are one value of a tree. */
+static void large_numbers_that_cannot_be_told_apart_are_refused(void **state)
+{
+    (void)state;
+    static const char two[] = "{\"properties\":{\"a\":{\"enum\":[" N20 ",12345678901234567892]}}}";
+    char              err[SCHEMA_ERR] = "", names[SCHEMA_IGNORED] = "";
+    assert_null(grammar_of(two, err));
+    if (!strstr(err, "/properties/a/enum") || !strstr(err, "64 bits")) fail_msg("%s", err);
+    names_of_ignored = names;
+    struct grammar *g = grammar_of(two, err);
+    names_of_ignored = NULL;
+    assert_non_null(g);
+    assert_string_equal(names, "enum");
+    gr_free(g);
 }
 
 static void white_space_is_what_its_pattern_says(void **state)
@@ -391,6 +433,8 @@ static void a_pattern_of_many_words_costs_no_more_than_its_words(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_large_number_is_spelled_as_the_schema_spells_it),
+        cmocka_unit_test(large_numbers_that_cannot_be_told_apart_are_refused),
         cmocka_unit_test(white_space_is_what_its_pattern_says),
         cmocka_unit_test(scalars_are_what_their_keywords_say),
         cmocka_unit_test(formats_are_enforced),

@@ -264,6 +264,43 @@ static void the_computed_cost_is_the_memory_that_a_tree_takes(void **state)
 }
 #endif
 
+static enum json_want want_all_but_x(void *ctx, const char *name, size_t n_name)
+{
+    (void)ctx;
+    return n_name == 1 && *name == 'x' ? JSON_SKIP : JSON_BUILD;
+}
+
+/* Such numbers are floats in the tree, and their digits stand beside it. */
+static void digits_of_large_whole_numbers_are_kept(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *want; /* of JSON_BIG, compact */
+    } cases[] = {
+        { "{\"a\":1,\"b\":9223372036854775807,\"c\":[1e300,0.12345678901234567890123]}", NULL },
+        { "{\"a\":[9223372036854775808],\"b\":{\"c\":-123456789012345678901234567890}}",
+          "[\"9223372036854775808\",\"-123456789012345678901234567890\"]" },
+        { "{\"a\":18446744073709551615,\"x\":18446744073709551614}", "[\"18446744073709551615\"]" },
+        { "{\"a\":\"18446744073709551615\",\"b\":\"\\\"18446744073709551616\"}", NULL },
+    };
+    for (size_t i = 0; i < ARRAY_N(cases); i++) {
+        struct json_fields f;
+        struct json_error  e;
+        size_t             n = strlen(cases[i].text);
+        assert_true(json_fields_scan(cases[i].text, n, &wide, want_all_but_x, NULL, &f, &e));
+        json_t *root = json_fields_build(cases[i].text, &f, &e);
+        assert_non_null(root);
+        const json_t *big = json_object_get(root, JSON_BIG);
+        char         *got = big ? json_dumps(big, JSON_COMPACT) : NULL;
+        assert_int_equal(got != NULL, cases[i].want != NULL);
+        if (got) assert_string_equal(got, cases[i].want);
+        free(got);
+        json_decref(root);
+    }
+    assert_null(json_big_numbers("[1]", 3));
+    assert_null(json_big_numbers("", 0));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -272,6 +309,7 @@ int main(void)
         cmocka_unit_test(only_wanted_fields_are_built),
         cmocka_unit_test(fields_that_no_route_reads_must_be_valid_json_too),
         cmocka_unit_test(errors_of_bounds_name_the_found_and_the_allowed_value),
+        cmocka_unit_test(digits_of_large_whole_numbers_are_kept),
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
         cmocka_unit_test(the_computed_cost_is_the_memory_that_a_tree_takes),
 #endif

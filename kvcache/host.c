@@ -79,7 +79,7 @@ void slot_drop(struct kv_host *h, int32_t i)
 {
     struct host_slot *s = &h->slot[i];
     CHECK(s->state != SLOT_FREE && s->readers == 0);
-    if (s->state == SLOT_READY && h->watch.removed) h->watch.removed(h->watch.ctx, i);
+    if (h->watch.removed) h->watch.removed(h->watch.ctx, i);
     chain_remove(&h->by_key, kv_key_hash(&s->key), i);
     if (s->state == SLOT_READY) {
         order_remove(h, i);

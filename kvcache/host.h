@@ -63,7 +63,7 @@ struct host_flight {
     struct kv_place  place;
 };
 
-/* Is told when a slot became READY, and before a READY slot is dropped. Zero: nobody is. */
+/* Is told when a slot became READY, and before a slot is dropped, whether it was READY or not. Zero: nobody is. */
 struct host_watch {
     void *ctx;
     void (*stored)(void *ctx, int32_t slot);

@@ -192,16 +192,39 @@ static bool tell_slot(struct kv_events *e, int32_t i)
     return true;
 }
 
-static void tell_slots(struct kv_events *e, int32_t i)
+/* The slot of the block before that of slot i; SLOT_NONE: the host has none. */
+static int32_t slot_before(const struct kv_events *e, int32_t i)
+{
+    const struct kv_record *r = kv_record_of(slot_page(e->host, i));
+    return kv_record_begins(r) ? SLOT_NONE : slot_find(e->host, &r->parent);
+}
+
+/* The slot, and then those that have waited for it. */
+static void tell_from(struct kv_events *e, int32_t i)
 {
     uint32_t n = 0;
-    if (slot_is_ready(e, i) && kv_key_is_piece(&e->host->slot[i].key)) return;
-    while (slot_is_ready(e, i) && !e->slot_told[i] && n < e->host->n_slot) {
-        const struct kv_record *r = kv_record_of(slot_page(e->host, i));
-        e->slot_path[n++] = i;
-        i = kv_record_begins(r) ? SLOT_NONE : slot_find(e->host, &r->parent);
+    e->slot_path[n++] = i;
+    while (n > 0 && tell_slot(e, e->slot_path[n - 1])) {
+        i = e->slot_path[--n];
+        wait_end(&e->wait, i);
+        for (int32_t k; (k = wait_take(&e->wait, i)) != SLOT_NONE;) e->slot_path[n++] = k;
     }
-    while (n > 0 && tell_slot(e, e->slot_path[n - 1])) n--;
+}
+
+/* A reader has to know the block before, or the tokens of this one lead nowhere. Blocks of a load become READY in any
+ * order: those before which one is on its way wait for it, each for the one before it. */
+static void tell_slots(struct kv_events *e, int32_t i)
+{
+    if (slot_is_ready(e, i) && kv_key_is_piece(&e->host->slot[i].key)) return;
+    for (uint32_t n = 0; slot_is_ready(e, i) && !e->slot_told[i] && n < e->host->n_slot; n++) {
+        int32_t before = slot_before(e, i);
+        if (before == SLOT_NONE || (slot_is_ready(e, before) && e->slot_told[before])) {
+            tell_from(e, i);
+            return;
+        }
+        wait_for(&e->wait, i, before);
+        i = before;
+    }
 }
 
 static void slot_stored(void *ctx, int32_t slot)
@@ -213,8 +236,12 @@ static void slot_stored(void *ctx, int32_t slot)
 static void slot_removed(void *ctx, int32_t slot)
 {
     struct kv_events *e = ctx;
-    if (tells(e) && e->slot_told[slot]) push(e, EVENT_REMOVED, KV_MEDIUM_CPU, &e->host->slot[slot].key);
+    bool              told = tells(e);
+    if (told && e->slot_told[slot]) push(e, EVENT_REMOVED, KV_MEDIUM_CPU, &e->host->slot[slot].key);
     e->slot_told[slot] = false;
+    wait_end(&e->wait, slot);
+    for (int32_t k; (k = wait_take(&e->wait, slot)) != SLOT_NONE;) /* it does not come */
+        if (told) tell_from(e, k);
 }
 
 enum status kv_events_host(struct kv_events *e, struct kv_host *host)
@@ -224,6 +251,7 @@ enum status kv_events_host(struct kv_events *e, struct kv_host *host)
     free(e->slot_told);
     free(e->slot_path);
     free(e->slot_adapter);
+    wait_free(&e->wait);
     e->slot_told = NULL;
     e->slot_path = NULL;
     e->slot_adapter = NULL;
@@ -232,7 +260,7 @@ enum status kv_events_host(struct kv_events *e, struct kv_host *host)
     e->slot_told = calloc(host->n_slot, sizeof *e->slot_told);
     e->slot_path = calloc(host->n_slot, sizeof *e->slot_path);
     e->slot_adapter = calloc(host->n_slot, sizeof *e->slot_adapter);
-    if (!e->slot_told || !e->slot_path || !e->slot_adapter) return ST_NOMEM;
+    if (!e->slot_told || !e->slot_path || !e->slot_adapter || wait_init(&e->wait, host->n_slot)) return ST_NOMEM;
     host->watch = (struct host_watch){ .ctx = e, .stored = slot_stored, .removed = slot_removed };
     return ST_OK;
 }
@@ -291,6 +319,7 @@ static void begin_sync(struct kv_events *e, bool gap)
 {
     memset(e->dev_told, 0, ((size_t)e->of.n_block + e->of.n_guest) * sizeof *e->dev_told);
     if (e->slot_told) memset(e->slot_told, 0, e->host->n_slot * sizeof *e->slot_told);
+    wait_clear(&e->wait);
     e->telling = TELL_DEVICE;
     e->tell_place = 0;
     e->tell_at = 0;
@@ -408,6 +437,7 @@ void events_destroy(struct kv_events *e)
     free(e->slot_told);
     free(e->slot_path);
     free(e->slot_adapter);
+    wait_free(&e->wait);
     free(e->adapters);
     free(e);
 }

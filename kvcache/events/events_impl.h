@@ -1,6 +1,7 @@
 /* events_impl: the inside of struct kv_events.   Private to kvcache/events/ and its tests. */
 #pragma once
 #include "kvcache/events/queue.h"
+#include "kvcache/events/wait.h"
 #include <pthread.h>
 
 enum event_state { EVENTS_AWAY, EVENTS_LOST, EVENTS_SYNC, EVENTS_LIVE };
@@ -29,14 +30,15 @@ struct kv_events {
     struct event_queue queue;
 
     /* the engine's thread */
-    enum event_state state;
-    uint64_t         epoch_seen;
-    struct kv_key   *dev_key;      /* [n_block + n_guest] of the blocks in the device's tree */
-    bool            *dev_told;     /* [n_block + n_guest]; a guest: the blocks before it were told */
-    bool            *slot_told;    /* [n_slot] */
-    uint16_t        *slot_adapter; /* [n_slot] of those told: as in struct event */
-    uint32_t        *path;         /* [n_block + n_guest] scratch */
-    int32_t         *slot_path;    /* [n_slot] scratch */
+    enum event_state  state;
+    uint64_t          epoch_seen;
+    struct kv_key    *dev_key;      /* [n_block + n_guest] of the blocks in the device's tree */
+    bool             *dev_told;     /* [n_block + n_guest]; a guest: the blocks before it were told */
+    bool             *slot_told;    /* [n_slot] */
+    uint16_t         *slot_adapter; /* [n_slot] of those told: as in struct event */
+    uint32_t         *path;         /* [n_block + n_guest] scratch */
+    int32_t          *slot_path;    /* [n_slot] scratch */
+    struct event_wait wait;         /* slots that are READY and not told, as the block before theirs is on its way */
     enum { TELL_DEVICE, TELL_HOST, TELL_BELOW, TELL_NONE } telling;
     uint32_t tell_place;
     uint64_t tell_at;

@@ -196,8 +196,8 @@ class Router:
         assert hashes and (len(ids) == BLOCK * len(hashes) or (medium == "STORAGE" and not ids)), e
         before = e["parent_block_hash"]
         before = None if before is None else number(before)
-        if ids and before is not None and before not in self.tokens:
-            self.unknown_parent += 1
+        if ids and before is not None and (before not in self.tokens or not any(before in held for held in self.held.values())):
+            self.unknown_parent += 1  # never told, or told to be gone from every tier: the tokens lead nowhere
         self.events += len(hashes)
         for i, h in enumerate(hashes):
             self.doubled += h in self.held[medium]

@@ -395,6 +395,7 @@ def a_router_is_told_of_the_blocks_of_the_first_pool(w):
     on_host = metric(s, "spillway:kv_tier_blocks", 'tier="host"')
     assert 20 < len(r.held["CPU"]) < on_host, (len(r.held["CPU"]), on_host)
     assert all(r.cached(w.talk(k)["prompt"], "CPU") >= 200 // BLOCK for k in range(24)), {k: len(v) for k, v in r.held.items()}
+    assert not r.unknown_parent, r.unknown_parent
     s.stop()
     r.close()
     s = w.server(*args, model=w.slow)
@@ -403,7 +404,7 @@ def a_router_is_told_of_the_blocks_of_the_first_pool(w):
     r.caught_up(s)
     in_folder = metric(s, "spillway:kv_tier_blocks", 'tier="nvme"')
     assert 20 < len(r.held["STORAGE"]) < in_folder, (len(r.held["STORAGE"]), in_folder)
-    assert not r.stray and not r.doubled, (r.stray, r.doubled, r.unknown_parent)
+    assert not r.stray and not r.doubled and not r.unknown_parent, (r.stray, r.doubled, r.unknown_parent)
     r.close()
 
 

@@ -1,4 +1,5 @@
-/* KV events: the bytes of a batch, and that one who reads the queue always knows which blocks there are. */
+/* KV events: the bytes of a batch, and that one who reads the queue always knows which blocks there are. Over 500 lines: one
+ * mirror of the queue, and what it is asked of. */
 #include "base/rng.h"
 #include "kvcache/device/block.h"
 #include "kvcache/events/events_impl.h"
@@ -143,7 +144,7 @@ static void follow(struct mirror *m, struct kv_events *e, uint64_t n)
         switch ((enum event_kind)v->kind) {
         case EVENT_STORED:
             assert_int_equal(at, -1); /* no block is told twice */
-            if (v->medium == KV_MEDIUM_GPU && !v->first) m->n_orphan += find(m, v->medium, &v->parent) < 0;
+            if (v->medium != KV_MEDIUM_STORAGE && !v->first) m->n_orphan += find(m, v->medium, &v->parent) < 0;
             m->key[v->medium][m->n[v->medium]++] = v->key;
             break;
         case EVENT_REMOVED:
@@ -379,6 +380,124 @@ static void a_reader_of_the_queue_knows_every_slot_of_the_host(void **state)
     close_world(&w);
 }
 
+/* ---- blocks that come in any order */
+
+struct chain_of {
+    struct kv_key key[6], parent[6];
+    uint32_t      ids[6 * BT];
+    int32_t       slot[6];
+    uint32_t      n;
+};
+
+/* Slots for n blocks, of which none has come; those before `from` are another chain's. */
+static void take_chain(struct kv_host *h, const struct kv_key *fingerprint, struct chain_of *c, uint32_t tail,
+                       uint32_t from)
+{
+    struct kv_key at = kv_key_root(fingerprint, (struct kv_salt){ 0, 0 }), parent = { { 0 } };
+    for (uint32_t i = 0; i < c->n; i++) {
+        for (uint32_t k = 0; k < BT; k++) c->ids[i * BT + k] = (i < from ? 0 : tail) * 100 + i * BT + k;
+        c->key[i] = kv_key_next(&at, c->ids + (size_t)i * BT, BT);
+        c->parent[i] = parent;
+        parent = at = c->key[i];
+        c->slot[i] = slot_find(h, &c->key[i]);
+        if (c->slot[i] == SLOT_NONE) c->slot[i] = slot_take(h, &c->key[i]);
+        assert_true(c->slot[i] != SLOT_NONE);
+    }
+}
+
+static void comes(struct kv_host *h, const struct kv_key *fingerprint, const struct chain_of *c, uint32_t i)
+{
+    struct digest_key      dk = { 0 };
+    struct kv_record_facts facts = { .fingerprint = fingerprint,
+                                     .key = &c->key[i],
+                                     .parent = &c->parent[i],
+                                     .ids = c->ids + (size_t)i * BT,
+                                     .block_tokens = BT,
+                                     .payload_bytes = 64 };
+    if (h->slot[c->slot[i]].state == SLOT_READY) return;
+    kv_record_make(slot_page(h, c->slot[i]), &dk, &facts);
+    slot_ready(h, c->slot[i], facts.payload);
+}
+
+static void open_host(struct world *w, struct kv_host *h)
+{
+    open_world(w);
+    memset(h, 0, sizeof *h);
+    assert_int_equal(kv_host_init(h, w->kv, 2 * N, kv_record_bytes(64), 4), ST_OK);
+    assert_int_equal(kv_host_map(h), ST_OK);
+    assert_int_equal(kv_events_host(w->e, h), ST_OK);
+    atomic_fetch_add(&w->e->epoch, 1);
+    kv_events_turn(w->e);
+}
+static void close_host(struct world *w, struct kv_host *h)
+{
+    kv_events_host(w->e, NULL);
+    kv_host_close(h);
+    close_world(w);
+}
+
+/* Loads end in any order. Each block is told behind the one before it, and all are told in the end; some turns tell
+ * everything anew. */
+static void a_block_of_the_host_is_told_behind_the_one_before_it(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 300; seed++) {
+        struct world    w;
+        struct kv_host  h;
+        struct chain_of c[4];
+        uint32_t        left[24], n_left = 0;
+        open_host(&w, &h);
+        for (uint32_t k = 0; k < 4; k++) {
+            uint32_t x = rng_philox(seed, 1, k).x[0];
+            c[k].n = 1 + x % 6;
+            take_chain(&h, &w.fingerprint, &c[k], 1 + k, x >> 8 & 3); /* they share beginnings */
+            for (uint32_t i = 0; i < c[k].n; i++) left[n_left++] = k * 6 + i;
+        }
+        for (uint64_t step = 0; n_left; step++) {
+            uint32_t at = rng_philox(seed, 2, step).x[0] % n_left, one = left[at];
+            left[at] = left[--n_left];
+            comes(&h, &w.fingerprint, &c[one / 6], one % 6);
+            if (step % 5 == 4 && seed % 3 == 0) atomic_fetch_add(&w.e->epoch, 2);
+            if (step % 2) kv_events_turn(w.e);
+            follow(&w.m, w.e, UINT64_MAX);
+            assert_int_equal(w.m.n_orphan, 0);
+        }
+        for (int i = 0; i < 4; i++) kv_events_turn(w.e);
+        follow(&w.m, w.e, UINT64_MAX);
+        assert_int_equal(w.m.n_orphan, 0);
+        assert_int_equal(w.m.n[KV_MEDIUM_CPU], h.n_ready);
+        close_host(&w, &h);
+    }
+}
+
+static void a_block_that_does_not_come_keeps_none_back(void **state)
+{
+    (void)state;
+    struct world    w;
+    struct kv_host  h;
+    struct chain_of c = { .n = 5 };
+    open_host(&w, &h);
+    take_chain(&h, &w.fingerprint, &c, 1, 0);
+    comes(&h, &w.fingerprint, &c, 4);
+    comes(&h, &w.fingerprint, &c, 2);
+    comes(&h, &w.fingerprint, &c, 1);
+    kv_events_turn(w.e);
+    follow(&w.m, w.e, UINT64_MAX);
+    assert_int_equal(w.m.n[KV_MEDIUM_CPU], 0);
+    slot_drop(&h, c.slot[4]); /* what waits may go again, and was never told */
+    slot_drop(&h, c.slot[0]); /* this one does not come: two that have waited are told, the second behind the first */
+    kv_events_turn(w.e);
+    follow(&w.m, w.e, UINT64_MAX);
+    assert_int_equal(w.m.n[KV_MEDIUM_CPU], 2);
+    assert_int_equal(w.m.n_orphan, 1);
+    comes(&h, &w.fingerprint, &c, 3);
+    kv_events_turn(w.e);
+    follow(&w.m, w.e, UINT64_MAX);
+    assert_int_equal(w.m.n[KV_MEDIUM_CPU], 3);
+    assert_int_equal(w.m.n_orphan, 1);
+    close_host(&w, &h);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -389,6 +508,8 @@ int main(void)
         cmocka_unit_test(a_reader_that_stops_loses_events_and_has_the_truth_again_after_a_gap),
         cmocka_unit_test(a_socket_that_opens_again_has_everything_told_anew),
         cmocka_unit_test(a_reader_of_the_queue_knows_every_slot_of_the_host),
+        cmocka_unit_test(a_block_of_the_host_is_told_behind_the_one_before_it),
+        cmocka_unit_test(a_block_that_does_not_come_keeps_none_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

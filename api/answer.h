@@ -28,7 +28,7 @@ struct answer_tool {
     size_t                n;
     bool                  custom;
     bool                  cut;      /* CLOSE of a custom tool: the answer ended before its text did */
-    uint32_t              from, to; /* tokens, as in a piece */
+    uint32_t              from, to; /* tokens, as in a piece; of CLOSE they come with the next event */
 };
 
 /* Tokens. */

@@ -52,7 +52,8 @@ static void put_tool(struct parts *p, enum answer_tool_what what, const struct c
                                    .cut = p->cut,
                                    .from = p->told,
                                    .to = p->k + 1 };
-    p->told = p->k + 1;
+    /* The end of a call is told by no chunk of a stream: its tokens go with the next one. */
+    if (what != ANSWER_TOOL_CLOSE || !p->c->return_token_ids) p->told = p->k + 1;
     writer_of(p->c)->tool(p->c, p->i, &t, p->out);
 }
 

@@ -504,6 +504,23 @@ static void logprobs_are_those_of_the_text(void **state)
     json_decref(v);
 }
 
+/* Each token once, also those that spell calls, reasoning and markers. */
+static void token_ids_of_a_stream_are_those_of_all_tokens(void **state)
+{
+    (void)state;
+#define ROME "<tool_call>\n{\"name\": \"w\", \"arguments\": {\"city\": \"Rome\"}}\n</tool_call>"
+    static const char *const texts[] = { ROME, "<think>x</think>ab" ROME,    ROME " " ROME "c", "<think>x</think>ab",
+                                         "ab", "a<tool_call>{\"name\": \"x", "<think>only" };
+    for (size_t i = 0; i < ARRAY_N(texts); i++) {
+        json_t *v = stream("\"tools\":[" W "],\"return_token_ids\":true", texts[i]);
+        size_t  n_id = 0;
+        for (size_t f = 0; f < json_array_size(v); f++)
+            n_id += json_array_size(at(json_array_get(v, f), "choices.0.token_ids"));
+        assert_int_equal(n_id, strlen(texts[i]) + 1); /* and the end */
+        json_decref(v);
+    }
+}
+
 static void reasoning_begins_where_the_prompt_leaves_it_open(void **state)
 {
     (void)state;
@@ -624,6 +641,7 @@ int main(void)
         cmocka_unit_test(a_custom_tool_gets_its_text),
         cmocka_unit_test(stop_strings_are_looked_for_in_text_alone),
         cmocka_unit_test(logprobs_are_those_of_the_text),
+        cmocka_unit_test(token_ids_of_a_stream_are_those_of_all_tokens),
         cmocka_unit_test(reasoning_begins_where_the_prompt_leaves_it_open),
         cmocka_unit_test(the_length_of_reasoning_has_a_guide),
         cmocka_unit_test(a_form_over_the_memory_of_guides_is_told_to_come_later),

@@ -1,0 +1,248 @@
+/* mask_make: computes the parts of masks that depend only on a state of the automaton. */
+#include "engine/grammar/mask_impl.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { SETTLED_ITEMS = 8, SETTLED_ASKS = 64 };
+
+/* ---------------------------------------------------------------- arrays */
+
+/* Room for n more in an array that doubles. */
+static bool grow(void **array, uint32_t n_used, uint32_t n, uint32_t *n_room, size_t bytes)
+{
+    if (n_used + n <= *n_room) return true;
+    uint32_t want = *n_room ? 2 * *n_room : 64;
+    while (want < n_used + n) want *= 2;
+    void *p = realloc(*array, want * bytes);
+    if (!p) return false;
+    *array = p;
+    *n_room = want;
+    return true;
+}
+
+struct rooms {
+    uint32_t root, path;
+};
+
+static uint64_t bytes_below(const struct trie *t, uint32_t node, bool apart)
+{
+    uint64_t bits = 0;
+    uint32_t end = node + trie_size(t->node[node]);
+    for (uint32_t i = node + 1; i < end; i += trie_size(t->node[i]))
+        if (!apart || !mask_plain(trie_byte(t->node[i]))) bits |= mask_bit(trie_byte(t->node[i]));
+    return bits;
+}
+
+static bool add_root(struct mask_walk *p, struct rooms *rooms, struct mask_root r, const unsigned char *path)
+{
+    uint32_t n = trie_depth(p->tree->node[r.node]) - r.n_same;
+    if (!grow((void **)&p->root, p->n_root, 1, &rooms->root, sizeof *p->root)) return false;
+    if (!grow((void **)&p->path, p->n_path, n, &rooms->path, 1)) return false;
+    p->root[p->n_root++] = r;
+    memcpy(p->path + p->n_path, path + r.n_same, n);
+    p->n_path += n;
+    return true;
+}
+
+/* ---------------------------------------------------------------- what is settled */
+
+/* What the items of a state say of the tokens that are plain characters alone. */
+struct plain {
+    bool    *counted;            /* [n_item] so many of them may stand there, and of plain tokens no others */
+    uint32_t n_counted, settled; /* settled: so many may stand there, by one item or another */
+};
+
+static void plain_at(struct lex *l, uint32_t state, bool apart, struct plain *p)
+{
+    const struct lex_state *s = l->state[state];
+    lex_lock(l);
+    for (uint32_t i = 0; i < s->n_item; i++) {
+        struct rx_run run = rx_run(lex_rx(l), s->item[i].rest, lex_plain(l));
+        p->counted[i] = run.most && run.bound && (!run.alone || apart || run.most == RX_MANY);
+        p->n_counted += p->counted[i];
+        if (run.most > p->settled) p->settled = run.most;
+    }
+    lex_unlock(l);
+}
+
+/* Plain characters that stand for all: a state at which one of them is refused takes none of them for a run. */
+static const char some_plain[] = " (aQ7";
+
+static bool is_wide(struct lex *l, uint32_t state)
+{
+    for (const char *c = some_plain; *c; c++)
+        if (lex_step(l, state, (uint8_t)*c) == LEX_DEAD) return false;
+    return true;
+}
+
+/* How many plain characters may stand at this state, and no more of them; 0: that is not known of all its items. It is
+ * asked for few states of a walk, as it may cost a search. */
+static uint32_t settled_at(struct lex *l, uint32_t state, bool apart, uint32_t *n_ask)
+{
+    enum { UNKNOWN, NONE };
+    _Atomic uint32_t *memo = &l->state[state]->settled[apart];
+    uint32_t          known = atomic_load_explicit(memo, memory_order_relaxed);
+    bool              counted[SETTLED_ITEMS];
+    struct plain      p = { .counted = counted };
+    if (known != UNKNOWN) return known == RX_MANY ? known : known - NONE;
+    if (*n_ask == 0 || l->state[state]->n_item > SETTLED_ITEMS) return 0;
+    --*n_ask;
+    plain_at(l, state, apart, &p);
+    if (p.n_counted < l->state[state]->n_item) p.settled = 0;
+    known = p.settled == RX_MANY ? p.settled : p.settled + NONE;
+    atomic_store_explicit(memo, known, memory_order_relaxed);
+    return p.settled;
+}
+
+/* The tokens from a node on, all of plain characters, of which `chars` have come and up to `most` may still come. */
+static void allow_plain(const struct gr_vocab *v, uint32_t node, uint32_t chars, uint32_t most, uint32_t *inside)
+{
+    uint32_t end = node + trie_size(v->all.node[node]);
+    for (uint32_t i = node; i < end; i++) {
+        uint32_t token = trie_token(v->all.node[i]);
+        if (token != TRIE_NONE && v->n_plain[token] - chars <= most) inside[token / 32] |= 1u << (token % 32);
+    }
+}
+
+/* Does a node stand at the end of a character? All tokens below are well-formed. */
+static bool ends_char(const struct trie *t, uint32_t i)
+{
+    return trie_size(t->node[i]) == 1 || (trie_byte(t->node[i + 1]) & 0xC0) != 0x80;
+}
+
+/* Walks the tree by the automaton alone, and where it is v's own counts characters where they can be counted. Adds to
+ * *n_seen how many nodes it has stepped to; false: no memory, or over the lexer's bounds. */
+static bool walk(struct lex *l, const struct gr_vocab *v, struct mask_walk *p, uint32_t from, bool apart,
+                 uint32_t *inside, uint32_t *n_seen)
+{
+    const struct trie *t = p->tree;
+    const bool        *plain = t == &v->all && is_wide(l, from) ? v->plain_below : NULL;
+    uint32_t           chars[TRIE_DEPTH_MAX + 1] = { 0 }, n_ask = SETTLED_ASKS;
+    uint32_t           state[TRIE_DEPTH_MAX + 1] = { from }, n_same = 0; /* n_same: since the last root */
+    unsigned char      path[TRIE_DEPTH_MAX];
+    struct rooms       rooms = { 0, 0 };
+    for (uint32_t i = 0; i < t->n; ++*n_seen) {
+        struct trie_node node = t->node[i];
+        uint32_t         depth = trie_depth(node), token = trie_token(node);
+        uint32_t         to = lex_step(l, state[depth - 1], trie_byte(node));
+        if (to == LEX_UNKNOWN) return false;
+        if (to == LEX_DEAD) {
+            i += trie_size(node);
+            continue;
+        }
+        state[depth] = to;
+        path[depth - 1] = trie_byte(node);
+        chars[depth] = chars[depth - 1] + ((trie_byte(node) & 0xC0) != 0x80);
+        if (depth - 1 < n_same) n_same = depth - 1;
+        uint32_t most = plain && plain[i] && ends_char(t, i) ? settled_at(l, to, apart, &n_ask) : 0;
+        if (most) {
+            allow_plain(v, i, chars[depth], most, inside);
+            i += trie_size(node);
+            continue;
+        }
+        if (token != TRIE_NONE) inside[token / 32] |= 1u << (token % 32);
+        struct mask_root r = { 0, i, n_same };
+        if (l->state[to]->n_accept) r.follow = bytes_below(t, i, apart);
+        if (r.follow) {
+            if (!add_root(p, &rooms, r, path)) return false;
+            n_same = depth;
+        }
+        i++;
+    }
+    return true;
+}
+
+/* ---------------------------------------------------------------- a state */
+
+/* Whether a text that stands here may end behind one plain character or two. */
+static bool ends_soon(struct lex *l, uint32_t state)
+{
+    for (const char *c = some_plain; *c; c++) {
+        uint32_t one = lex_step(l, state, (uint8_t)*c);
+        if (one == LEX_UNKNOWN || l->state[one]->n_accept) return one != LEX_UNKNOWN;
+        uint32_t two = lex_step(l, one, (uint8_t)*c);
+        if (two == LEX_UNKNOWN || l->state[two]->n_accept) return two != LEX_UNKNOWN;
+    }
+    return false;
+}
+
+bool mask_asks(struct lex *l, uint32_t state)
+{
+    enum { UNKNOWN, NO, YES };
+    struct lex_state *s = l->state[state];
+    int               known = atomic_load_explicit(&s->plain, memory_order_relaxed);
+    if (known != UNKNOWN) return known == YES;
+    bool wide = is_wide(l, state), ends = s->n_accept > 0;
+    lex_lock(l);
+    for (uint32_t i = 0; i < s->n_item && wide && !ends; i++) {
+        struct rx_run run = rx_run(lex_rx(l), s->item[i].rest, lex_plain(l));
+        ends = run.most && run.alone;
+    }
+    lex_unlock(l);
+    ends = wide && (ends || ends_soon(l, state));
+    atomic_store_explicit(&s->plain, ends ? YES : NO, memory_order_relaxed);
+    return ends;
+}
+
+/* A walk of some of the state's items. slice: its tokens are settled; NULL: none are. */
+static bool walk_some(struct lex *l, const struct gr_vocab *v, uint32_t some, const struct vocab_slice *slice,
+                      struct mask_entry *e)
+{
+    struct mask_walk *w = &e->part.walk[e->part.n_walk++];
+    w->tree = slice ? &slice->rest : &v->all;
+    if (!walk(l, v, w, some, e->apart, e->part.inside, &e->n_seen)) return false;
+    e->bytes += w->n_root * sizeof *w->root + w->n_path;
+    return true;
+}
+
+/* Items that are counted have no plain tokens but those that are settled. The others may have longer ones. */
+static bool walk_all(struct lex *l, const struct gr_vocab *v, uint32_t state, const struct plain *p,
+                     struct mask_entry *e)
+{
+    const struct vocab_slice *slice = NULL;
+    for (int i = SLICES; i-- > 0;)
+        if (v->slice[i].chars_max <= p->settled) slice = &v->slice[i];
+    if (p->settled) vocab_plain_bits(v, p->settled, e->part.inside);
+    if (p->n_counted == l->state[state]->n_item) slice = &v->slice[0];
+    if (slice == &v->slice[0] || p->n_counted == 0) return walk_some(l, v, state, slice, e);
+    uint32_t counted = lex_some(l, state, p->counted, true), others = lex_some(l, state, p->counted, false);
+    if (counted == LEX_UNKNOWN || others == LEX_UNKNOWN) return false;
+    return walk_some(l, v, counted, &v->slice[0], e) && walk_some(l, v, others, slice, e);
+}
+
+void mask_sign(struct lex *l, uint32_t state, bool apart, uint64_t sign_out[2])
+{
+    memcpy(sign_out, l->state[state]->sign, 2 * sizeof *sign_out);
+    sign_out[0] += apart;
+}
+
+struct mask_entry *mask_entry_make(struct lex *l, const struct gr_vocab *v, uint32_t state, bool apart)
+{
+    struct mask_entry *e = calloc(1, sizeof *e);
+    struct plain       p = { .counted = calloc(l->state[state]->n_item + 1, sizeof *p.counted) };
+    bool               made = false;
+    if (e) e->part.inside = calloc(gr_words(v->n) + 1, sizeof *e->part.inside);
+    if (e && e->part.inside && p.counted) {
+        atomic_init(&e->n_user, 1);
+        mask_sign(l, state, apart, e->sign);
+        e->apart = apart;
+        e->bytes = sizeof *e + gr_words(v->n) * sizeof *e->part.inside;
+        plain_at(l, state, apart, &p);
+        made = walk_all(l, v, state, &p, e);
+    }
+    free(p.counted);
+    if (made) return e;
+    mask_entry_free(e);
+    return NULL;
+}
+
+void mask_entry_free(struct mask_entry *e)
+{
+    if (!e || atomic_fetch_sub_explicit(&e->n_user, 1, memory_order_acq_rel) > 1) return;
+    free(e->part.inside);
+    for (int i = 0; i < MASK_WALKS; i++) {
+        free(e->part.walk[i].root);
+        free(e->part.walk[i].path);
+    }
+    free(e);
+}

@@ -22,7 +22,8 @@ struct lex_made {
     uint32_t         room;  /* rx_room at first */
     uint32_t        *table; /* [table_n] numbers of states by hash, 0: none */
     uint32_t         table_n;
-    struct lex_item *work; /* [n_terminal] */
+    uint8_t          rep[256]; /* a byte of each kind */
+    struct lex_item *work;     /* [n_terminal] */
 };
 
 void lex_lock(struct lex *l)
@@ -119,6 +120,7 @@ enum status lex_create(struct rx *x, const uint32_t *rest, uint32_t n_terminal, 
     arena_init(&m->arena, limits->bytes_max);
     m->plain = rx_json_plain(x);
     l->n_kind = rx_kinds(x, l->kind);
+    for (unsigned b = 0; b < 256; b++) m->rep[l->kind[b]] = (uint8_t)b;
     l->state = calloc(m->state_max, sizeof *l->state); /* pages that are never touched cost nothing */
     m->table = calloc(m->table_n, sizeof *m->table);
     m->begin = calloc(n_terminal + 1, sizeof *m->begin);
@@ -209,14 +211,35 @@ static _Thread_local uint64_t allowance;
 
 void lex_allow(const struct lex *l) { allowance = l->made->fuel_max; }
 
+/* Most states go on with few bytes. The other kinds need no derivative. Under the lock. */
+static void open_state(struct lex *l, struct lex_state *s)
+{
+    const struct rx *x = l->made->rx;
+    struct rx_class  may = { { 0 } };
+    for (uint32_t i = 0; i < s->n_item; i++) rx_first(x, s->item[i].rest, &may);
+    for (uint32_t k = 0; k < l->n_kind; k++)
+        if (!rx_class_has(&may, l->made->rep[k])) atomic_store_explicit(&s->next[k], LEX_DEAD, memory_order_relaxed);
+    atomic_store_explicit(&s->open, true, memory_order_release);
+}
+
+void lex_open(struct lex *l, uint32_t state)
+{
+    struct lex_state *s = l->state[state];
+    if (atomic_load_explicit(&s->open, memory_order_acquire)) return;
+    lex_lock(l);
+    if (!s->open) open_state(l, s);
+    lex_unlock(l);
+}
+
 uint32_t lex_make(struct lex *l, uint32_t from, uint8_t kind)
 {
     struct lex_made  *m = l->made;
     struct lex_state *s = l->state[from];
     if (allowance == 0) return LEX_UNKNOWN;
     lex_lock(l);
+    if (!s->open) open_state(l, s);
     uint32_t to = atomic_load_explicit(&s->next[kind], memory_order_relaxed), n = 0;
-    if (to != LEX_UNKNOWN) { /* another thread was quicker */
+    if (to != LEX_UNKNOWN) { /* no terminal goes on, or another thread was quicker */
         lex_unlock(l);
         return to;
     }

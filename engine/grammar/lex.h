@@ -21,8 +21,10 @@ struct lex_state {
     const struct lex_item *item;       /* in order of terminals */
     const uint32_t        *accept;     /* the terminals that may end here, in order */
     bool                   more;       /* a terminal may go on here */
+    _Atomic bool           open;       /* next[] has LEX_DEAD wherever no terminal goes on; see lex_open */
     _Atomic uint8_t        plain;      /* of mask_asks; 0: not known yet */
     _Atomic uint32_t       settled[2]; /* of mask_cache.c, without `apart` and with it; 0: not known yet */
+    const void *_Atomic    few;        /* of mask_cache.c: the part of a mask; NULL: not kept here */
     uint64_t               hash;
     uint64_t               sign[2]; /* equal where states of any grammars say the same */
     _Atomic uint32_t       next[];  /* by kind of byte; LEX_UNKNOWN: not made yet */
@@ -65,6 +67,13 @@ uint32_t lex_some(struct lex *l, uint32_t state, const bool *in, bool want);
 /* Fills what the calling thread may spend on states that are not made yet, in the steps that follow (lex_limits). Before
  * each mask, and before each text: where every state is dear, a mask would else take minutes. */
 void lex_allow(const struct lex *l);
+/* Finds the bytes behind which a state does not go on, all at once. lex_ends: is this one of them? (It may say no though
+ * it is.) */
+void               lex_open(struct lex *l, uint32_t state);
+static inline bool lex_ends(const struct lex *l, uint32_t state, uint8_t byte)
+{
+    return atomic_load_explicit(&l->state[state]->next[l->kind[byte]], memory_order_relaxed) == LEX_DEAD;
+}
 /* The slow half of lex_step: makes the next state, under the lock. */
 uint32_t lex_make(struct lex *l, uint32_t from, uint8_t kind);
 

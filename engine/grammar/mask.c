@@ -174,16 +174,33 @@ static void cross_roots(struct crossing *c, uint32_t before, uint32_t top, uint3
 
 static void cross(struct gr_match *m, const struct mask_walk *p, struct gr_thread from, uint32_t n_row, uint32_t *bits)
 {
-    struct crossing c = { .way.fuel = WALK_FUEL, .m = m, .p = p, .from = from, .bits = bits };
+    struct crossing c; /* its arrays are filled as far as they are read */
+    c.way.fuel = WALK_FUEL;
+    c.m = m;
+    c.p = p;
+    c.from = from;
+    c.bits = bits;
+    c.next = 0;
+    c.at = 0;
+    c.n_state = 0;
     c.state[0] = from.state;
     cross_roots(&c, UINT32_MAX, 0, n_row);
 }
 
-static void allow_tokens(const struct gr_match *m, struct gr_thread t, uint32_t *bits)
+/* The bits of a mask in which nothing is set yet are cleared when the first is to be set: where that is a part's bits,
+ * they are copied instead. */
+static void clear_bits(struct gr_match *m, uint32_t *bits)
+{
+    if (m->blank) memset(bits, 0, gr_words(m->v->n) * sizeof *bits);
+    m->blank = false;
+}
+
+static void allow_tokens(struct gr_match *m, struct gr_thread t, uint32_t *bits)
 {
     const struct grammar *g = m->g;
     const struct gr_row  *r = &m->row[t.row];
     if (!t.fresh || !r->tokens) return;
+    clear_bits(m, bits);
     for (uint32_t i = 0; i < r->n_item; i++) {
         uint32_t symbol = g->symbol[m->item[r->item + i].dot];
         if (gr_kind_of(symbol) != GR_TOKEN) continue;
@@ -202,6 +219,24 @@ static bool ends_apart(struct gr_match *m, struct gr_thread t, uint32_t n_row)
     return true;
 }
 
+static void add_bits(uint32_t *restrict bits, const uint32_t *restrict more, uint32_t n)
+{
+    for (uint32_t w = 0; w < n; w++) bits[w] |= more[w];
+}
+
+static void allow_inside(struct gr_match *m, const struct mask_part *p, uint32_t *bits)
+{
+    uint32_t n = gr_words(m->v->n);
+    if (p->inside && m->blank) {
+        memcpy(bits, p->inside, n * sizeof *bits);
+        m->blank = false;
+        return;
+    }
+    clear_bits(m, bits);
+    if (p->inside) add_bits(bits, p->inside, n);
+    for (uint32_t i = 0; i < p->n_few; i++) allow(bits, p->few[i]);
+}
+
 static void mask_of_some(struct gr_match *m, struct gr_thread t, bool apart, uint32_t n_row, uint32_t *bits)
 {
     const struct mask_part *p = m->st ? NULL : mask_get(m->g->cache, m->g->lex, m->v, t.state, apart);
@@ -209,7 +244,7 @@ static void mask_of_some(struct gr_match *m, struct gr_thread t, bool apart, uin
         if (!m->st) m->st = ST_TOO_LARGE;
         return;
     }
-    for (uint32_t w = 0; w < gr_words(m->v->n); w++) bits[w] |= p->inside[w];
+    allow_inside(m, p, bits);
     for (uint32_t i = 0; i < p->n_walk && !m->st; i++) cross(m, &p->walk[i], t, n_row, bits);
     mask_release(p);
 }
@@ -270,17 +305,15 @@ enum status gr_mask_behind(struct gr_match *m, const void *bytes, size_t n, uint
 
 enum status gr_mask(struct gr_match *m, uint32_t *bits)
 {
-    size_t bytes = gr_words(m->v->n) * sizeof *bits;
-    memset(bits, 0, bytes);
     m->st = ST_OK;
+    m->blank = true;
     lex_allow(m->g->lex);
     if (m->n_row > ROWS_MAX / 2 || m->n_item > ITEMS_MAX / 2) rows_collect(m);
     uint32_t n_row = m->n_row;
     for (uint32_t i = 0; i < m->now.n && !m->st; i++) mask_of(m, m->now.thread[i], n_row, bits);
-    if (m->st) {
-        memset(bits, 0, bytes);
-        return m->st;
-    }
+    if (m->st) m->blank = true;
+    clear_bits(m, bits);
+    if (m->st) return m->st;
     vocab_equal_bits(m->v, bits);
     return ST_OK;
 }

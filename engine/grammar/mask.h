@@ -1,6 +1,7 @@
 /* mask: the part of a mask that depends only on a state of the automaton (lex.h): the tokens that stay within its
  * terminals, and the tokens that go past the end of a terminal, for which the rules decide. It is cached, within
- * bounds, for the states that are met again (inside a string, inside a number).   Thread: any, several at a time. */
+ * bounds: for the states that are met again (inside a string, inside a number), and with each state of which little is
+ * to be said (a name, a bracket).   Thread: any, several at a time. */
 #pragma once
 #include "engine/grammar/lex.h"
 #include "engine/grammar/vocab.h"
@@ -31,7 +32,10 @@ struct mask_walk {
 /* The tokens at one state. */
 enum { MASK_WALKS = 2 };
 struct mask_part {
-    uint32_t        *inside;           /* [gr_words] tokens whose bytes all stay within */
+    /* Tokens whose bytes all stay within: as bits, or, where few do, as their numbers. */
+    uint32_t        *inside; /* [gr_words]; NULL: see few */
+    const uint32_t  *few;    /* [n_few] */
+    uint32_t         n_few;
     struct mask_walk walk[MASK_WALKS]; /* [n_walk] of some of the state's items each */
     uint32_t         n_walk;
 };

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { FEW_BYTES_MAX = 2048, FEW_BYTES = 2 << 20 };
 enum { ENTRIES = 64, BYTES_MAX = 2 << 20, SEEN_MIN = 1000, SHARED = 4096, SHARED_BYTES_MAX = 32 << 20 };
 
 struct slot {
@@ -16,10 +17,12 @@ struct slot {
 };
 
 struct mask_cache {
-    pthread_mutex_t lock;
-    struct slot     slot[ENTRIES];
-    uint32_t        hand;
-    size_t          bytes;
+    pthread_mutex_t    lock;
+    struct slot        slot[ENTRIES];
+    uint32_t           hand;
+    size_t             bytes;
+    struct mask_entry *few; /* that stay with their states */
+    size_t             few_bytes;
 };
 
 /* The parts of all grammars over one vocabulary, by what their states say (lex_state.sign): most schemas have the same
@@ -98,6 +101,11 @@ void mask_cache_free(struct mask_cache *c)
 {
     if (!c) return;
     for (int i = 0; i < ENTRIES; i++) mask_entry_free(c->slot[i].e);
+    for (struct mask_entry *e = c->few, *next; e; e = next) {
+        next = e->next;
+        e->stays = false;
+        mask_entry_free(e);
+    }
     pthread_mutex_destroy(&c->lock);
     free(c);
 }
@@ -105,7 +113,7 @@ void mask_cache_free(struct mask_cache *c)
 size_t mask_cache_bytes(struct mask_cache *c)
 {
     pthread_mutex_lock(&c->lock);
-    size_t bytes = c->bytes;
+    size_t bytes = c->bytes + c->few_bytes;
     pthread_mutex_unlock(&c->lock);
     return bytes;
 }
@@ -153,11 +161,30 @@ static void keep(struct mask_cache *c, struct mask_entry *e, uint32_t state)
     }
 }
 
+/* Keeps a new entry with its state, if it says little and was made in no time. */
+static void keep_few(struct mask_cache *c, struct lex_state *s, struct mask_entry *e)
+{
+    if (e->apart || e->part.inside || e->bytes > FEW_BYTES_MAX || e->n_seen >= SEEN_MIN) return;
+    for (uint32_t i = 0; i < e->part.n_walk; i++) mask_trim(&e->part.walk[i]);
+    pthread_mutex_lock(&c->lock);
+    if (c->few_bytes + e->bytes <= FEW_BYTES && !atomic_load_explicit(&s->few, memory_order_relaxed)) {
+        c->few_bytes += e->bytes;
+        e->stays = true;
+        e->next = c->few;
+        c->few = e;
+        atomic_store_explicit(&s->few, e, memory_order_release);
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
 const struct mask_part *mask_get(struct mask_cache *c, struct lex *l, const struct gr_vocab *v, uint32_t state,
                                  bool apart)
 {
-    struct mask_entry *e = NULL;
-    uint64_t           sign[2];
+    struct lex_state        *s = l->state[state];
+    const struct mask_entry *few = apart ? NULL : atomic_load_explicit(&s->few, memory_order_acquire);
+    struct mask_entry       *e = NULL;
+    uint64_t                 sign[2];
+    if (few) return &few->part;
     pthread_mutex_lock(&c->lock);
     struct slot *at = find(c, state, apart);
     if (at) {
@@ -172,6 +199,8 @@ const struct mask_part *mask_get(struct mask_cache *c, struct lex *l, const stru
         e = mask_entry_make(l, v, state, apart);
         if (!e) return NULL;
         shared_put(v->shared, e);
+        keep_few(c, s, e);
+        if (e->stays) return &e->part;
     }
     pthread_mutex_lock(&c->lock);
     keep(c, e, state);

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SETTLED_ITEMS = 8, SETTLED_ASKS = 64 };
+enum { SETTLED_ITEMS = 8, SETTLED_ASKS = 64, FEW_BRANCHES = 8 };
 
 /* ---------------------------------------------------------------- arrays */
 
@@ -94,14 +94,39 @@ static uint32_t settled_at(struct lex *l, uint32_t state, bool apart, uint32_t *
     return p.settled;
 }
 
+/* Bits instead of a list of tokens. false: no memory. */
+static bool make_bits(const struct gr_vocab *v, struct mask_entry *e)
+{
+    if (e->part.inside) return true;
+    e->part.inside = calloc(gr_words(v->n) + 1, sizeof *e->part.inside);
+    if (!e->part.inside) return false;
+    e->bytes += gr_words(v->n) * sizeof *e->part.inside;
+    for (uint32_t i = 0; i < e->part.n_few; i++) e->part.inside[e->few[i] / 32] |= 1u << (e->few[i] % 32);
+    e->part.n_few = 0;
+    return true;
+}
+
+static inline bool allow_token(const struct gr_vocab *v, struct mask_entry *e, uint32_t token)
+{
+    if (!e->part.inside && e->part.n_few < FEW_TOKENS) {
+        e->few[e->part.n_few++] = token;
+        return true;
+    }
+    if (!e->part.inside && !make_bits(v, e)) return false;
+    e->part.inside[token / 32] |= 1u << (token % 32);
+    return true;
+}
+
 /* The tokens from a node on, all of plain characters, of which `chars` have come and up to `most` may still come. */
-static void allow_plain(const struct gr_vocab *v, uint32_t node, uint32_t chars, uint32_t most, uint32_t *inside)
+static bool allow_plain(const struct gr_vocab *v, uint32_t node, uint32_t chars, uint32_t most, struct mask_entry *e)
 {
     uint32_t end = node + trie_size(v->all.node[node]);
-    for (uint32_t i = node; i < end; i++) {
+    bool     good = true;
+    for (uint32_t i = node; i < end && good; i++) {
         uint32_t token = trie_token(v->all.node[i]);
-        if (token != TRIE_NONE && v->n_plain[token] - chars <= most) inside[token / 32] |= 1u << (token % 32);
+        if (token != TRIE_NONE && v->n_plain[token] - chars <= most) good = allow_token(v, e, token);
     }
+    return good;
 }
 
 /* Does a node stand at the end of a character? All tokens below are well-formed. */
@@ -110,44 +135,101 @@ static bool ends_char(const struct trie *t, uint32_t i)
     return trie_size(t->node[i]) == 1 || (trie_byte(t->node[i + 1]) & 0xC0) != 0x80;
 }
 
-/* Walks the tree by the automaton alone, and where it is v's own counts characters where they can be counted. Adds to
- * *n_seen how many nodes it has stepped to; false: no memory, or over the lexer's bounds. */
-static bool walk(struct lex *l, const struct gr_vocab *v, struct mask_walk *p, uint32_t from, bool apart,
-                 uint32_t *inside, uint32_t *n_seen)
+/* ---------------------------------------------------------------- a walk */
+
+/* A walk through a tree by the automaton alone, which counts characters where they can be counted in v's own tree. By
+ * depth: the states, the bytes, and how many characters they are. */
+struct walker {
+    struct lex            *l;
+    const struct gr_vocab *v;
+    struct mask_entry     *e;
+    struct mask_walk      *p;
+    const bool            *plain; /* of v's tree; NULL: nothing is counted */
+    struct rooms           rooms;
+    uint32_t               n_ask, n_same; /* n_same: since the last root */
+    uint32_t               chars[TRIE_DEPTH_MAX + 1], state[TRIE_DEPTH_MAX + 1];
+    unsigned char          path[TRIE_DEPTH_MAX];
+};
+
+/* The nodes from i on, before `end`, and what is below those to which the automaton goes on as far as it is before `end`
+ * too. *next_out: the node that comes next. false: no memory, or over the lexer's bounds. */
+static bool visit(struct walker *w, uint32_t i, uint32_t end, uint32_t *next_out)
 {
-    const struct trie *t = p->tree;
-    const bool        *plain = t == &v->all && is_wide(l, from) ? v->plain_below : NULL;
-    uint32_t           chars[TRIE_DEPTH_MAX + 1] = { 0 }, n_ask = SETTLED_ASKS;
-    uint32_t           state[TRIE_DEPTH_MAX + 1] = { from }, n_same = 0; /* n_same: since the last root */
-    unsigned char      path[TRIE_DEPTH_MAX];
-    struct rooms       rooms = { 0, 0 };
-    for (uint32_t i = 0; i < t->n; ++*n_seen) {
+    const struct trie *t = w->p->tree;
+    struct lex        *l = w->l;
+    struct mask_entry *e = w->e;
+    for (; i < end; ++e->n_seen) {
         struct trie_node node = t->node[i];
         uint32_t         depth = trie_depth(node), token = trie_token(node);
-        uint32_t         to = lex_step(l, state[depth - 1], trie_byte(node));
+        uint32_t         to = lex_step(l, w->state[depth - 1], trie_byte(node));
         if (to == LEX_UNKNOWN) return false;
         if (to == LEX_DEAD) {
             i += trie_size(node);
             continue;
         }
-        state[depth] = to;
-        path[depth - 1] = trie_byte(node);
-        chars[depth] = chars[depth - 1] + ((trie_byte(node) & 0xC0) != 0x80);
-        if (depth - 1 < n_same) n_same = depth - 1;
-        uint32_t most = plain && plain[i] && ends_char(t, i) ? settled_at(l, to, apart, &n_ask) : 0;
+        w->state[depth] = to;
+        w->path[depth - 1] = trie_byte(node);
+        w->chars[depth] = w->chars[depth - 1] + ((trie_byte(node) & 0xC0) != 0x80);
+        if (depth - 1 < w->n_same) w->n_same = depth - 1;
+        uint32_t most = w->plain && w->plain[i] && ends_char(t, i) ? settled_at(l, to, e->apart, &w->n_ask) : 0;
         if (most) {
-            allow_plain(v, i, chars[depth], most, inside);
+            if (!allow_plain(w->v, i, w->chars[depth], most, e)) return false;
             i += trie_size(node);
             continue;
         }
-        if (token != TRIE_NONE) inside[token / 32] |= 1u << (token % 32);
-        struct mask_root r = { 0, i, n_same };
-        if (l->state[to]->n_accept) r.follow = bytes_below(t, i, apart);
+        if (token != TRIE_NONE && !allow_token(w->v, e, token)) return false;
+        struct mask_root r = { 0, i, w->n_same };
+        if (l->state[to]->n_accept) r.follow = bytes_below(t, i, e->apart);
         if (r.follow) {
-            if (!add_root(p, &rooms, r, path)) return false;
-            n_same = depth;
+            if (!add_root(w->p, &w->rooms, r, w->path)) return false;
+            w->n_same = depth;
         }
         i++;
+    }
+    *next_out = i;
+    return true;
+}
+
+/* Writes the bytes that may follow a state, in order, if they are few. false: they are many. */
+static bool few_branches(struct lex *l, uint32_t state, unsigned char out[FEW_BRANCHES], uint32_t *n_out)
+{
+    uint32_t n = 0;
+    lex_open(l, state);
+    for (unsigned byte = 0; byte < 256; byte++) {
+        if (lex_ends(l, state, (uint8_t)byte)) continue;
+        if (n == FEW_BRANCHES) return false;
+        out[n++] = (unsigned char)byte;
+    }
+    *n_out = n;
+    return true;
+}
+
+/* Below node i of the first level. */
+static bool visit_second(struct walker *w, uint32_t i)
+{
+    const struct trie *t = w->p->tree;
+    unsigned char      byte[FEW_BRANCHES];
+    uint32_t           n, next, end = i + trie_size(t->node[i]);
+    if (!few_branches(w->l, w->state[1], byte, &n)) return visit(w, i + 1, end, &next);
+    for (uint32_t k = 0; k < n; k++) {
+        uint32_t child = t->index->two[trie_byte(t->node[i])][byte[k]];
+        if (child != TRIE_NONE && !visit(w, child, child + trie_size(t->node[child]), &next)) return false;
+    }
+    return true;
+}
+
+static bool walk(struct walker *w)
+{
+    const struct trie *t = w->p->tree;
+    unsigned char      byte[FEW_BRANCHES];
+    uint32_t           n, next;
+    if (!t->index || !few_branches(w->l, w->state[0], byte, &n)) return visit(w, 0, t->n, &next);
+    for (uint32_t k = 0; k < n; k++) {
+        uint32_t i = t->index->one[byte[k]];
+        if (i == TRIE_NONE) continue;
+        if (!visit(w, i, i + 1, &next)) return false;
+        bool below = next == i + 1 && trie_size(t->node[i]) > 1;
+        if (below && !visit_second(w, i)) return false;
     }
     return true;
 }
@@ -173,12 +255,12 @@ bool mask_asks(struct lex *l, uint32_t state)
     int               known = atomic_load_explicit(&s->plain, memory_order_relaxed);
     if (known != UNKNOWN) return known == YES;
     bool wide = is_wide(l, state), ends = s->n_accept > 0;
-    lex_lock(l);
+    if (wide) lex_lock(l);
     for (uint32_t i = 0; i < s->n_item && wide && !ends; i++) {
         struct rx_run run = rx_run(lex_rx(l), s->item[i].rest, lex_plain(l));
         ends = run.most && run.alone;
     }
-    lex_unlock(l);
+    if (wide) lex_unlock(l);
     ends = wide && (ends || ends_soon(l, state));
     atomic_store_explicit(&s->plain, ends ? YES : NO, memory_order_relaxed);
     return ends;
@@ -188,10 +270,13 @@ bool mask_asks(struct lex *l, uint32_t state)
 static bool walk_some(struct lex *l, const struct gr_vocab *v, uint32_t some, const struct vocab_slice *slice,
                       struct mask_entry *e)
 {
-    struct mask_walk *w = &e->part.walk[e->part.n_walk++];
-    w->tree = slice ? &slice->rest : &v->all;
-    if (!walk(l, v, w, some, e->apart, e->part.inside, &e->n_seen)) return false;
-    e->bytes += w->n_root * sizeof *w->root + w->n_path;
+    struct mask_walk *p = &e->part.walk[e->part.n_walk++];
+    struct walker     w = { .l = l, .v = v, .e = e, .p = p, .n_ask = SETTLED_ASKS };
+    p->tree = slice ? &slice->rest : &v->all;
+    w.state[0] = some;
+    if (p->tree == &v->all && is_wide(l, some)) w.plain = v->plain_below;
+    if (!walk(&w)) return false;
+    e->bytes += p->n_root * sizeof *p->root + p->n_path;
     return true;
 }
 
@@ -202,6 +287,7 @@ static bool walk_all(struct lex *l, const struct gr_vocab *v, uint32_t state, co
     const struct vocab_slice *slice = NULL;
     for (int i = SLICES; i-- > 0;)
         if (v->slice[i].chars_max <= p->settled) slice = &v->slice[i];
+    if (p->settled && !make_bits(v, e)) return false;
     if (p->settled) vocab_plain_bits(v, p->settled, e->part.inside);
     if (p->n_counted == l->state[state]->n_item) slice = &v->slice[0];
     if (slice == &v->slice[0] || p->n_counted == 0) return walk_some(l, v, state, slice, e);
@@ -219,26 +305,35 @@ void mask_sign(struct lex *l, uint32_t state, bool apart, uint64_t sign_out[2])
 struct mask_entry *mask_entry_make(struct lex *l, const struct gr_vocab *v, uint32_t state, bool apart)
 {
     struct mask_entry *e = calloc(1, sizeof *e);
-    struct plain       p = { .counted = calloc(l->state[state]->n_item + 1, sizeof *p.counted) };
-    bool               made = false;
-    if (e) e->part.inside = calloc(gr_words(v->n) + 1, sizeof *e->part.inside);
-    if (e && e->part.inside && p.counted) {
+    bool               few[SETTLED_ITEMS], made = false;
+    uint32_t           n = l->state[state]->n_item;
+    struct plain       p = { .counted = n <= SETTLED_ITEMS ? few : calloc(n, sizeof *p.counted) };
+    if (e && p.counted) {
         atomic_init(&e->n_user, 1);
         mask_sign(l, state, apart, e->sign);
         e->apart = apart;
-        e->bytes = sizeof *e + gr_words(v->n) * sizeof *e->part.inside;
-        plain_at(l, state, apart, &p);
+        e->bytes = sizeof *e;
+        e->part.few = e->few;
+        if (is_wide(l, state)) plain_at(l, state, apart, &p);
         made = walk_all(l, v, state, &p, e);
     }
-    free(p.counted);
+    if (p.counted != few) free(p.counted);
     if (made) return e;
     mask_entry_free(e);
     return NULL;
 }
 
+void mask_trim(struct mask_walk *w)
+{
+    void *root = w->n_root ? realloc(w->root, w->n_root * sizeof *w->root) : NULL;
+    void *path = w->n_path ? realloc(w->path, w->n_path) : NULL;
+    if (root) w->root = root;
+    if (path) w->path = path;
+}
+
 void mask_entry_free(struct mask_entry *e)
 {
-    if (!e || atomic_fetch_sub_explicit(&e->n_user, 1, memory_order_acq_rel) > 1) return;
+    if (!e || e->stays || atomic_fetch_sub_explicit(&e->n_user, 1, memory_order_acq_rel) > 1) return;
     free(e->part.inside);
     for (int i = 0; i < MASK_WALKS; i++) {
         free(e->part.walk[i].root);

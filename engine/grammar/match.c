@@ -79,17 +79,25 @@ uint32_t match_step(struct gr_match *m, const struct gr_thread *from, uint32_t n
     return n_out;
 }
 
+static void config_copy(struct gr_config *to, const struct gr_config *from)
+{
+    to->n = from->n;
+    memcpy(to->thread, from->thread, from->n * sizeof *to->thread);
+}
+
 /* From m->now over all bytes to *to. */
 static enum status step_bytes(struct gr_match *m, const unsigned char *p, size_t n, struct gr_config *to)
 {
-    struct gr_config a = m->now, *from = &a;
+    struct gr_config        other, *next = n % 2 ? to : &other;
+    const struct gr_config *from = &m->now;
+    if (n == 0) config_copy(to, from);
     for (size_t i = 0; i < n; i++) {
-        to->n = match_step(m, from->thread, from->n, p[i], to->thread, THREADS_MAX);
+        next->n = match_step(m, from->thread, from->n, p[i], next->thread, THREADS_MAX);
         if (m->st) return m->st;
-        if (to->n == 0) return ST_INVALID;
-        *from = *to;
+        if (next->n == 0) return ST_INVALID;
+        from = next;
+        next = next == to ? &other : to;
     }
-    *to = *from;
     return ST_OK;
 }
 
@@ -108,10 +116,10 @@ static enum status make_room(struct gr_match *m)
 
 static void advance(struct gr_match *m, const struct gr_config *to)
 {
-    m->back[m->back_at] = m->now;
+    config_copy(&m->back[m->back_at], &m->now);
     m->back_at = (m->back_at + 1) % GR_BACK;
     if (m->n_back < GR_BACK) m->n_back++;
-    m->now = *to;
+    config_copy(&m->now, to);
 }
 
 enum status gr_accept_bytes(struct gr_match *m, const void *bytes, size_t n)
@@ -143,7 +151,7 @@ enum status gr_rollback(struct gr_match *m, uint32_t n)
     if (n == 0) return ST_OK;
     m->back_at = (m->back_at + GR_BACK - n) % GR_BACK;
     m->n_back -= n;
-    m->now = m->back[m->back_at];
+    config_copy(&m->now, &m->back[m->back_at]);
     return ST_OK;
 }
 

@@ -42,7 +42,8 @@ struct gr_config {
 struct gr_match {
     struct grammar        *g;
     const struct gr_vocab *v;
-    enum status            st; /* of the call in progress */
+    enum status            st;    /* of the call in progress */
+    bool                   blank; /* of gr_mask: its bits are still to be cleared */
     struct gr_config       now;
     uint32_t               n_back, back_at; /* how many are in back[]; index of the next one */
     struct gr_config       back[GR_BACK];   /* before each of the last tokens */

@@ -6,14 +6,26 @@
 
 static uint32_t memo_at(uint32_t row, uint32_t state) { return (uint32_t)hash_combine(row, state) % MEMO; }
 
-/* Is it the first time that this row gets this item? */
-static bool is_new(struct gr_match *m, struct gr_item item)
+static bool put_seen(struct gr_match *m, struct gr_item item)
 {
     uint32_t at = (uint32_t)hash_combine(item.dot, item.origin) & (SEEN - 1);
     for (; m->seen[at].stamp == m->stamp; at = (at + 1) & (SEEN - 1))
         if (m->seen[at].item.dot == item.dot && m->seen[at].item.origin == item.origin) return false;
     m->seen[at].item = item;
     m->seen[at].stamp = m->stamp;
+    return true;
+}
+
+/* Is it the first time that this row gets this item? A table is used where there are more than a few. */
+static bool is_new(struct gr_match *m, const struct gr_row *r, struct gr_item item)
+{
+    enum { FEW = 24 };
+    const struct gr_item *has = m->item + r->item;
+    if (r->n_item > FEW) return put_seen(m, item);
+    for (uint32_t i = 0; i < r->n_item; i++)
+        if (has[i].dot == item.dot && has[i].origin == item.origin) return false;
+    for (uint32_t i = 0; i < r->n_item && r->n_item == FEW; i++) put_seen(m, has[i]);
+    if (r->n_item == FEW) put_seen(m, item);
     return true;
 }
 
@@ -36,7 +48,7 @@ static struct gr_row *row_begin(struct gr_match *m)
 static void put(struct gr_match *m, struct gr_row *r, uint32_t dot, uint32_t origin)
 {
     struct gr_item item = { dot, origin };
-    if (m->st || !is_new(m, item)) return;
+    if (m->st || !is_new(m, r, item)) return;
     if (r->item + r->n_item == ITEMS_MAX || r->n_item == ROW_ITEMS_MAX) {
         m->st = ST_TOO_LARGE;
         return;
@@ -70,11 +82,22 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static void sort_numbers(uint32_t *t, uint32_t n)
+{
+    enum { FEW = 16 };
+    if (n > FEW) qsort(t, n, sizeof *t, by_number);
+    for (uint32_t i = 1; i < n && n <= FEW; i++) {
+        uint32_t v = t[i], k = i;
+        for (; k > 0 && t[k - 1] > v; k--) t[k] = t[k - 1];
+        t[k] = v;
+    }
+}
+
 /* The state in which the terminals begin. */
 static void set_start(struct gr_match *m, struct gr_row *r, uint32_t n_terminal)
 {
     uint32_t *t = m->terminal, kept = 0;
-    qsort(t, n_terminal, sizeof *t, by_number);
+    sort_numbers(t, n_terminal);
     for (uint32_t i = 0; i < n_terminal; i++)
         if (!kept || t[kept - 1] != t[i]) t[kept++] = t[i];
     r->start = lex_start(m->g->lex, t, kept);

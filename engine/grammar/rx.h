@@ -83,6 +83,9 @@ bool rx_nullable(const struct rx *x, uint32_t a); /* does it match the empty tex
 uint32_t rx_kinds(struct rx *x, uint8_t kind_out[256]);
 /* The expression still to match after a byte of this kind (after rx_kinds). */
 uint32_t rx_derive(struct rx *x, uint32_t a, uint8_t kind);
+/* Adds the bytes with which its texts may begin, and perhaps others: behind all that it does not add the derivative
+ * matches nothing. */
+void rx_first(const struct rx *x, uint32_t a, struct rx_class *out);
 /* Does it match no text at all? Only an expression with an intersection or a complement needs a search (after
  * rx_kinds). */
 bool rx_is_void(struct rx *x, uint32_t a);

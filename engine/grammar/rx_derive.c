@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { FIRST_LOOKS = 1000 }; /* expressions that rx_first looks at; a common one may be met in many ways */
+
 uint32_t rx_kinds(struct rx *x, uint8_t kind_out[256])
 {
     uint64_t sign[256]; /* in which classes a value is */
@@ -90,4 +92,55 @@ uint32_t rx_derive(struct rx *x, uint32_t a, uint8_t kind)
     m->kind = kind;
     m->result = r;
     return r;
+}
+
+/* ---------------------------------------------------------------- first bytes */
+
+static void add_first(const struct rx *x, uint32_t a, uint32_t *left, struct rx_class *out);
+
+/* Of an intersection: the bytes that begin texts of all operands. */
+static void add_first_of_all(const struct rx *x, const struct rx_node *n, uint32_t *left, struct rx_class *out)
+{
+    struct rx_class all;
+    memset(&all, 0xff, sizeof all);
+    for (uint32_t i = 0; i < n->b; i++) {
+        struct rx_class one = { { 0 } };
+        add_first(x, x->kid[n->a + i], left, &one);
+        for (int w = 0; w < 4; w++) all.bits[w] &= one.bits[w];
+    }
+    for (int w = 0; w < 4; w++) out->bits[w] |= all.bits[w];
+}
+
+/* left: expressions that may still be looked at; without any, every byte is added. */
+static void add_first(const struct rx *x, uint32_t a, uint32_t *left, struct rx_class *out)
+{
+    const struct rx_node *n = &x->node[a];
+    if (*left == 0) {
+        rx_class_add(out, 0, 255);
+        return;
+    }
+    --*left;
+    switch (n->kind) {
+    case RX_K_NONE:
+    case RX_K_EMPTY: break;
+    case RX_K_CLASS:
+        for (int w = 0; w < 4; w++) out->bits[w] |= x->class[n->a].bits[w];
+        break;
+    case RX_K_CAT:
+        add_first(x, n->a, left, out);
+        if (x->node[n->a].nullable) add_first(x, n->b, left, out);
+        break;
+    case RX_K_OR:
+        for (uint32_t i = 0; i < n->b; i++) add_first(x, x->kid[n->a + i], left, out);
+        break;
+    case RX_K_AND: add_first_of_all(x, n, left, out); break;
+    case RX_K_REPEAT: add_first(x, n->a, left, out); break;
+    default: rx_class_add(out, 0, 255); break; /* a complement; digits */
+    }
+}
+
+void rx_first(const struct rx *x, uint32_t a, struct rx_class *out)
+{
+    uint32_t left = FIRST_LOOKS;
+    add_first(x, a, &left, out);
 }

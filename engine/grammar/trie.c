@@ -19,7 +19,7 @@ static void close_nodes(struct trie *t, const uint32_t *open, uint32_t from, uin
 
 enum status trie_make(const struct token_bytes *bytes, const uint32_t *token, uint32_t n_token, struct trie *t_out)
 {
-    struct trie        t = { NULL, 0 };
+    struct trie        t = { NULL, 0, NULL };
     uint32_t           open[TRIE_DEPTH_MAX], n_open = 0;
     struct token_bytes last = { NULL, 0 };
     uint64_t           n_node = 0;
@@ -64,9 +64,27 @@ uint32_t trie_find(const struct trie *t, const unsigned char *p, size_t n)
     return i;
 }
 
+enum status trie_index_make(struct trie *t)
+{
+    t->index = malloc(sizeof *t->index);
+    if (!t->index) return ST_NOMEM;
+    for (unsigned b = 0; b < 256; b++) {
+        t->index->one[b] = TRIE_NONE;
+        for (unsigned c = 0; c < 256; c++) t->index->two[b][c] = TRIE_NONE;
+    }
+    for (uint32_t i = 0; i < t->n; i += trie_size(t->node[i])) {
+        uint32_t *two = t->index->two[trie_byte(t->node[i])], end = i + trie_size(t->node[i]);
+        t->index->one[trie_byte(t->node[i])] = i;
+        for (uint32_t k = i + 1; k < end; k += trie_size(t->node[k])) two[trie_byte(t->node[k])] = k;
+    }
+    return ST_OK;
+}
+
 void trie_free(struct trie *t)
 {
     free(t->node);
+    free(t->index);
     t->node = NULL;
+    t->index = NULL;
     t->n = 0;
 }

@@ -20,9 +20,15 @@ static inline uint8_t  trie_byte(struct trie_node n) { return (uint8_t)n.token_b
 static inline uint32_t trie_size(struct trie_node n) { return n.size_depth >> 8; }
 static inline uint32_t trie_depth(struct trie_node n) { return n.size_depth & 0xff; }
 
+/* Of a byte b, and of two bytes b, c: the nodes that they lead to; TRIE_NONE: none. */
+struct trie_index {
+    uint32_t one[256], two[256][256];
+};
+
 struct trie {
-    struct trie_node *node;
-    uint32_t          n;
+    struct trie_node  *node;
+    uint32_t           n;
+    struct trie_index *index; /* NULL: trie_index_make was not called */
 };
 
 /* The bytes that a token appends to a text; n = 0: none, and the token is in no trie. */
@@ -36,5 +42,7 @@ struct token_bytes {
  * */
 enum status trie_make(const struct token_bytes *bytes, const uint32_t *token, uint32_t n_token, struct trie *t_out);
 void        trie_free(struct trie *t);
+/* Makes t->index. A tree is as wide as 256 nodes at its first two levels, each in another line of memory. ST_NOMEM. */
+enum status trie_index_make(struct trie *t);
 /* The node to which these n > 0 bytes lead; TRIE_NONE: no token begins with them. */
 uint32_t trie_find(const struct trie *t, const unsigned char *p, size_t n);

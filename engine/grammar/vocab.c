@@ -73,6 +73,7 @@ static enum status sort(struct gr_vocab *v)
         if (same) v->alias[v->n_alias++] = (struct vocab_alias){ s[first].token, s[i].token };
     }
     st = trie_make(v->token, order, v->n, &v->all);
+    if (!st) st = trie_index_make(&v->all);
     if (!st) st = slices(v, order);
     if (!st) st = vocab_plain_tree(v);
 out:
@@ -143,6 +144,6 @@ size_t gr_vocab_bytes(const struct gr_vocab *v)
 {
     size_t nodes = v->all.n, flags = v->all.n, words = (PLAIN_MAX + 1) * gr_words(v->n);
     for (int i = 0; i < SLICES; i++) nodes += v->slice[i].rest.n;
-    return sizeof *v + v->n * (sizeof *v->token + sizeof *v->alias) + v->pool_bytes + nodes * sizeof *v->all.node +
-           flags + words * sizeof(uint32_t);
+    return sizeof *v + sizeof *v->all.index + v->n * (sizeof *v->token + sizeof *v->alias) + v->pool_bytes +
+           nodes * sizeof *v->all.node + flags + words * sizeof(uint32_t);
 }

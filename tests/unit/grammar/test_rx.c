@@ -88,6 +88,40 @@ static void random_expressions_match_as_their_languages_say(void **state)
     }
 }
 
+/* Behind any other byte there is no text. */
+static void a_text_begins_with_a_first_byte(void **state)
+{
+    (void)state;
+    uint32_t n_left_out = 0;
+    for (uint64_t seed = 0; seed < 400; seed++) {
+        struct rx      *x = set();
+        struct dice     dice = { .seed = seed };
+        struct language l;
+        uint8_t         kind[256];
+        uint32_t        a = rx_random(x, &dice, 4, seed % 2, &l);
+        struct rx_class first = { { 0 } };
+        rx_kinds(x, kind);
+        rx_first(x, a, &first);
+        for (unsigned byte = 0; byte < 256; byte++) {
+            if (rx_class_has(&first, byte)) continue;
+            assert_true(rx_is_void(x, rx_derive(x, a, kind[byte])));
+            n_left_out++;
+        }
+        rx_free(x);
+    }
+    assert_in_range(n_left_out, 400 * 64, 400 * 256);
+    struct rx *x = set();
+    uint32_t   r = rx_of_bytes(x, "end", 3);
+    for (unsigned i = 0; i < 40; i++) { /* its beginning may be met in more than a million ways */
+        uint32_t may = rx_repeat(x, r, 0, 1);
+        r = rx_cat(x, rx_or2(x, may, rx_cat(x, may, rx_of_byte(x, i))), r);
+    }
+    struct rx_class first = { { 0 } };
+    rx_first(x, r, &first);
+    assert_true(rx_class_has(&first, 'e'));
+    rx_free(x);
+}
+
 static void an_expression_without_texts_is_found(void **state)
 {
     (void)state;
@@ -272,6 +306,7 @@ int main(void)
         cmocka_unit_test(a_text_matches_what_its_expression_means),
         cmocka_unit_test(equal_expressions_have_equal_numbers),
         cmocka_unit_test(random_expressions_match_as_their_languages_say),
+        cmocka_unit_test(a_text_begins_with_a_first_byte),
         cmocka_unit_test(an_expression_without_texts_is_found),
         cmocka_unit_test(a_repetition_of_a_million_costs_a_counter),
         cmocka_unit_test(a_run_counts_what_may_stand_at_the_beginning),

@@ -7,7 +7,7 @@
 
 const struct gr_limits gr_limits_default = {
     .rx = { .node_max = 1000000, .fuel = 20000000, .depth_max = 1000 },
-    .symbol_max = 500000,
+    .symbol_max = 1500000,
     .lex_state_max = 100000,
     .lex_bytes_max = 16u << 20,
     .lex_fuel_max = 20000000,
@@ -125,6 +125,13 @@ void gr_alt(struct gr_rules *r, uint32_t rule, const uint32_t *symbol, uint32_t 
     for (uint32_t i = 0; i < n; i++) add(r, &r->text, symbol[i]);
 }
 
+void gr_alt_tail(struct gr_rules *r, uint32_t rule, const uint32_t *symbol, uint32_t n)
+{
+    gr_alt(r, rule, symbol, n);
+    uint32_t last = symbol[n - 1];
+    if (!r->st && gr_kind_of(last) == GR_RULE) r->text.at[r->text.n - 1] = gr_symbol(GR_TAIL, gr_number(last));
+}
+
 /* ---------------------------------------------------------------- what matches nothing */
 
 /* Alternatives that wait for their rules to become true. */
@@ -165,7 +172,7 @@ static enum status spread(const struct gr_rules *r, const bool *terminal, bool *
             uint32_t     k = gr_number(symbol[i]);
             if (kind == GR_TOKEN ? !terminal : kind == GR_TERMINAL && !(terminal && terminal[k]))
                 w.missing[alt] = NEVER;
-            if (kind != GR_RULE || w.missing[alt] == NEVER) continue;
+            if (!gr_is_rule(symbol[i]) || w.missing[alt] == NEVER) continue;
             w.missing[alt]++;
             w.n_link++;
             w.alt[w.n_link] = alt;
@@ -198,7 +205,7 @@ static bool alt_lives(const struct facts *f, const uint32_t *symbol, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
         uint32_t k = gr_number(symbol[i]);
-        if (gr_kind_of(symbol[i]) == GR_RULE && !f->live[k]) return false;
+        if (gr_is_rule(symbol[i]) && !f->live[k]) return false;
         if (gr_kind_of(symbol[i]) == GR_TERMINAL && !f->terminal[k]) return false;
     }
     return true;
@@ -277,7 +284,7 @@ static bool row_fits(struct rows *w, uint32_t rule)
     rows_add_rule(w, rule);
     for (uint32_t i = 0; i < w->n && w->fits; i++) {
         uint32_t symbol = g->symbol[w->place[i]], number = gr_number(symbol);
-        if (gr_kind_of(symbol) != GR_RULE) continue;
+        if (!gr_is_rule(symbol)) continue;
         rows_add_rule(w, number);
         if (g->nullable[number]) rows_add(w, w->place[i] + 1);
     }
@@ -304,7 +311,7 @@ static enum status rows_fit(const struct grammar *g)
         for (uint32_t a = g->alt_first[rule[i]]; a < g->alt_first[rule[i] + 1]; a++) {
             for (uint32_t at = g->alt[a]; gr_kind_of(g->symbol[at]) != GR_END; at++, looked++) {
                 uint32_t number = gr_number(g->symbol[at]);
-                if (gr_kind_of(g->symbol[at]) != GR_RULE || seen[number]) continue;
+                if (!gr_is_rule(g->symbol[at]) || seen[number]) continue;
                 seen[number] = true;
                 rule[n++] = number;
             }
@@ -319,6 +326,7 @@ static enum status rows_fit(const struct grammar *g)
 
 static enum status build(struct gr_rules *r, uint32_t start, struct facts *f, struct grammar *g)
 {
+    if (r->n_rule > GR_RULES_MAX) return ST_TOO_LARGE;
     enum status st = terminals_that_match(r, f->terminal);
     if (!st) st = spread(r, f->terminal, f->live);
     if (!st && !f->live[gr_number(start)]) st = ST_INVALID;

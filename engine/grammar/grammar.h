@@ -39,6 +39,10 @@ uint32_t gr_terminal(struct gr_rules *r, uint32_t rx); /* the terminal that is t
 uint32_t gr_token(struct gr_rules *r, uint32_t token); /* the terminal that is this token, which no bytes spell */
 /* Adds an alternative to a rule: n symbols in a row, copied; n = 0: the empty text. */
 void gr_alt(struct gr_rules *r, uint32_t rule, const uint32_t *symbol, uint32_t n);
+/* The same alternative, n > 0, whose last symbol takes the place of `rule` when a text has come to it. What waits for
+ * `rule` waits for the last symbol then, so that a text that goes on and on in such alternatives takes no more memory
+ * than a short one. Where many rules end in the same symbol at one place, it begins there once for each of them. */
+void gr_alt_tail(struct gr_rules *r, uint32_t rule, const uint32_t *symbol, uint32_t n);
 
 /* Makes the grammar of all texts of symbol `start`. Takes over r, also on error. ST_INVALID: it allows no text at all;
  * ST_NOMEM, ST_TOO_LARGE. On error err has one line. */

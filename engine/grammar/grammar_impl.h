@@ -6,15 +6,19 @@
 
 enum { ROW_ITEMS_MAX = 2000 }; /* places of rules that one place of a text may have come to */
 
-/* The two upper bits of a symbol are its kind. */
-enum gr_kind { GR_RULE, GR_TERMINAL, GR_TOKEN, GR_END };
-enum { GR_KIND_SHIFT = 30 };
+/* The upper bits of a symbol are its kind. GR_TAIL: a rule that ends an alternative and goes on in its place. */
+enum gr_kind { GR_RULE, GR_TERMINAL, GR_TOKEN, GR_END, GR_TAIL };
+enum { GR_KIND_SHIFT = 29, GR_RULES_MAX = 1 << 21 };
 #define GR_NUMBER_MASK ((1u << GR_KIND_SHIFT) - 1)
 static inline enum gr_kind gr_kind_of(uint32_t symbol) { return (enum gr_kind)(symbol >> GR_KIND_SHIFT); }
 static inline uint32_t     gr_number(uint32_t symbol) { return symbol & GR_NUMBER_MASK; }
 static inline uint32_t     gr_symbol(enum gr_kind kind, uint32_t number)
 {
     return (uint32_t)kind << GR_KIND_SHIFT | number;
+}
+static inline bool gr_is_rule(uint32_t symbol)
+{
+    return gr_kind_of(symbol) == GR_RULE || gr_kind_of(symbol) == GR_TAIL;
 }
 
 struct mask_cache;

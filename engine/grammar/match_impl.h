@@ -3,6 +3,7 @@
 #include "engine/grammar/grammar_impl.h"
 #include "engine/grammar/match.h"
 #include "engine/grammar/vocab_impl.h"
+#include <assert.h>
 
 enum {
     THREADS_MAX = 64, /* readings of one text that are followed at once */
@@ -15,10 +16,17 @@ enum {
 };
 #define ROW_NONE UINT32_MAX
 
-/* A rule that began at row `origin` and whose symbols before `dot` have matched. */
+/* An alternative whose symbols before `dot` have matched, and the rule that ends with it, which began at row `origin`: its
+ * own, or one that has ended in that (GR_TAIL). */
 struct gr_item {
-    uint32_t dot, origin;
+    uint32_t dot;
+    uint32_t origin : 11, rule : 21;
 };
+static_assert(ROWS_MAX <= 1 << 11 && GR_RULES_MAX <= 1 << 21, "an item holds a row and a rule");
+static inline bool gr_same(struct gr_item a, struct gr_item b)
+{
+    return a.dot == b.dot && a.origin == b.origin && a.rule == b.rule;
+}
 
 /* What may follow at one place of the text: at its beginning, or where a terminal has ended. */
 struct gr_row {

@@ -8,9 +8,9 @@ static uint32_t memo_at(uint32_t row, uint32_t state) { return (uint32_t)hash_co
 
 static bool put_seen(struct gr_match *m, struct gr_item item)
 {
-    uint32_t at = (uint32_t)hash_combine(item.dot, item.origin) & (SEEN - 1);
+    uint32_t at = (uint32_t)hash_combine(item.dot, (uint64_t)item.origin << 32 | item.rule) & (SEEN - 1);
     for (; m->seen[at].stamp == m->stamp; at = (at + 1) & (SEEN - 1))
-        if (m->seen[at].item.dot == item.dot && m->seen[at].item.origin == item.origin) return false;
+        if (gr_same(m->seen[at].item, item)) return false;
     m->seen[at].item = item;
     m->seen[at].stamp = m->stamp;
     return true;
@@ -23,7 +23,7 @@ static bool is_new(struct gr_match *m, const struct gr_row *r, struct gr_item it
     const struct gr_item *has = m->item + r->item;
     if (r->n_item > FEW) return put_seen(m, item);
     for (uint32_t i = 0; i < r->n_item; i++)
-        if (has[i].dot == item.dot && has[i].origin == item.origin) return false;
+        if (gr_same(has[i], item)) return false;
     for (uint32_t i = 0; i < r->n_item && r->n_item == FEW; i++) put_seen(m, has[i]);
     if (r->n_item == FEW) put_seen(m, item);
     return true;
@@ -45,15 +45,36 @@ static struct gr_row *row_begin(struct gr_match *m)
     return r;
 }
 
-static void put(struct gr_match *m, struct gr_row *r, uint32_t dot, uint32_t origin)
+static void put(struct gr_match *m, struct gr_row *r, struct gr_item item)
 {
-    struct gr_item item = { dot, origin };
     if (m->st || !is_new(m, r, item)) return;
     if (r->item + r->n_item == ITEMS_MAX || r->n_item == ROW_ITEMS_MAX) {
         m->st = ST_TOO_LARGE;
         return;
     }
     m->item[r->item + r->n_item++] = item;
+}
+
+/* An item goes past the symbol at its dot. */
+static void put_next(struct gr_match *m, struct gr_row *r, struct gr_item item)
+{
+    item.dot++;
+    put(m, r, item);
+}
+
+/* All alternatives of a rule. as: whose end theirs is. */
+static void put_rule(struct gr_match *m, struct gr_row *r, uint32_t rule, struct gr_item as)
+{
+    const struct grammar *g = m->g;
+    for (uint32_t a = g->alt_first[rule]; a < g->alt_first[rule + 1]; a++) {
+        as.dot = g->alt[a];
+        put(m, r, as);
+    }
+}
+
+static struct gr_item begins(uint32_t rule, uint32_t row)
+{
+    return (struct gr_item){ .origin = row & (ROWS_MAX - 1), .rule = rule & (GR_RULES_MAX - 1) };
 }
 
 /* A rule that began at row `origin` has ended: what waits for it there goes on. */
@@ -65,15 +86,15 @@ static void complete(struct gr_match *m, struct gr_row *r, uint32_t rule, uint32
     const struct gr_row *o = &m->row[origin];
     for (uint32_t i = 0; i < o->n_item; i++) {
         struct gr_item it = m->item[o->item + i];
-        if (g->symbol[it.dot] == want) put(m, r, it.dot + 1, it.origin);
+        if (g->symbol[it.dot] == want) put_next(m, r, it);
     }
 }
 
 static void predict(struct gr_match *m, struct gr_row *r, uint32_t rule, struct gr_item item)
 {
-    const struct grammar *g = m->g;
-    for (uint32_t a = g->alt_first[rule]; a < g->alt_first[rule + 1]; a++) put(m, r, g->alt[a], (uint32_t)(r - m->row));
-    if (g->nullable[rule]) put(m, r, item.dot + 1, item.origin);
+    bool tail = gr_kind_of(m->g->symbol[item.dot]) == GR_TAIL;
+    put_rule(m, r, rule, tail ? item : begins(rule, (uint32_t)(r - m->row)));
+    if (m->g->nullable[rule]) put_next(m, r, item);
 }
 
 static int by_number(const void *a, const void *b)
@@ -104,7 +125,8 @@ static void set_start(struct gr_match *m, struct gr_row *r, uint32_t n_terminal)
     if (r->start == LEX_UNKNOWN) m->st = ST_TOO_LARGE;
 }
 
-/* Follows the items of a row to their end, and closes it. Ended rules have done their work and are left out. */
+/* Follows the items of a row to their end, and closes it. Ended rules have done their work and are left out, as are those
+ * in whose place others go on. */
 static uint32_t row_end(struct gr_match *m, struct gr_row *r)
 {
     const struct grammar *g = m->g;
@@ -113,18 +135,20 @@ static uint32_t row_end(struct gr_match *m, struct gr_row *r)
         struct gr_item item = m->item[r->item + i];
         uint32_t       symbol = g->symbol[item.dot], number = gr_number(symbol);
         switch (gr_kind_of(symbol)) {
-        case GR_RULE: predict(m, r, number, item); break;
+        case GR_RULE:
+        case GR_TAIL: predict(m, r, number, item); break;
         case GR_TERMINAL: m->terminal[n_terminal++] = number; break;
         case GR_TOKEN: r->tokens = true; break;
         case GR_END:
-            if (number == g->start && item.origin == 0) r->end = true;
-            complete(m, r, number, item.origin);
+            if (item.rule == g->start && item.origin == 0) r->end = true;
+            complete(m, r, item.rule, item.origin);
             break;
         }
     }
     for (uint32_t i = 0; i < r->n_item && !m->st; i++) {
         struct gr_item item = m->item[r->item + i];
-        if (gr_kind_of(g->symbol[item.dot]) != GR_END) m->item[r->item + kept++] = item;
+        enum gr_kind   kind = gr_kind_of(g->symbol[item.dot]);
+        if (kind != GR_END && kind != GR_TAIL) m->item[r->item + kept++] = item;
     }
     if (!m->st) set_start(m, r, n_terminal);
     if (m->st) return ROW_NONE;
@@ -138,7 +162,7 @@ uint32_t row_first(struct gr_match *m)
     const struct grammar *g = m->g;
     struct gr_row        *r = row_begin(m);
     if (!r) return ROW_NONE;
-    for (uint32_t a = g->alt_first[g->start]; a < g->alt_first[g->start + 1]; a++) put(m, r, g->alt[a], 0);
+    put_rule(m, r, g->start, begins(g->start, 0));
     return row_end(m, r);
 }
 
@@ -167,7 +191,7 @@ static void scan(struct gr_match *m, struct gr_row *r, struct gr_thread t)
         struct gr_item item = m->item[from->item + i];
         uint32_t       symbol = m->g->symbol[item.dot];
         if (gr_kind_of(symbol) == GR_TERMINAL && is_among(s->accept, s->n_accept, gr_number(symbol)))
-            put(m, r, item.dot + 1, item.origin);
+            put_next(m, r, item);
     }
 }
 
@@ -206,8 +230,7 @@ uint32_t row_start_behind(struct gr_match *m, struct gr_thread t)
     for (uint32_t i = 0; r && i < from->n_item; i++) {
         struct gr_item item = m->item[from->item + i];
         uint32_t       symbol = m->g->symbol[item.dot];
-        if (gr_kind_of(symbol) == GR_TERMINAL && has_terminal(s, gr_number(symbol)))
-            put(m, r, item.dot + 1, item.origin);
+        if (gr_kind_of(symbol) == GR_TERMINAL && has_terminal(s, gr_number(symbol))) put_next(m, r, item);
     }
     if (r && row_end(m, r) != ROW_NONE) start = m->row[n_row].start;
     rows_cut(m, n_row);
@@ -225,8 +248,7 @@ uint32_t row_after_token(struct gr_match *m, const struct gr_thread *at, uint32_
         for (uint32_t i = 0; i < from->n_item; i++) {
             struct gr_item item = m->item[from->item + i];
             uint32_t       symbol = g->symbol[item.dot];
-            if (gr_kind_of(symbol) == GR_TOKEN && g->token[gr_number(symbol)] == token)
-                put(m, r, item.dot + 1, item.origin);
+            if (gr_kind_of(symbol) == GR_TOKEN && g->token[gr_number(symbol)] == token) put_next(m, r, item);
         }
     }
     if (!m->st && r->n_item == 0) m->st = ST_INVALID;
@@ -264,7 +286,8 @@ void rows_collect(struct gr_match *m)
         to[r] = n_row;
         for (uint32_t i = 0; i < row.n_item; i++) {
             struct gr_item item = m->item[row.item + i];
-            m->item[n_item + i] = (struct gr_item){ item.dot, to[item.origin] };
+            item.origin = to[item.origin] & (ROWS_MAX - 1);
+            m->item[n_item + i] = item;
         }
         row.item = n_item;
         if (row.key_row != ROW_NONE) row.key_row = keep[row.key_row] ? to[row.key_row] : ROW_NONE;

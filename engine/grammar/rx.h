@@ -86,6 +86,8 @@ uint32_t rx_derive(struct rx *x, uint32_t a, uint8_t kind);
 /* Adds the bytes with which its texts may begin, and perhaps others: behind all that it does not add the derivative
  * matches nothing. */
 void rx_first(const struct rx *x, uint32_t a, struct rx_class *out);
+/* Does it match these bytes? kind: as rx_kinds wrote it. */
+bool rx_matches(struct rx *x, uint32_t a, const uint8_t kind[256], const void *bytes, size_t n);
 /* Does it match no text at all? Only an expression with an intersection or a complement needs a search (after
  * rx_kinds). */
 bool rx_is_void(struct rx *x, uint32_t a);

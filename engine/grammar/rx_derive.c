@@ -94,6 +94,13 @@ uint32_t rx_derive(struct rx *x, uint32_t a, uint8_t kind)
     return r;
 }
 
+bool rx_matches(struct rx *x, uint32_t a, const uint8_t kind[256], const void *bytes, size_t n)
+{
+    const unsigned char *p = bytes;
+    for (size_t i = 0; i < n && a != RX_NONE; i++) a = rx_derive(x, a, kind[p[i]]);
+    return rx_nullable(x, a);
+}
+
 /* ---------------------------------------------------------------- first bytes */
 
 static void add_first(const struct rx *x, uint32_t a, uint32_t *left, struct rx_class *out);

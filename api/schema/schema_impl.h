@@ -155,5 +155,17 @@ uint32_t schema_number(struct schema *s, const struct schema_all *all, bool whol
 uint32_t schema_array(struct schema *s, const struct schema_all *all);
 uint32_t schema_object(struct schema *s, const struct schema_all *all);
 
+/* A member of an object, as schema_names takes it. */
+struct schema_name {
+    const unsigned char *text; /* [n] the name in its only spelling, with its quotes */
+    uint32_t             n;
+    uint32_t             value; /* symbol of what comes behind it: a colon and a value */
+    bool                 required;
+};
+/* The rule of many members in their order, n > 0, each with another name. sep: symbol between two. last: what follows
+ * where all are through and none was written; and where some was. In schema_names.c. */
+uint32_t schema_names(struct schema *s, const struct schema_name *name, uint32_t n, uint32_t sep,
+                      const uint32_t last[2]);
+
 /* What compiles parts; the files above call it for the schemas inside theirs. In schema.c. */
 uint32_t schema_compile(struct schema *s, const struct schema_all *all);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PATTERNS_MAX = 5, COUNT_MAX = 64, STATES_MAX = 40000, MEMBERS_MAX = 20000 };
+enum { PATTERNS_MAX = 5, COUNT_MAX = 64, STATES_MAX = 40000, MEMBERS_MAX = 20000, NAMES_FEW = 128 };
 
 struct member {
     const char *name;
@@ -269,6 +269,72 @@ static uint32_t tail(struct object *o, uint32_t count, uint32_t other, uint32_t 
     return rule;
 }
 
+/* The patterns that a name in its spelling matches. false: propertyNames does not allow it. */
+static bool matched(const struct object *o, const uint8_t kind[256], const struct schema_name *name, uint32_t *out)
+{
+    uint32_t set = 0;
+    for (uint32_t p = 0; p < o->n_pattern; p++)
+        set |= (uint32_t)rx_matches(o->s->x, o->pattern_rx[p], kind, name->text, name->n) << p;
+    *out = set;
+    return o->names == RX_ALL || rx_matches(o->s->x, o->names, kind, name->text, name->n);
+}
+
+/* The only spelling of a name, in the compiler's arena. false: no memory. */
+static bool spell(struct schema *s, const struct member *m, struct schema_name *out)
+{
+    unsigned char *text = arena_alloc(&s->arena, 6 * m->n_name + 2);
+    uint32_t       n = 0;
+    if (!text) return false;
+    text[n++] = '"';
+    for (size_t i = 0; i < m->n_name; i++) {
+        char        room[8];
+        const char *escape = chars_escape((unsigned char)m->name[i], room);
+        for (const char *c = escape; c && *c; c++) text[n++] = (unsigned char)*c;
+        if (!escape) text[n++] = (unsigned char)m->name[i];
+    }
+    text[n++] = '"';
+    *out = (struct schema_name){ .text = text, .n = n, .required = m->required };
+    return true;
+}
+
+/* The rule of a colon and the value of member i, whose name matches these patterns; 0: it is not allowed. */
+static uint32_t value_rule(struct object *o, uint32_t i, uint32_t patterns)
+{
+    struct schema    *s = o->s;
+    struct schema_all all = { 0 };
+    uint32_t          space = schema_space(s);
+    if (!holds(o, o->member[i].name, patterns, &all)) return 0;
+    uint32_t value = schema_compile(s, &all), rule = gr_rule(s->r);
+    gr_alt_tail(s->r, rule, (uint32_t[]){ terminal(s, space, ":", space), value }, 2);
+    return rule;
+}
+
+/* Many members in their order. */
+static uint32_t many_members(struct object *o, uint32_t other)
+{
+    struct schema      *s = o->s;
+    uint32_t            space = schema_space(s), sep = terminal(s, space, ",", space), rule = gr_rule(s->r), n = 0;
+    uint32_t            last[2] = { tail(o, 0, other, sep), tail(o, 1, other, sep) };
+    struct schema_name *name = arena_calloc(&s->arena, o->n, sizeof *name);
+    uint32_t           *patterns = arena_calloc(&s->arena, o->n, sizeof *patterns);
+    uint8_t             kind[256];
+    bool                good = name && patterns, *allowed = arena_calloc(&s->arena, o->n, sizeof *allowed);
+    for (uint32_t i = 0; i < o->n && good; i++) good = allowed && spell(s, &o->member[i], &name[i]);
+    if (!good) return schema_fail(s, "properties", "no memory");
+    rx_kinds(s->x, kind); /* values are compiled behind it, as they make classes of bytes */
+    for (uint32_t i = 0; i < o->n; i++) allowed[i] = matched(o, kind, &name[i], &patterns[i]);
+    for (uint32_t i = 0; i < o->n && !s->failed; i++) {
+        uint32_t value = allowed[i] ? value_rule(o, i, patterns[i]) : 0;
+        if (!value && o->member[i].required) return schema_nothing(s);
+        if (!value) continue;
+        name[i].value = value;
+        name[n++] = name[i];
+    }
+    uint32_t rest = n ? schema_names(s, name, n, sep, last) : last[0];
+    gr_alt_tail(s->r, rule, (uint32_t[]){ terminal(s, RX_EMPTY, "{", space), rest }, 2);
+    return rule;
+}
+
 /* Members in their order. Rules c of a row: what follows where c members are written; the last stands for more, too. */
 static uint32_t members(struct object *o, uint32_t other)
 {
@@ -287,14 +353,14 @@ static uint32_t members(struct object *o, uint32_t other)
             uint32_t rule = gr_rule(s->r), next = row[c < last ? c + 1 : last];
             bool     full = o->max != RX_MANY && c >= o->max;
             if (!full)
-                gr_alt(s->r, rule, c ? (uint32_t[]){ sep, m->rule, next } : (uint32_t[]){ m->rule, next, 0 },
-                       c ? 3 : 2);
-            if (!m->required) gr_alt(s->r, rule, &row[c], 1);
+                gr_alt_tail(s->r, rule, c ? (uint32_t[]){ sep, m->rule, next } : (uint32_t[]){ m->rule, next, 0 },
+                            c ? 3 : 2);
+            if (!m->required) gr_alt_tail(s->r, rule, &row[c], 1);
             row[c] = rule;
         }
     }
     uint32_t rule = gr_rule(s->r);
-    gr_alt(s->r, rule, (uint32_t[]){ terminal(s, RX_EMPTY, "{", space), row[0] }, 2);
+    gr_alt_tail(s->r, rule, (uint32_t[]){ terminal(s, RX_EMPTY, "{", space), row[0] }, 2);
     free(row);
     return rule;
 }
@@ -310,6 +376,7 @@ uint32_t schema_object(struct schema *s, const struct schema_all *all)
     }
     if (o.min > o.max)
         return all->n == 1 ? schema_fail(s, "maxProperties", "it is less than minProperties") : schema_nothing(s);
+    if (o.n > NAMES_FEW && o.min <= 1 && o.max == RX_MANY) return many_members(&o, other_rule(&o));
     for (uint32_t i = 0; i < o.n && !s->failed; i++) {
         struct member *m = &o.member[i];
         uint32_t       rx = schema_string_rx(s, chars_text(s->x, m->name, m->n_name, true));

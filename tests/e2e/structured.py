@@ -231,6 +231,14 @@ def a_list_of_fifty_thousand_values_is_served(w):
 
 
 @test
+def an_object_of_ten_thousand_optional_members_is_served(w):
+    names = ["field_%05d" % (i * 7919 % 99991) for i in range(10000)]
+    schema = {"type": "object", "properties": {n: {"enum": ["a", "b"]} for n in names}, "required": names[77:10000:4000]}
+    value = json.loads(ask(w.server(), "Fill it.", as_schema(schema), max_tokens=900)[0])
+    assert set(names[77:10000:4000]) <= set(value) <= set(names) and set(value.values()) <= {"a", "b"}, value
+
+
+@test
 def a_long_text_without_a_letter_is_served(w):
     """Whether a text of so many characters is left is looked for in one step of the automaton."""
     text, finish, _ = ask(w.server(), "Say something long.", as_schema({"type": "string", "not": {"pattern": "x"}, "minLength": 100, "maxLength": 110}))

@@ -180,6 +180,112 @@ static void too_many_alternatives_are_refused(void **state)
     assert_non_null(strstr(err, "more than 2000 alternatives meet"));
 }
 
+/* n members, in turns integers and booleans; each hundredth is needed if `needs`. */
+static struct grammar *grammar_of_members(unsigned n, bool needs, const char *more)
+{
+    struct buf        b;
+    struct json_error je;
+    char              err[SCHEMA_ERR] = "";
+    struct gr_rules  *r = gr_rules_create(&gr_limits_default);
+    struct grammar   *g = NULL;
+    uint32_t          symbol;
+    buf_init(&b, 8 << 20);
+    buf_puts(&b, "{\"properties\":{");
+    for (unsigned i = 0; i < n; i++)
+        buf_printf(&b, "%s\"k%u\\n\":{\"type\":\"%s\"}", i ? "," : "", value(i), i % 2 ? "boolean" : "integer");
+    buf_puts(&b, "},\"required\":[");
+    for (unsigned i = 0; needs && i < n; i += 100) buf_printf(&b, "%s\"k%u\\n\"", i ? "," : "", value(i));
+    buf_printf(&b, "]%s}", more);
+    json_t *parsed = json_parse(b.data, b.n, 0, &je);
+    if (!parsed) fail_msg("%s", je.text);
+    if (schema_rules(r, parsed, (struct schema_form){ .compact = false }, &symbol, err))
+        gr_rules_free(r);
+    else
+        gr_build(r, symbol, &g, err);
+    if (!g) fail_msg("%s: %s", more, err);
+    json_decref(parsed);
+    buf_free(&b);
+    return g;
+}
+
+/* An object of the members in list[], up to -1; then `behind`. */
+static char verdict_of(struct grammar *g, const int *list, const char *behind)
+{
+    char   text[4000];
+    size_t n = (size_t)snprintf(text, sizeof text, "{");
+    for (unsigned i = 0; list[i] >= 0; i++)
+        n += (size_t)snprintf(text + n, sizeof text - n, "%s\"k%u\\n\": %s", i ? ", " : "", value((unsigned)list[i]),
+                              list[i] % 2 ? "true" : "-7");
+    snprintf(text + n, sizeof text - n, "%s}", behind);
+    return verdict(g, text);
+}
+
+static void ten_thousand_optional_members_are_followed(void **state)
+{
+    (void)state;
+    enum { N = 10000 };
+    struct grammar *g = grammar_of_members(N, false, "");
+    assert_int_equal(verdict(g, "{}"), 'y');
+    for (int i = 0; i < N; i += 613) {
+        assert_int_equal(verdict_of(g, (int[]){ i, -1 }, ""), 'y');
+        assert_int_equal(verdict_of(g, (int[]){ i / 2, i / 2 + 1, N - 1 - i / 3, -1 }, ""), 'y');
+        assert_int_not_equal(verdict_of(g, (int[]){ i + 1, i, -1 }, ""), 'y'); /* not in their order */
+        assert_int_not_equal(verdict_of(g, (int[]){ i, i, -1 }, ""), 'y');
+        assert_int_not_equal(verdict_of(g, (int[]){ i, -1 }, ", \"other\": 1"), 'y');
+    }
+    assert_int_not_equal(verdict(g, "{\"k0\\n\": true}"), 'y');
+    assert_int_not_equal(verdict(g, "{\"k0\": 1}"), 'y');
+    assert_in_range(gr_bytes(g), 1 << 20, 40 << 20);
+    gr_free(g);
+}
+
+static void many_members_hold_beside_other_keywords(void **state)
+{
+    (void)state;
+    enum { N = 400 };
+    static const int all[] = { 0, 100, 101, 200, 300, 301, -1 }, less[] = { 0, 100, 200, 201, -1 };
+    static const struct {
+        const char *more, *yes, *no;
+        bool        needs;
+    } rows[] = {
+        { ",\"additionalProperties\":{\"type\":\"null\"}", ", \"z\": null, \"y\": null", ", \"z\": 1", true },
+        { ",\"additionalProperties\":true,\"minProperties\":1", ", \"z\": [1]", ", \"k0\\n\": 1", true },
+        { ",\"additionalProperties\":false,\"patternProperties\":{\"^x-\":{\"type\":\"null\"}}", ", \"x-a\": null",
+          ", \"y\": null", true },
+        { ",\"patternProperties\":{\"^k[0-9]+\\n$\":{\"not\":{\"const\":-7}}}", NULL, "", false },
+        { ",\"propertyNames\":{\"maxLength\":2}", NULL, "", false },
+    };
+    for (size_t i = 0; i < ARRAY_N(rows); i++) {
+        struct grammar *g = grammar_of_members(N, rows[i].needs, rows[i].more);
+        if (rows[i].yes) {
+            assert_int_equal(verdict_of(g, all, ""), 'y');
+            assert_int_equal(verdict_of(g, all, rows[i].yes), 'y');
+            assert_int_not_equal(verdict_of(g, less, rows[i].yes), 'y'); /* one is missing */
+            assert_int_not_equal(verdict_of(g, (int[]){ -1 }, ""), 'y');
+        }
+        if (verdict_of(g, all, rows[i].no) == 'y') fail_msg("%s", rows[i].more);
+        assert_int_equal(verdict(g, "{}"), rows[i].needs ? 'n' : 'y');
+        gr_free(g);
+    }
+}
+
+/* What was written of an object is not kept: one of many members takes no more of a matcher than a short one. */
+static void an_object_may_be_as_long_as_it_likes(void **state)
+{
+    (void)state;
+    struct grammar  *g = grammar_of_members(3000, true, "");
+    struct gr_match *m = gr_match_create(g, no_vocab());
+    char             text[60];
+    for (unsigned i = 0; i < 3000; i++) {
+        int n = snprintf(text, sizeof text, "%s\"k%u\\n\": %s", i ? ", " : "{", value(i), i % 2 ? "false" : "100");
+        assert_int_equal(gr_accept_bytes(m, text, (size_t)n), ST_OK);
+    }
+    assert_int_equal(gr_accept_bytes(m, "}", 1), ST_OK);
+    assert_true(gr_is_end(m));
+    gr_match_free(m);
+    gr_free(g);
+}
+
 /* More members than a schema may have: to look each up among all others would take their square. */
 static void too_many_members_are_refused(void **state)
 {
@@ -194,6 +300,9 @@ static void too_many_members_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ten_thousand_optional_members_are_followed),
+        cmocka_unit_test(many_members_hold_beside_other_keywords),
+        cmocka_unit_test(an_object_may_be_as_long_as_it_likes),
         cmocka_unit_test(a_list_of_fifty_thousand_values_is_followed),
         cmocka_unit_test(a_long_list_holds_beside_other_keywords),
         cmocka_unit_test(two_long_lists_have_their_values_in_common),

@@ -166,6 +166,7 @@ static uint32_t contains(struct array *a, const json_t *node)
         schema_beyond(a->s, "maxContains", "this keyword cannot be enforced");
     if (min == 0) return 0;
     if (a->min == 0) a->min = 1;
+    if (a->max == 0) return 0; /* there is no array with an element */
     bool counted = a->max == RX_MANY ? a->min <= CONTAINS_MAX : a->max <= CONTAINS_MAX;
     if (min > 1 || a->n_prefix || !counted) {
         schema_beyond(a->s, min > 1 ? "minContains" : "contains",
@@ -220,7 +221,8 @@ uint32_t schema_array(struct schema *s, const struct schema_all *all)
     if (a.n_prefix > PREFIX_MAX) return schema_fail(s, "prefixItems", "more than %d", PREFIX_MAX);
     if (a.min > ITEMS_MAX) return schema_fail(s, "minItems", "more than %d", ITEMS_MAX);
     if (a.max != RX_MANY && a.max > ITEMS_MAX) a.max = RX_MANY; /* no answer is as long as that */
-    uint32_t body = a.max ? special(&a) : 0;
+    uint32_t min = a.min, body = special(&a);
+    if (a.max < a.min && min <= a.max) return schema_nothing(s);
     if (a.max < a.min) return all->n == 1 ? schema_fail(s, "maxItems", "it is less than minItems") : schema_nothing(s);
     if (a.min == 0) {
         uint32_t empty = rx_cat(s->x, rx_of_byte(s->x, '['), rx_cat(s->x, space, rx_of_byte(s->x, ']')));

@@ -32,6 +32,7 @@ static const struct {
     { "minLength", 1u << TYPE_STRING },
     { "maxLength", 1u << TYPE_STRING },
     { "pattern", 1u << TYPE_STRING },
+    { SCHEMA_NOT_PATTERN, 1u << TYPE_STRING },
     { "format", 1u << TYPE_STRING },
     { "minimum", 1u << TYPE_NUMBER | 1u << TYPE_INTEGER },
     { "maximum", 1u << TYPE_NUMBER | 1u << TYPE_INTEGER },

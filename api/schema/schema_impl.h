@@ -19,6 +19,8 @@ enum {
 #define SCHEMA_OWN "x-spillway-own"
 /* In such a schema: an expression that a text must not match. */
 #define SCHEMA_NOT_PATTERN "x-spillway-not-pattern"
+/* In such a schema: the value in the request that another one in it was made of, for the places of failures. */
+#define SCHEMA_FROM "x-spillway-from"
 
 /* One of the schemas that a value must satisfy at once. */
 struct schema_part {

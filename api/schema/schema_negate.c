@@ -53,7 +53,7 @@ static void put_not(json_t *list, const json_t *schema) { put(list, json_pack("{
 static void put_count(json_t *list, const char *type, const char *key, const json_t *v, int more)
 {
     if (json_number_value(v) + more >= 0)
-        put(list, json_pack("{s:s,s:f}", "type", type, key, json_number_value(v) + more));
+        put(list, json_pack("{s:s,s:f,s:O}", "type", type, key, json_number_value(v) + more, SCHEMA_FROM, v));
 }
 
 static bool put_properties(struct schema *s, json_t *list, const json_t *map)

@@ -46,7 +46,7 @@ static bool of_node(const struct schema *s, const json_t *node, const char *keyw
 {
     const json_t *value = json_object_get(node, keyword);
     if (!value) return false;
-    if (!lead(s->root, node, p)) return lead_within(s->root, value, p);
+    if (!lead(s->root, node, p)) return lead_within(s->root, value, p) || lead_within(s->root, node, p);
     pointer_key(p, keyword);
     return true;
 }

@@ -31,6 +31,7 @@ static void what_cannot_be_enforced_is_refused_with_its_place(void **state)
         { "{\"properties\":{\"a/b\":{\"properties\":{\"~\":{\"uniqueItems\":true}}}}}",
           "'/properties/a~1b/properties/~0/uniqueItems'" },
         { "{\"type\":\"array\",\"uniqueItems\":true}", "'/uniqueItems'" },
+        { "{\"type\":\"object\",\"not\":{\"maxProperties\":1}}", "'/not/maxProperties'" },
         { "{\"type\":\"array\",\"items\":{\"type\":\"number\",\"multipleOf\":10001}}", "/items/multipleOf'" },
         { "{\"if\":{\"uniqueItems\":true},\"then\":{}}", "'/if/uniqueItems'" },
         { "{\"not\":{\"anyOf\":[{\"type\":\"string\"},{\"uniqueItems\":true}]}}", "'/not/anyOf/1/uniqueItems'" },

@@ -179,6 +179,8 @@ static uint32_t marks(const struct gate *base, struct gate_mark *out)
         if (!calls_leaves(&g->calls, g->what, i, &k.begun)) continue;
         if (m->mark[i].by_id && k.token != UINT32_MAX) k.n = k.begun = 0;
         k.near = k.begun > 0;
+        k.n_whole = g->m->whole_first[i + 1] - g->m->whole_first[i];
+        if (k.n_whole) k.whole = g->m->whole + g->m->whole_first[i];
         out[n++] = k;
     }
     return n;
@@ -237,19 +239,53 @@ struct gate *gate_create(const struct gate_model *m, const struct calls_tools *t
 
 /* ---------------------------------------------------------------- tokens that no free text may hold */
 
+/* Does a step lead out of a free text, behind all bytes of its marker? */
+static bool leads_out(const struct calls_model *m, const struct calls_step *x)
+{
+    bool thought = x->from == CS_REASON && x->to != CS_REASON;
+    bool call = x->from == CS_TEXT && x->to != CS_TEXT && x->to != CS_REASON;
+    return (thought || call) && !(x->act & (CA_REDO | CA_DROP)) && x->mark < m->n_mark;
+}
+
 static bool ends_inside(const struct calls_model *m, struct token_bytes b)
 {
     for (uint32_t i = 0; i < m->n_step; i++) {
         const struct calls_step *x = &m->step[i];
-        bool                     thought = x->from == CS_REASON && x->to != CS_REASON;
-        bool                     call = x->from == CS_TEXT && x->to != CS_TEXT && x->to != CS_REASON;
-        if ((!thought && !call) || x->act & (CA_REDO | CA_DROP) || x->mark >= m->n_mark) continue;
+        if (!leads_out(m, x)) continue;
         const char          *text = m->mark[x->mark].text;
         uint32_t             n = m->mark[x->mark].n;
         const unsigned char *at = b.n ? memmem(b.p, b.n, text, n) : NULL;
         if (at && at + n < b.p + b.n) return true;
     }
     return calls_passes_lead(m, (const char *)b.p, b.n);
+}
+
+/* Does a marker that leads out of a free text by its bytes stand at the end of a token? */
+static bool ends_with(const struct calls_model *m, uint32_t mark, struct token_bytes b)
+{
+    uint32_t n = m->mark[mark].n;
+    if (b.n < n || memcmp(b.p + b.n - n, m->mark[mark].text, n) != 0) return false;
+    for (uint32_t i = 0; i < m->n_step; i++)
+        if (m->step[i].mark == mark && leads_out(m, &m->step[i])) return true;
+    return false;
+}
+
+/* A growing list of tokens. */
+struct tokens {
+    uint32_t *at, n, room;
+};
+
+static bool tokens_add(struct tokens *t, uint32_t token)
+{
+    if (t->n == t->room) {
+        uint32_t  room = t->room ? 2 * t->room : 16;
+        uint32_t *more = realloc(t->at, room * sizeof *more);
+        if (!more) return false;
+        t->at = more;
+        t->room = room;
+    }
+    t->at[t->n++] = token;
+    return true;
 }
 
 /* ---------------------------------------------------------------- the marker that ends reasoning */
@@ -313,22 +349,25 @@ bool gate_model_stops(const struct gate_model *m)
 
 enum status gate_model_scan(struct gate_model *m)
 {
-    uint32_t  n = gr_vocab_n(m->vocab), n_odd = 0, room = 0;
-    uint32_t *odd = NULL;
-    for (uint32_t t = 0; t < n; t++) {
-        if (!ends_inside(m->calls, gr_vocab_token(m->vocab, t))) continue;
-        if (n_odd == room) {
-            room = room ? 2 * room : 16;
-            uint32_t *more = realloc(odd, room * sizeof *odd);
-            if (!more) {
-                free(odd);
-                return ST_NOMEM;
-            }
-            odd = more;
-        }
-        odd[n_odd++] = t;
+    const struct calls_model *c = m->calls;
+    struct tokens             all = { .n = 0 };
+    uint32_t                  n = gr_vocab_n(m->vocab);
+    bool                      good = true;
+    for (uint32_t t = 0; t < n && good; t++)
+        if (ends_inside(c, gr_vocab_token(m->vocab, t))) good = tokens_add(&all, t);
+    m->n_odd = all.n;
+    for (uint32_t i = 0; i < c->n_mark; i++) {
+        bool by_bytes = !c->mark[i].by_id || c->mark[i].id == UINT32_MAX;
+        m->whole_first[i] = all.n - m->n_odd;
+        for (uint32_t t = 0; t < n && good && by_bytes; t++)
+            if (ends_with(c, i, gr_vocab_token(m->vocab, t))) good = tokens_add(&all, t);
     }
-    m->odd = odd;
-    m->n_odd = n_odd;
+    for (uint32_t i = c->n_mark; i <= CALLS_MARKS_MAX; i++) m->whole_first[i] = all.n - m->n_odd;
+    if (!good) {
+        free(all.at);
+        return ST_NOMEM;
+    }
+    m->odd = all.at;
+    m->whole = all.at ? all.at + m->n_odd : NULL;
     return scan_stop(m);
 }

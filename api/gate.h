@@ -13,12 +13,16 @@ struct gate_model {
     const struct gr_vocab    *vocab;
     const uint32_t *odd; /* [n_odd] tokens that hold an end of reasoning, or a beginning of a call, and more */
     uint32_t        n_odd;
+    /* [whole_first[i], whole_first[i + 1]) of whole: tokens at whose end marker i stands, where that ends reasoning or
+     * begins a call by its bytes. Behind odd, in its memory. */
+    const uint32_t *whole;
+    uint32_t        whole_first[CALLS_MARKS_MAX + 1];
     /* By how many bytes of the marker that ends reasoning have come: the token that goes on with it. UINT32_MAX: none
      * does. */
     uint32_t stop_mark, stop[CALLS_MARK_BYTES];
 };
 
-/* Fills odd, n_odd, stop_mark and stop from the other fields; the caller frees odd. ST_NOMEM. */
+/* Fills odd, whole, stop_mark and stop from the other fields; the caller frees odd. ST_NOMEM. */
 enum status gate_model_scan(struct gate_model *m);
 /* Whether the marker that ends reasoning can be forced, wherever it has begun. */
 bool gate_model_stops(const struct gate_model *m);

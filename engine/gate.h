@@ -24,6 +24,9 @@ struct gate_mark {
     const char *open;  /* [n_open] what the grammar begins with there; NULL: the marker */
     uint32_t    n_open;
     bool        near; /* the next token may end it */
+    /* [n_whole] tokens at whose end all its bytes stand, with other text before them or without; borrowed. */
+    const uint32_t *whole;
+    uint32_t        n_whole;
 };
 enum {
     GATE_MARKS = 24, /* of a gate whose markers are always the same */

@@ -14,6 +14,7 @@ struct guide {
     struct gate_open       open;
     uint32_t    refused[GATE_MARKS]; /* [n_refused] tokens that are markers with which the grammar does not begin */
     uint32_t    n_refused;
+    uint32_t    wrong; /* bits: of the gate's markers, in their order, those whose bytes begin no text of the grammar */
     bool        plain; /* the text is free, and there is no mask */
     uint32_t   *mask;  /* [n_words] */
     uint32_t   *eos_id;
@@ -89,14 +90,19 @@ static enum guide_state mask_of_one(struct guide *u, uint32_t token)
     return GUIDE_READY;
 }
 
+static bool is_wrong(const struct guide *u, uint32_t mark) { return mark < GATE_MARKS && u->wrong >> mark & 1; }
+
 /* A free text has a mask only where a token is forced, or the next one might complete a marker wrongly. */
 static enum guide_state free_mask(struct guide *u)
 {
     struct gate_mark mark[GATE_NEAR];
-    uint32_t         n = u->gate->ops->marks(u->gate, mark), n_near = 0, token;
+    uint32_t         n = u->gate->ops->marks(u->gate, mark), n_near = 0, n_wrong = 0, token;
     if (u->gate->ops->forced(u->gate, &token)) return mask_of_one(u, token);
-    for (uint32_t i = 0; i < n; i++) n_near += mark[i].near;
-    u->plain = !n_near && !u->gate->n_odd;
+    for (uint32_t i = 0; i < n; i++) {
+        n_near += mark[i].near;
+        n_wrong += is_wrong(u, i) ? mark[i].n_whole : 0;
+    }
+    u->plain = !n_near && !n_wrong && !u->gate->n_odd;
     if (u->plain) return GUIDE_READY;
     memset(u->mask, 0xff, u->n_words * sizeof *u->mask);
     for (uint32_t i = 0; i < n; i++)
@@ -104,6 +110,8 @@ static enum guide_state free_mask(struct guide *u)
     for (uint32_t i = 0; i < u->n_eos && !u->gate->again; i++) forbid(u, u->eos_id[i]);
     for (uint32_t i = 0; i < u->n_refused; i++) forbid(u, u->refused[i]);
     for (uint32_t i = 0; i < u->gate->n_odd; i++) forbid(u, u->gate->odd[i]);
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t k = 0; is_wrong(u, i) && k < mark[i].n_whole; k++) forbid(u, mark[i].whole[k]);
     return is_empty(u) ? GUIDE_FAILED : GUIDE_READY;
 }
 
@@ -138,6 +146,11 @@ static enum status try_marks(struct guide *u)
             if (gr_mask(u->match, u->mask)) return ST_TOO_LARGE;
             goes_on = !is_empty(u) || gr_is_end(u->match);
         }
+        gr_restart(u->match);
+        if (!mark[i].n_whole) continue;
+        st = gr_accept_bytes(u->match, mark[i].text, mark[i].n);
+        if (st == ST_TOO_LARGE) return st;
+        if (st) u->wrong |= 1u << i;
         gr_restart(u->match);
     }
     return goes_on ? ST_OK : ST_INVALID;
@@ -204,6 +217,7 @@ struct guide *guide_fork(const struct guide *guide)
     memcpy(u->mask, guide->mask, u->n_words * sizeof *u->mask);
     memcpy(u->refused, guide->refused, sizeof u->refused);
     u->n_refused = guide->n_refused;
+    u->wrong = guide->wrong;
     u->phase = guide->phase;
     u->plain = guide->plain;
     atomic_init(&u->state, (int)guide_state(guide));

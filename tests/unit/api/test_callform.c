@@ -11,9 +11,10 @@
 #include "tests/unit/api/tiny_model.h"
 
 /* Random answers under the grammar of calls, for each family, with its markers as tokens and as bytes: the reader of
- * answers must find calls alone, of allowed tools, with arguments that their schemas accept. */
+ * answers must find calls alone, of allowed tools, with arguments that their schemas accept. (Over 500 lines: all tests
+ * need a family with its tools, its tokens and its gate.) */
 
-enum { WALKS = 24, TOKENS_MAX = 1500, N_MORE = 34, BYTES = 256, END = BYTES, MARK_0 = BYTES + 1 };
+enum { WALKS = 24, TOKENS_MAX = 1500, N_MORE = 34, BYTES = 256, END = BYTES, MARK_0 = BYTES + 1, MARKS_MAX = 32 };
 
 static const char tools_text[] =
     "[{\"function\":{\"name\":\"w\",\"parameters\":{\"type\":\"object\",\"properties\":{\"city\":{\"type\":\"string\","
@@ -49,7 +50,7 @@ struct family_under_test {
     struct calls_tools *tools;
     json_t             *shown;
     struct arena        arena;
-    uint32_t            n_token;
+    uint32_t            n_token, across; /* across: tokens from here on are "xy" and each of the markers */
 };
 
 /* A tokenizer of bytes, and of the markers as special tokens. */
@@ -126,7 +127,8 @@ static void vocab_open(struct family_under_test *k)
                                               "True",  "None", "\">\n",  "0.5",    "}}",      "city", "q\"",
                                               " a",    "])",   "</x>\n", "\":{\"", "rs\": {", "(q",   "()",
                                               "w(u",   "})",   "}; ",    ", s-1(", "l>\n",    ">\n<" };
-    struct token_bytes       b[BYTES + 64] = { { 0 } };
+    static char              across[MARKS_MAX][CALLS_MARK_BYTES + 8];
+    struct token_bytes       b[BYTES + 64 + MARKS_MAX] = { { 0 } };
     uint32_t                 n = MARK_0 + 20;
     for (uint32_t i = 0; i < BYTES; i++) {
         one[i] = (char)i;
@@ -134,6 +136,11 @@ static void vocab_open(struct family_under_test *k)
     }
     for (uint32_t i = 0; i < N_MORE; i++)
         b[n++] = (struct token_bytes){ (const unsigned char *)more[i], (uint32_t)strlen(more[i]) };
+    k->across = n;
+    for (uint32_t i = 0; i < k->calls.n_mark; i++) { /* text and a whole marker in one token */
+        int len = snprintf(across[i], sizeof across[i], "xy%s", k->calls.mark[i].text);
+        b[n++] = (struct token_bytes){ (const unsigned char *)across[i], (uint32_t)len };
+    }
     k->n_token = n;
     assert_int_equal(gr_vocab_create(b, n, &k->vocab), ST_OK);
     k->gate = (struct gate_model){ .calls = &k->calls, .tok = k->tok ? k->tok : world.tok, .vocab = k->vocab };
@@ -469,9 +476,49 @@ static void a_token_may_end_a_call_and_begin_the_text_behind_it(void **state)
     ring_free(&wake);
 }
 
+/* A token may hold the end of a text and the whole marker that begins a call. What the token holds before it is text, and
+ * the call is bound; where the grammar begins with another of the family's markers, the token does not come. */
+static void a_token_may_end_a_text_and_begin_a_call(void **state)
+{
+    (void)state;
+    struct guides *g = NULL;
+    struct ring    wake;
+    unsigned       n_row = 0;
+    assert_int_equal(ring_init(&wake, 4), ST_OK);
+    assert_int_equal(guides_create(0, 4, &wake, &g), ST_OK);
+    for (size_t i = 0; calls_row_at(i); i++) {
+        struct family_under_test k;
+        unsigned                 n_begun = 0;
+        family_open(&k, calls_row_at(i), false);
+        bool marks = calls_have_marks(&k.calls);
+        for (uint32_t m = 0; m < k.calls.n_mark && marks; m++) {
+            const char   *name = k.calls.row->name, *text = k.calls.mark[m].text;
+            struct guide *u = guide_of(&k, false, AGAIN);
+            uint32_t      n_word;
+            if (calls_mark_begins(&k.calls, m) && may_come(u, k.across + m)) {
+                write_bytes(g, u, "a < b ");
+                if (!may_come(u, k.across + m)) fail_msg("%s: '%s' behind a text", name, text);
+                guide_post(g, u, k.across + m);
+                if (guide_state(u) != GUIDE_READY) fail_msg("%s: '%s' has ended the request", name, text);
+                (void)guide_mask(u, &n_word);
+                if (!n_word || may_come(u, '!')) fail_msg("%s: '%s' has begun no call", name, text);
+                n_begun++;
+            }
+            guide_drop(u);
+        }
+        if (marks && !n_begun) fail_msg("%s: no such token begins a call", k.calls.row->name);
+        n_row += marks;
+        family_close(&k);
+    }
+    assert_in_range(n_row, 15, 100);
+    guides_free(g);
+    ring_free(&wake);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_token_may_end_a_text_and_begin_a_call),
         cmocka_unit_test(a_token_may_end_a_call_and_begin_the_text_behind_it),
         cmocka_unit_test(every_answer_of_every_family_is_calls_that_the_schemas_accept),
     };

@@ -76,7 +76,7 @@ static void hf_moe_groups(struct hf *c)
 {
     struct model_spec *s = c->spec;
     s->route_scale = (float)hf_num(c, c->text, "routed_scaling_factor", 1e-6, 1e6,
-                                   s->family->def->route_scale ? s->family->def->route_scale : 1);
+                                   s->family->def->route_scale > 0 ? s->family->def->route_scale : 1);
     s->n_group = hf_size(c, "n_group", 1, OP_ROUTE_GROUPS_MAX, 1);
     s->group_keep = hf_size(c, "topk_group", 1, OP_ROUTE_GROUPS_MAX, 1);
     if (c->st) return;

@@ -317,7 +317,7 @@ static const struct model_names names_mlp_experts = { ROWS(rows_mlp_experts), .b
 const struct model_names        names_qwen_moe = { ROWS(rows_qwen_moe), .base = &names_mlp_experts };
 const struct model_names        names_qwen2_moe = { ROWS(rows_qwen2_moe), .base = &names_qwen_moe };
 const struct model_names        names_glm_moe = { ROWS(rows_glm_moe), .base = &names_qwen_moe };
-const struct model_names names_mellum = { ROWS(rows_qwen_moe), .base = &names_mlp_experts, .ignored = ignored_mtp };
+const struct model_names        names_mellum = { .base = &names_qwen_moe, .ignored = ignored_mtp };
 const struct model_names names_exaone_moe = { ROWS(rows_exaone_moe), .base = &names_glm_moe, .ignored = ignored_mtp };
 const struct model_names names_ernie_moe = { ROWS(rows_ernie_moe), .base = &names_glm_moe };
 const struct model_names names_minimax = { ROWS(rows_minimax), .base = &names_mixtral };

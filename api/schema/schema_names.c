@@ -26,14 +26,11 @@ struct tree {
     uint32_t                  n_branch, turn;
 };
 
-struct sorted {
-    const struct schema_name *name;
-};
 #define NO_BRANCH UINT32_MAX
 
 static int by_bytes(const void *a, const void *b)
 {
-    const struct schema_name *x = ((const struct sorted *)a)->name, *y = ((const struct sorted *)b)->name;
+    const struct schema_name *x = *(const struct schema_name *const *)a, *y = *(const struct schema_name *const *)b;
     uint32_t                  n = x->n < y->n ? x->n : y->n;
     int                       c = memcmp(x->text, y->text, n);
     return c ? c : (x->n > y->n) - (x->n < y->n);
@@ -48,13 +45,13 @@ static uint32_t alike(const struct schema_name *a, const struct schema_name *b)
 
 static bool sort(struct tree *t)
 {
-    struct sorted *all = malloc(t->n * sizeof *all);
+    const struct schema_name **all = malloc(t->n * sizeof *all);
     if (!all) return false;
-    for (uint32_t i = 0; i < t->n; i++) all[i].name = &t->name[i];
+    for (uint32_t i = 0; i < t->n; i++) all[i] = &t->name[i];
     qsort(all, t->n, sizeof *all, by_bytes);
     for (uint32_t i = 0; i < t->n; i++) {
-        t->order[i] = (uint32_t)(all[i].name - t->name);
-        t->alike[i] = i ? alike(all[i - 1].name, all[i].name) : 0;
+        t->order[i] = (uint32_t)(all[i] - t->name);
+        t->alike[i] = i ? alike(all[i - 1], all[i]) : 0;
     }
     free(all);
     return true;

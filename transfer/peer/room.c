@@ -24,7 +24,7 @@ enum {
     NAMES_MS = 10000,
     SETUP_MS = 10000,
     OVER_MANY = 8, /* so many ended GETs are told of at once, so that the lane sends more while the rest is moved */
-    POLL_MAX = 4 + PEERS_MAX + PEER_GUESTS_MAX
+    POLL_MAX = 5 + PEERS_MAX + PEER_GUESTS_MAX
 };
 
 /* ---- to the lane */
@@ -95,10 +95,9 @@ static void get(struct room *l, const struct room_get *g)
 static void get_all(struct room *l, const struct room_gets *g)
 {
     CHECK(g->n <= ROOM_FLIGHTS);
-    for (uint32_t i = 0; i < g->n; i++) {
-        get(l, &g->get[i]);
+    for (uint32_t i = 0; i < g->n; i++) get(l, &g->get[i]);
+    while (ucx_copy(l->u))
         if (l->over.n >= OVER_MANY) (void)send_over(l); /* a lane that is gone is noticed by hear_lane */
-    }
 }
 
 /* ---- what the lane says */
@@ -245,6 +244,7 @@ static void wait_for_events(struct room *l)
     add_poll(p, &n, l->wake[0], false);
     add_poll(p, &n, l->fd, l->n_note || l->over.n);
     add_poll(p, &n, ucx_fd(l->u), false);
+    add_poll(p, &n, ucx_copy_fd(l->u), false); /* poll leaves a descriptor of -1 alone */
     if (l->listener >= 0) add_poll(p, &n, l->listener, false);
     for (uint32_t i = 0; i < PEERS_MAX; i++) {
         anybody |= l->peer[i].known && !l->peer[i].myself;
@@ -257,7 +257,7 @@ static void wait_for_events(struct room *l)
     if (poll(p, n, ms) <= 0) return;
     if (p[0].revents) (void)!read(l->wake[0], drop, sizeof drop);
     l->talk_due |= p[0].revents != 0;
-    for (uint32_t i = 3; i < n; i++) l->talk_due |= p[i].revents != 0; /* behind wake, the lane and UCX */
+    for (uint32_t i = 4; i < n; i++) l->talk_due |= p[i].revents != 0; /* behind wake, the lane, UCX and copies */
 }
 
 /* ---- life */

@@ -5,7 +5,6 @@
 #include "base/clock.h"
 #include "base/list.h"
 #include "base/log.h"
-#include "kernels/cpu/copy.h"
 #include "transfer/peer/near.h"
 #include "transfer/peer/ucx_api.h"
 #include <fcntl.h>
@@ -40,6 +39,7 @@ struct ucx {
     unsigned char        *base;
     uint64_t              bytes;
     int                   lent_fd; /* what near_say has named; -1: nothing */
+    struct near_copy     *copier;  /* over shm alone */
     struct list           reaches; /* a left one stays until UCX has closed it and its GETs have ended */
     uint32_t              n_flight;
 };
@@ -110,6 +110,10 @@ enum status ucx_open(enum peer_transport transport, const char *device, struct u
     ucs_status_t s = init(u, device);
     if (s) fail(err, err_bytes, u, "it has no such transport here", s);
     if (!s && (s = make_worker(u))) fail(err, err_bytes, u, "no worker", s);
+    if (!s && transport == PEER_SHM && !(u->copier = near_copy_open())) {
+        s = UCS_ERR_NO_MEMORY;
+        fail(err, err_bytes, u, "no copier", s);
+    }
     if (!s && u->n_address > PWIRE_ADDRESS_MAX) {
         s = UCS_ERR_BUFFER_TOO_SMALL;
         fail(err, err_bytes, u, "its address is too long, name one interface", s);
@@ -131,6 +135,7 @@ void ucx_close(struct ucx *u)
         if (!list_empty(&u->reaches)) nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
     }
     if (!list_empty(&u->reaches)) LOG_WARN("peer: UCX has not let go of its connections");
+    near_copy_close(u->copier);
     if (u->lent_fd >= 0) close(u->lent_fd);
     if (u->mem) (void)u->api->ucp_mem_unmap(u->context, u->mem);
     if (u->address) u->api->ucp_worker_release_address(u->worker, u->address);
@@ -142,6 +147,7 @@ void ucx_close(struct ucx *u)
 /* ---- its events */
 
 int      ucx_fd(const struct ucx *u) { return u->fd; }
+int      ucx_copy_fd(const struct ucx *u) { return u->copier ? near_copy_fd(u->copier) : -1; }
 bool     ucx_arm(struct ucx *u) { return u->api->ucp_worker_arm(u->worker) == UCS_OK; }
 uint32_t ucx_in_flight(const struct ucx *u) { return u->n_flight; }
 
@@ -166,6 +172,7 @@ static void sweep(struct ucx *u)
 void ucx_progress(struct ucx *u)
 {
     for (int i = 0; i < PROGRESS_MAX && u->api->ucp_worker_progress(u->worker); i++) continue;
+    while (ucx_copy(u)) continue;
     sweep(u);
 }
 
@@ -253,7 +260,7 @@ static bool took_transport(const struct ucx_reach *r)
 /* Over shm a peer says at the end of its rkey where its memory is found. */
 static void come_near(struct ucx_reach *r, const struct ucx_there *there)
 {
-    if (r->u->transport != PEER_SHM || there->n_rkey < NEAR_BYTES) return;
+    if (!r->u->copier || there->n_rkey < NEAR_BYTES) return;
     (void)near_map(there->rkey + there->n_rkey - NEAR_BYTES, there->bytes, &r->near);
 }
 
@@ -319,7 +326,7 @@ void ucx_get(struct ucx_job *job, struct ucx_reach *r, void *p, uint32_t bytes, 
 {
     struct ucx *u = r->u;
     CHECK(off <= r->bytes && bytes <= r->bytes - off);
-    *job = (struct ucx_job){ r, done, arg };
+    *job = (struct ucx_job){ .r = r, .done = done, .arg = arg };
     r->n_flight++;
     u->n_flight++;
     if (r->left || r->lost) {
@@ -327,8 +334,8 @@ void ucx_get(struct ucx_job *job, struct ucx_reach *r, void *p, uint32_t bytes, 
         return;
     }
     if (r->near) {
-        copy_stream(p, r->near + off, bytes); /* another core reads it next */
-        got(NULL, UCS_OK, job);
+        job->near = (struct near_job){ .dst = p, .src = r->near + off, .bytes = bytes };
+        near_copy_give(u->copier, &job->near);
         return;
     }
     ucp_request_param_t param = { .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
@@ -340,6 +347,14 @@ void ucx_get(struct ucx_job *job, struct ucx_reach *r, void *p, uint32_t bytes, 
     }
     void *request = u->api->ucp_get_nbx(r->ep, p, bytes, r->base + off, r->rkey, &param);
     if (!UCS_PTR_IS_PTR(request)) got(NULL, UCS_PTR_RAW_STATUS(request), job);
+}
+
+bool ucx_copy(struct ucx *u)
+{
+    struct near_job *ended = u->copier ? near_copy_take(u->copier) : NULL;
+    if (!ended) return false;
+    got(NULL, UCS_OK, LIST_ENTRY(ended, struct ucx_job, near));
+    return true;
 }
 #else
 typedef int ucx_is_left_out; /* ISO C forbids an empty file */

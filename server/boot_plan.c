@@ -193,11 +193,12 @@ static int choose_device(struct boot *b)
     return 0;
 }
 
-/* Masks of grammars are made beside the steps: by a few threads, which sleep where no request has a grammar. */
+/* Masks of grammars are made beside the steps: by a few threads, which sleep where no request has a grammar. Two where
+ * there are two CPUs: one has just too little time for the masks of 64 rows within half of a step of 10 ms. */
 static uint32_t guide_threads(void)
 {
-    uint32_t n = thread_cpu_count() / 4;
-    if (n < 1) return 1;
+    uint32_t n_cpu = thread_cpu_count(), n = n_cpu / 4;
+    if (n < 2) return n_cpu < 2 ? 1 : 2;
     return n > 8 ? 8 : n;
 }
 

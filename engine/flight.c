@@ -302,6 +302,21 @@ void flight_fail(struct engine *e, struct flight *f)
     f->n_seq = f->n_sample = 0;
 }
 
+/* A draw has failed: its logits are no numbers, or the request's own lists exclude all ids, which harms no KV and says
+ * nothing of the device. */
+static void end_undrawn(struct engine *e, const struct batch *b, const struct flight_sample *x)
+{
+    struct req *q = x->s->q;
+    if (sample_leaves_none(b, x->lead, e->cfg.vocab)) {
+        LOG_WARN_LIMITED("eng: request %016" PRIx64 " leaves no token to draw, it ends with an error", q->r->id);
+        req_finish(e, q, ENG_ERROR, ST_NOT_FOUND, false);
+        return;
+    }
+    step_count(&e->a.n_nan, 1);
+    LOG_WARN_LIMITED("eng: request %016" PRIx64 " has NaN logits, it ends with an error", q->r->id);
+    req_finish(e, q, ENG_ERROR, ST_INVALID, true);
+}
+
 void flight_apply(struct engine *e, struct flight *f, uint64_t now_us)
 {
     const struct batch *b = &f->batch;
@@ -317,10 +332,7 @@ void flight_apply(struct engine *e, struct flight *f, uint64_t now_us)
     }
     for (uint32_t k = 0; k < f->n_sample; k++) {
         if (b->out.id[k] != UINT32_MAX || !sample_stays(e, &f->sample[k])) continue;
-        struct req *q = f->sample[k].s->q;
-        step_count(&e->a.n_nan, 1);
-        LOG_WARN_LIMITED("eng: request %016" PRIx64 " has NaN logits, it ends with an error", q->r->id);
-        req_finish(e, q, ENG_ERROR, ST_INVALID, true);
+        end_undrawn(e, b, &f->sample[k]);
     }
     slots_sent(&f->batch);
     f->n_seq = f->n_sample = 0;

@@ -1,5 +1,6 @@
 #include "engine/sample.h"
 #include "base/check.h"
+#include <stdlib.h>
 #include <string.h>
 
 static bool wants_prompt(const struct eng_sampling *p) { return p->repetition != 0.0f && p->repetition != 1.0f; }
@@ -177,4 +178,26 @@ void sample_add(struct batch *b, const struct seq *s, const uint32_t *ids, uint3
     o->n_bias = p->n_bias;
     CHECK(p->n_bias <= b->max.bias_max - b->n_bias);
     for (uint32_t i = 0; i < p->n_bias; i++) b->bias[b->n_bias++] = (struct op_bias){ p->bias[i].id, p->bias[i].bias };
+}
+
+bool sample_leaves_none(const struct batch *b, uint32_t k, uint32_t vocab)
+{
+    const struct op_sample_row *o = &b->sample[k];
+    uint32_t                    n_word = (vocab + 31) / 32, any = 0;
+    if (!o->n_allow && !o->n_mask && !o->n_ban) return false;
+    uint32_t *left = calloc(n_word, sizeof *left); /* a bit for each id */
+    if (!left) return false;
+    for (uint32_t i = 0; i < o->n_allow; i++) {
+        uint32_t id = b->allow[o->allow_start + i];
+        if (id < vocab) left[id / 32] |= (uint32_t)1 << id % 32;
+    }
+    for (uint32_t id = 0; !o->n_allow && id < vocab; id++) left[id / 32] |= (uint32_t)1 << id % 32;
+    for (uint32_t w = 0; o->n_mask && w < n_word; w++) left[w] &= w < o->n_mask ? b->mask[o->mask_start + w] : 0;
+    for (uint32_t i = 0; i < o->n_ban; i++) {
+        uint32_t id = b->ban[o->ban_start + i];
+        if (id < vocab) left[id / 32] &= ~((uint32_t)1 << id % 32);
+    }
+    for (uint32_t w = 0; w < n_word; w++) any |= left[w];
+    free(left);
+    return !any;
 }

@@ -25,3 +25,6 @@ void sample_add(struct batch *b, const struct seq *s, const uint32_t *ids, uint3
                 uint32_t vocab);
 /* The mask of a late sequence is ready: completes its entry k in the batch. */
 void sample_mask(struct batch *b, uint32_t k, const struct seq *s, const struct seq_limits *lim, uint32_t vocab);
+/* True if the lists of entry k leave no id of the vocabulary: its draw has failed by what the request asks for, and not
+ * by its logits. O(vocab / 32 + lists), for draws that have failed. */
+bool sample_leaves_none(const struct batch *b, uint32_t k, uint32_t vocab);

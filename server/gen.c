@@ -314,7 +314,19 @@ static const char *failure_of(enum status st)
     case ST_DEVICE: return "the engine has failed";
     case ST_STEP: return "the device could not run this request";
     case ST_TOO_LARGE: return "the form that was asked for came to a bound of this server";
+    case ST_NOT_FOUND:
+        return "the request leaves no token to draw: its form, 'allowed_token_ids', 'bad_words' and 'min_tokens' exclude "
+               "all of them";
     default: return "the model gave no valid result";
+    }
+}
+
+static int code_of(enum status st)
+{
+    switch (st) {
+    case ST_DEVICE: return 503;
+    case ST_NOT_FOUND: return 400;
+    default: return 500;
     }
 }
 
@@ -326,7 +338,7 @@ static void gen_broken(struct gen *g, const struct eng_request *r, enum eng_fini
     else if (finish == ENG_CANCELED)
         api_fail(&e, 503, "", "the request was canceled by the server");
     else
-        api_fail(&e, r->status == ST_DEVICE ? 503 : 500, "", "%s", failure_of(r->status));
+        api_fail(&e, code_of(r->status), "", "%s", failure_of(r->status));
     gen_fail(g, &e, finish);
 }
 

@@ -43,9 +43,9 @@ def byte_tokenizer():
 class Model:
     """A scratch copy that a row damages."""
 
-    def __init__(self, want_index=False):
+    def __init__(self, want_index=False, name=None):
         self.dir = tempfile.mkdtemp(prefix="spillway-model-")
-        src = base_model(want_index)
+        src = os.path.join(GOLDEN, name) if name else base_model(want_index)
         for f in os.listdir(src):
             shutil.copyfile(os.path.join(src, f), os.path.join(self.dir, f))
         with open(os.path.join(self.dir, "tokenizer.json"), "w") as f:
@@ -361,6 +361,27 @@ def d14(_):
         out = (p.stderr + p.stdout).decode("utf-8", "replace")
         assert p.returncode == 78, "%s: exit %d: %s" % (args, p.returncode, shown(out))
         assert all(w in out for w in words), "%s: %s" % (args, shown(out))
+
+
+# Bits of numbers in each type that scales have. In MXFP4's exponents all bits stand for NaN, and there is no infinity and no zero.
+SCALE_BITS = {"BF16": ("<H", {"NaN": 0x7FC0, "Inf": 0x7F80, "0": 0}), "F16": ("<H", {"NaN": 0x7E00, "Inf": 0xFC00, "0": 0}),
+              "F32": ("<I", {"NaN": 0x7FC00000, "Inf": 0xFF800000, "0": 0}), "U8": ("<B", {"NaN": 0xFF})}
+
+
+@row("D15", "scales of coded weights that are NaN or infinite: exit 78 with the tensor; of 0: weights of 0", own=True)
+def d15(_):
+    for name in ("ct-pack", "ct-w8a8", "phi3-awq", "gptq-order", "glm4-fp8", "gpt-oss-mxfp4"):
+        with Model(name=name) as m:
+            header, data = m.header()
+            tensor = sorted(k for k in header if "down_proj" in k and "scale" in k)[-1]
+            layout, values = SCALE_BITS[header[tensor]["dtype"]]
+            at = header[tensor]["data_offsets"][1] - struct.calcsize(layout)
+            for value, bits in values.items():
+                m.write(header, data[:at] + struct.pack(layout, bits) + data[at + struct.calcsize(layout):])
+                if value == "0":
+                    loads(m)
+                else:
+                    refuses(m, tensor, ("finite", "no number"))
 
 
 @row("D16", "random bytes over the header area", own=True)

@@ -206,6 +206,34 @@ static void min_tokens_counts_tokens_in_flight(void **state)
     assert_int_equal(add(f)->n_ban, 0);
 }
 
+static void lists_that_exclude_all_ids_are_told_from_others(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t        word[] = { 40, 41 }, start[] = { 0, 1, 2 }, allowed[] = { 40, 41 };
+    add(f);
+    assert_false(sample_leaves_none(&f->b, 0, VOCAB));
+    f->r.s.allowed_id = allowed;
+    f->r.s.n_allowed = 2;
+    add(f);
+    assert_false(sample_leaves_none(&f->b, 1, VOCAB));
+    f->r.s.bad_word = word;
+    f->r.s.bad_word_start = start;
+    f->r.s.n_bad_word = 1;
+    add(f);
+    assert_false(sample_leaves_none(&f->b, 2, VOCAB)); /* 41 is left */
+    f->r.s.n_bad_word = 2;
+    add(f);
+    assert_true(sample_leaves_none(&f->b, 3, VOCAB));
+    struct op_sample_row *o = &f->b.sample[1];
+    o->mask_start = f->b.n_mask;
+    o->n_mask = 2;
+    f->b.mask[o->mask_start] = UINT32_MAX;
+    f->b.mask[o->mask_start + 1] = (uint32_t)1 << 9; /* 41 */
+    assert_false(sample_leaves_none(&f->b, 1, VOCAB));
+    f->b.mask[o->mask_start + 1] = (uint32_t)1 << 10;
+    assert_true(sample_leaves_none(&f->b, 1, VOCAB));
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -220,6 +248,7 @@ int main(void)
         TEST(a_row_that_exceeds_the_sampling_arrays_is_found_before_it_is_added),
         TEST(an_id_in_flight_is_patched_into_the_history),
         TEST(min_tokens_counts_tokens_in_flight),
+        TEST(lists_that_exclude_all_ids_are_told_from_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -79,10 +79,20 @@ static const struct calls_think *pick_think(const struct tmpl *t)
     return NULL;
 }
 
-/* Old templates of Kimi and DeepSeek cut reasoning out of the history, and that is all they say of it. */
-static bool only_cuts(const struct tmpl *t, const struct calls_think *think)
+/* Texts of families whose models always think, and of whose templates some say no more of it than that they cut it out
+ * of the history: DeepSeek's R1 and the first Kimi. Other templates that only cut (LFM2.5, Mellum 2) or that spell the
+ * beginning with an escape (Gemma 4) are of models that may answer at once, and that write the beginning themselves. */
+static const char *const always_think[] = { "<\xef\xbd\x9c"
+                                            "Assistant\xef\xbd\x9c>",
+                                            "\xe2\x97\x81/think\xe2\x96\xb7" };
+
+static bool thinks_first(const struct tmpl *t, const struct calls_think *think)
 {
-    return think && tmpl_has_text(t, think->stop) && !tmpl_has_text(t, think->start);
+    bool always = false;
+    if (!think || !tmpl_has_text(t, think->stop) || tmpl_has_text(t, think->start)) return false;
+    for (size_t i = 0; i < sizeof always_think / sizeof *always_think; i++)
+        always = always || tmpl_has_text(t, always_think[i]);
+    return always;
 }
 
 /* ---------------------------------------------------------------- small conversations */
@@ -233,7 +243,7 @@ void family_init(struct family *f, const struct tmpl *t, const struct tok *tok, 
     if (t && !strcmp(think, "auto")) k = pick_think(t);
     calls_model_init(&f->calls, r, k, tok);
     if (!t) return;
-    f->calls.thinks_first = only_cuts(t, f->calls.think);
+    f->calls.thinks_first = thinks_first(t, f->calls.think);
     buf_init(&b, PROBE_OUT_MAX);
     f->tools =
         tmpl_mentions(t, "tools") && render(t, tok, talk_of_user(t), probe_tools(), true, &b) && has(&b, "probe_tool");

@@ -114,10 +114,28 @@ static void a_prompt_leaves_reasoning_open_or_not(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (family_thinking(&f, cases[i].prompt, strlen(cases[i].prompt)) != cases[i].thinking)
             fail_msg("%s", cases[i].prompt);
-    family_of(
-        &f,
-        "{% for m in messages %}{{ m.content.split('</think>')[-1] }}{% endfor %}{% if add_generation_prompt %}A:{% endif %}");
-    assert_true(f.calls.thinks_first && family_thinking(&f, "xA:", 3) == FAMILY_THINKS);
+}
+
+#define CUTS "{% for m in messages %}{{ m.content.split('</think>')[-1] }}{% endfor %}{% if add_generation_prompt %}"
+
+/* Of R1 the template says only that it cuts reasoning. So do templates of models that may answer at once. */
+static void an_answer_begins_inside_reasoning_where_the_family_always_thinks(void **state)
+{
+    (void)state;
+    static const char r1[] = "x<\xef\xbd\x9c"
+                             "Assistant\xef\xbd\x9c>",
+                      gemma[] = "<bos><|turn>user\nx<turn|>\n<|turn>model\n";
+    struct family f;
+    family_of(&f, CUTS "<\xef\xbd\x9c"
+                       "Assistant\xef\xbd\x9c>{% endif %}");
+    assert_true(f.calls.thinks_first && family_thinking(&f, r1, sizeof r1 - 1) == FAMILY_THINKS);
+    family_of(&f, CUTS "A:{% endif %}");
+    assert_true(f.calls.think && family_thinking(&f, "xA:", 3) == FAMILY_NO_THOUGHT);
+    struct tmpl *t = load("gemma4");
+    family_init(&f, t, world.tok, "auto", "auto");
+    tmpl_free(t);
+    assert_string_equal(f.calls.think->name, "gemma4");
+    assert_true(family_thinking(&f, gemma, sizeof gemma - 1) == FAMILY_NO_THOUGHT);
 }
 
 static void a_row_can_be_named(void **state)
@@ -138,6 +156,7 @@ int main(void)
         cmocka_unit_test(families_are_known_by_their_templates),
         cmocka_unit_test(arguments_have_the_form_that_the_template_takes),
         cmocka_unit_test(a_prompt_leaves_reasoning_open_or_not),
+        cmocka_unit_test(an_answer_begins_inside_reasoning_where_the_family_always_thinks),
         cmocka_unit_test(a_row_can_be_named),
     };
     return cmocka_run_group_tests(tests, world_open, world_close);

@@ -172,6 +172,16 @@ static bool form_shows(const struct tmpl *t, const struct tok *tok, bool args_te
     return false;
 }
 
+/* Whether a message with a call and reasoning is taken, with a text beside them or without. */
+static bool thought_fits(const struct family *f, const struct tmpl *t, const struct tok *tok, bool text, struct buf *b)
+{
+    json_t *list = talk_with_calls(t, 1, f->args_text, false), *msg = json_array_get(list, 1);
+    json_object_set_new(msg, "reasoning_content", json_string("probe_thought"));
+    json_object_set_new(msg, "thinking", json_string("probe_thought"));
+    if (text) json_object_set_new(msg, "content", content_of(t, "probe_text"));
+    return render(t, tok, list, probe_tools(), true, b);
+}
+
 static void probe_calls(struct family *f, const struct tmpl *t, const struct tok *tok, struct buf *b)
 {
     f->args_text = !form_shows(t, tok, false, b) && form_shows(t, tok, true, b);
@@ -184,6 +194,7 @@ static void probe_calls(struct family *f, const struct tmpl *t, const struct tok
         two = render(t, tok, talk_with_calls(t, 2, f->args_text, false), probe_tools(), true, b) &&
               has(b, "probe_second");
     f->one_call = one && !two;
+    f->text_or_thought = thought_fits(f, t, tok, false, b) && !thought_fits(f, t, tok, true, b);
 }
 
 /* What stands in the prompt only where an answer is asked for. */

@@ -14,8 +14,10 @@ struct family {
     bool               args_text;    /* the template takes arguments of past calls as JSON text; false: as an object */
     bool               null_content; /* the template accepts a content that is null */
     bool               one_call;     /* the template shows only the first call of a message */
-    char               header[FAMILY_HEADER_MAX]; /* its text before an answer, up to a marker of reasoning */
-    uint32_t           n_header;                  /* bytes of header; 0: not known */
+    bool
+        text_or_thought; /* the template refuses a message with calls, a text and reasoning, but not one without text */
+    char     header[FAMILY_HEADER_MAX]; /* its text before an answer, up to a marker of reasoning */
+    uint32_t n_header;                  /* bytes of header; 0: not known */
 };
 
 /* row, think: a name that calls_row_find or calls_think_find knows, "none", or "auto". t NULL: the model has no

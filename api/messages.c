@@ -117,19 +117,34 @@ static enum status normal_calls(struct call *c, json_t *msg, size_t i, enum role
     return history_calls(c, msg, i, e);
 }
 
-/* Both names of the reasoning that a client sends back. */
+static bool has_text(const json_t *content) { return json_string_length(content) || json_array_size(content); }
+
+/* Reasoning that a client sends back, under each of the names by which templates read it. gpt-oss's template refuses it
+ * in a message with a text and calls, where it shows one of the two: the text stays. */
 static enum status normal_reasoning(const struct call *c, json_t *msg, size_t i, struct api_error *e)
 {
-    const char              *field = c->dialect->prompt_param;
-    static const char *const names[] = { "reasoning", "reasoning_content" };
-    for (int k = 0; k < 2; k++) {
+    static const char *const names[] = { "reasoning_content", "thinking", "reasoning" };
+    enum { THINKING = 1, NAMES = sizeof names / sizeof *names };
+    const struct family *f = c->model->family;
+    json_t              *given = NULL;
+    bool                 drop =
+        f && f->text_or_thought && json_object_get(msg, "tool_calls") && has_text(json_object_get(msg, "content"));
+    for (int k = 0; k < NAMES; k++) {
         json_t *v = json_object_get(msg, names[k]);
-        if (!absent(v) && !json_is_string(v))
-            return api_fail(e, 400, field, "message %zu: '%s' must be a string", i, names[k]);
-        if (json_is_string(v) && absent(json_object_get(msg, names[1 - k])) && !set(msg, names[1 - k], json_incref(v)))
-            return ST_NOMEM;
+        if (!absent(v) && !json_is_string(v) && k != THINKING)
+            return api_fail(e, 400, c->dialect->prompt_param, "message %zu: '%s' must be a string", i, names[k]);
+        if (!given && json_is_string(v)) given = v;
     }
-    return ST_OK;
+    json_incref(given);
+    bool done = true;
+    for (int k = 0; k < NAMES && given && done; k++) {
+        if (drop)
+            json_object_del(msg, names[k]);
+        else if (absent(json_object_get(msg, names[k])))
+            done = set(msg, names[k], json_incref(given));
+    }
+    json_decref(given);
+    return done ? ST_OK : ST_NOMEM;
 }
 
 /* ---------------------------------------------------------------- one message */

@@ -138,6 +138,22 @@ static void an_answer_begins_inside_reasoning_where_the_family_always_thinks(voi
     assert_true(family_thinking(&f, gemma, sizeof gemma - 1) == FAMILY_NO_THOUGHT);
 }
 
+static void a_template_that_refuses_a_text_beside_a_thought_is_known(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *file;
+        bool        refuses;
+    } cases[] = { { "gpt_oss", true }, { "qwen3", false }, { "llama3_1", false }, { "gemma3", false } };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct tmpl  *t = load(cases[i].file);
+        struct family f;
+        family_init(&f, t, world.tok, "auto", "auto");
+        tmpl_free(t);
+        if (f.text_or_thought != cases[i].refuses) fail_msg("%s", cases[i].file);
+    }
+}
+
 static void a_row_can_be_named(void **state)
 {
     (void)state;
@@ -157,6 +173,7 @@ int main(void)
         cmocka_unit_test(arguments_have_the_form_that_the_template_takes),
         cmocka_unit_test(a_prompt_leaves_reasoning_open_or_not),
         cmocka_unit_test(an_answer_begins_inside_reasoning_where_the_family_always_thinks),
+        cmocka_unit_test(a_template_that_refuses_a_text_beside_a_thought_is_known),
         cmocka_unit_test(a_row_can_be_named),
     };
     return cmocka_run_group_tests(tests, world_open, world_close);

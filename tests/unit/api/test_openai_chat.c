@@ -136,15 +136,17 @@ static void arguments_of_tool_calls_are_parsed_for_the_template(void **state)
     struct tmpl *old = world.tmpl;
     world.m.tmpl = world.tmpl = world_tmpl(
         "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.arguments is mapping }}:{{ c.function.arguments | tojson }};{% endfor %}"
-        "{{ m.reasoning }}/{{ m.reasoning_content }}/{{ m.tool_calls is defined }} {% endfor %}");
+        "{{ m.reasoning }}/{{ m.reasoning_content }}/{{ m.thinking }}/{{ m.tool_calls is defined }} {% endfor %}");
     struct call c;
     ask_ok(
         &c, &dialect_chat,
         messages(
             "[{\"role\":\"assistant\",\"reasoning\":\"R\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":1}\"}},"
             "{\"function\":{\"name\":\"f\",\"arguments\":null}},{\"function\":{\"name\":\"f\",\"arguments\":\"\"}},{\"function\":{\"name\":\"f\",\"arguments\":{\"b\":2}}}]},"
-            "{\"role\":\"assistant\",\"content\":\"x\",\"reasoning_content\":\"S\",\"tool_calls\":[]}]"));
-    assert_string_equal(prompt_text(&c, 0), "True:{\"a\": 1};True:{};True:{};True:{\"b\": 2};R/R/True S/S/False ");
+            "{\"role\":\"assistant\",\"content\":\"x\",\"reasoning_content\":\"S\",\"tool_calls\":[]},"
+            "{\"role\":\"assistant\",\"content\":\"x\",\"thinking\":\"T\",\"reasoning\":\"U\"}]"));
+    assert_string_equal(prompt_text(&c, 0),
+                        "True:{\"a\": 1};True:{};True:{};True:{\"b\": 2};R/R/R/True S/S/S/False U/T/T/False ");
     call_free(&c);
     tmpl_free(world.tmpl);
     world.m.tmpl = world.tmpl = old;

@@ -244,6 +244,38 @@ static const char *prompt_of(const char *row, const char *text, const char *call
 
 #define PAST(id, args) "{\"id\":\"" id "\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":" args "}}"
 
+/* As gpt-oss's template, which shows one of the two in a message with calls, and refuses both. */
+static void past_reasoning_gives_way_where_the_template_takes_a_text_or_it(void **state)
+{
+    (void)state;
+    static const char template
+        [] =
+            "{% for m in messages %}{% if m.tool_calls and m.content and m.thinking %}{{ raise_exception('one of them') }}{% endif %}"
+            "[{{ m.content or '' }}|{{ m.thinking or '' }}]{% for c in m.tool_calls or [] %}{{ c.function.arguments | tojson }}{% endfor %}"
+            "{% endfor %}",
+        body[] =
+            "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"},"
+            "{\"role\":\"assistant\",\"reasoning\":\"R\",\"tool_calls\":[" PAST(
+                "c1",
+                "\"{}\"") "]},"
+                          "{\"role\":\"assistant\",\"content\":\"T\",\"reasoning_content\":\"S\",\"tool_calls\":[" PAST(
+                              "c2",
+                              "\"{}\"") "]},"
+                                        "{\"role\":\"assistant\",\"content\":\"U\",\"reasoning_content\":\"V\"}]}";
+    struct family other;
+    struct tmpl  *t = world_tmpl(template);
+    struct call   c;
+    world.m.tmpl = t;
+    family_init(&other, t, world.tok, "hermes", "none");
+    world.m.family = &other;
+    ask_ok(&c, &dialect_chat, body);
+    assert_string_equal(prompt_text(&c, 0), "[q|][|R]{}[T|]{}[U|V]");
+    call_free(&c);
+    world.m.family = &family;
+    world.m.tmpl = world.tmpl;
+    tmpl_free(t);
+}
+
 static void ids_of_past_calls_get_the_form_of_the_family(void **state)
 {
     (void)state;
@@ -628,6 +660,7 @@ int main(void)
         cmocka_unit_test(the_template_sees_tools_as_sent_without_strict),
         cmocka_unit_test(control_tokens_in_tools_calls_and_results_stay_text),
         cmocka_unit_test(history_that_cannot_be_parsed_is_no_error),
+        cmocka_unit_test(past_reasoning_gives_way_where_the_template_takes_a_text_or_it),
         cmocka_unit_test(ids_of_past_calls_get_the_form_of_the_family),
         cmocka_unit_test(past_calls_have_the_form_that_the_template_takes),
         cmocka_unit_test(a_whole_answer_has_its_calls),

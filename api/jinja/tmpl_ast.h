@@ -168,7 +168,7 @@ struct tmpl_parser {
     struct tmpl_toks toks;
     uint32_t         pos, depth, loops;
     uint8_t reads, sets; /* F_CALLER, F_KWARGS, F_VARARGS: names that the macro's body reads; that it sets first */
-    struct tmpl_node **called; /* [n_called] each N_CALL of a bare name: these names are checked at the end */
+    struct tmpl_node **called; /* [n_called] N_CALL of bare names that every rendering meets, checked at the end */
     uint32_t           n_called, cap_called;
     bool               failed;
     char              *err;

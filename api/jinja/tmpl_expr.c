@@ -22,7 +22,7 @@ static struct tmpl_node *unary_node(struct tmpl_parser *p, enum tmpl_node_type t
 struct tmpl_node *tmpl_parse_expr(struct tmpl_parser *p)
 {
     if (!tmpl_enter(p)) return NULL;
-    uint32_t          line = tmpl_cur(p)->line;
+    uint32_t          line = tmpl_cur(p)->line, n_called = p->n_called;
     struct tmpl_node *a = parse_or(p);
     while (a && tmpl_skip_name(p, "if")) {
         struct tmpl_node *n = tmpl_node_new(p, N_COND, line);
@@ -31,6 +31,7 @@ struct tmpl_node *tmpl_parse_expr(struct tmpl_parser *p)
         if (!(n->b = parse_or(p))) return NULL;
         if (tmpl_skip_name(p, "else") && !(n->c = tmpl_parse_expr(p))) return NULL;
         a = tmpl_node_done(p, n, NULL);
+        p->n_called = n_called;
     }
     tmpl_leave(p);
     return a;
@@ -63,10 +64,12 @@ static struct tmpl_node *word_list(struct tmpl_parser *p, const char *word, enum
                                    struct tmpl_node *(*operand)(struct tmpl_parser *))
 {
     struct tmpl_node_list l = { 0 };
-    uint32_t              line = tmpl_cur(p)->line;
+    uint32_t              line = tmpl_cur(p)->line, n_called = p->n_called;
     do {
         if (!tmpl_node_add(p, &l, operand(p))) return NULL;
+        if (l.n == 1) n_called = p->n_called;
     } while (tmpl_skip_name(p, word));
+    p->n_called = n_called;
     if (l.n == 1) return l.v[0];
     struct tmpl_node *n = tmpl_node_new(p, type, line);
     return n ? tmpl_node_done(p, n, &l) : NULL;

@@ -239,15 +239,19 @@ static bool sort_keys(struct tmpl_eval *e, struct sort_key **v, uint32_t n, bool
     return true;
 }
 
-/* sort(attribute='a,b'): the values of all paths, each folded, as one key. */
+/* sort(attribute='a,b'): the values of all paths, each folded, as one key. A key is a list even where it has one value,
+ * as in Jinja: then values without an order are no error as long as they are equal. */
 static bool sort_key_of(struct tmpl_eval *e, const struct tv *item, const struct tv *path, bool sensitive,
                         struct tv *out)
 {
-    if (path->kind != TV_STR || !memchr(path->u.s, ',', path->n))
-        return attr_path(e, item, path, out) && fold(e, out, sensitive);
-    struct tv_seq *keys = tv_seq_new(e, SEQ_LIST, 0);
+    struct tv_seq *keys = tv_seq_new(e, SEQ_LIST, 1);
+    struct tv      whole;
     if (!keys) return false;
-    for (size_t at = 0; at <= path->n;) {
+    if (path->kind != TV_STR) {
+        if (!attr_path(e, item, path, &whole) || !fold(e, &whole, sensitive) || !tv_seq_add(e, keys, whole))
+            return false;
+    }
+    for (size_t at = 0; path->kind == TV_STR && at <= path->n;) {
         const char *comma = memchr(path->u.s + at, ',', path->n - at);
         size_t      n = comma ? (size_t)(comma - path->u.s) - at : path->n - at;
         struct tv   one = tv_str(path->u.s + at, n), key;
@@ -258,17 +262,11 @@ static bool sort_key_of(struct tmpl_eval *e, const struct tv *item, const struct
     return true;
 }
 
-static bool sorted(struct tmpl_eval *e, struct tv_seq *q, const struct tv *path, bool reverse, bool sensitive,
-                   struct tv *out)
+/* The items of q in the order of their keys v[q->n]. */
+static bool put_sorted(struct tmpl_eval *e, const struct tv_seq *q, struct sort_key *v, bool reverse, struct tv *out)
 {
-    struct sort_key *v = tmpl_alloc(e, (size_t)q->n * sizeof *v + 1);
-    struct tv_seq   *r = tv_seq_new(e, SEQ_LIST, q->n);
-    if (!v || !r) return false;
-    for (uint32_t i = 0; i < q->n; i++) {
-        v[i].item = q->v[i];
-        if (!sort_key_of(e, &q->v[i], path, sensitive, &v[i].key)) return false;
-    }
-    if (!sort_keys(e, &v, q->n, reverse)) return false;
+    struct tv_seq *r = tv_seq_new(e, SEQ_LIST, q->n);
+    if (!r || !sort_keys(e, &v, q->n, reverse)) return false;
     for (uint32_t i = 0; i < q->n; i++) r->v[r->n++] = v[i].item;
     *out = tv_seq(r);
     return true;
@@ -277,22 +275,35 @@ static bool sorted(struct tmpl_eval *e, struct tv_seq *q, const struct tv *path,
 static bool f_sort(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
     struct tv_seq *q;
-    return tv_iter(e, v, &q) && sorted(e, q, &a->pos[2], tv_truth(&a->pos[0]), tv_truth(&a->pos[1]), out);
+    if (!tv_iter(e, v, &q)) return false;
+    struct sort_key *k = tmpl_alloc(e, (size_t)q->n * sizeof *k + 1);
+    for (uint32_t i = 0; k && i < q->n; i++) {
+        k[i].item = q->v[i];
+        if (!sort_key_of(e, &q->v[i], &a->pos[2], tv_truth(&a->pos[1]), &k[i].key)) return false;
+    }
+    return k && put_sorted(e, q, k, tv_truth(&a->pos[0]), out);
 }
 
 static bool f_dictsort(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
-    struct tv        items, by = tv_int(0);
+    struct tv        items;
     struct tmpl_args none = { .n = 0 };
+    uint32_t         by = 0;
     if (v->kind != TV_DICT) return tmpl_fail(e, "dictsort takes a mapping, not %s", tv_type_name(v));
     if (given(&a->pos[1])) {
         if (tv_str_is(&a->pos[1], "value"))
-            by = tv_int(1);
+            by = 1;
         else if (!tv_str_is(&a->pos[1], "key"))
             return tmpl_fail(e, "You can only sort by either \"key\" or \"value\"");
     }
     if (!tmpl_find_method(v, "items", 5)->fn(e, v, &none, &items)) return false;
-    return sorted(e, items.u.seq, &by, tv_truth(&a->pos[2]), tv_truth(&a->pos[0]), out);
+    const struct tv_seq *q = items.u.seq;
+    struct sort_key     *k = tmpl_alloc(e, (size_t)q->n * sizeof *k + 1);
+    for (uint32_t i = 0; k && i < q->n; i++) {
+        k[i] = (struct sort_key){ .item = q->v[i], .key = q->v[i].u.seq->v[by] };
+        if (!fold(e, &k[i].key, tv_truth(&a->pos[0]))) return false;
+    }
+    return k && put_sorted(e, q, k, tv_truth(&a->pos[2]), out);
 }
 
 static bool extreme(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, bool max, struct tv *out)

@@ -80,7 +80,6 @@ static bool f_indent(struct tmpl_eval *e, const struct tv *v, const struct tmpl_
     int64_t   width;
     bool      first = tv_truth(&a->pos[1]), blank = tv_truth(&a->pos[2]);
     if (v->kind != TV_STR) return tmpl_fail(e, "indent takes a string, not %s", tv_type_name(v));
-    s = *v;
     if (a->pos[0].kind == TV_STR) {
         with = a->pos[0];
     } else if (a->pos[0].kind != TV_ABSENT) {
@@ -88,15 +87,15 @@ static bool f_indent(struct tmpl_eval *e, const struct tv *v, const struct tmpl_
         struct tv space = TV_LIT(" "), n = tv_int(width);
         if (!tmpl_binary(e, OP_MUL, &space, &n, &with)) return false;
     }
-    size_t mark = tmpl_mark(e);
-    for (size_t at = 0, line = 0;; line++) {
-        const char *nl = memchr(s.u.s + at, '\n', s.n - at);
-        size_t      end = nl ? (size_t)(nl - s.u.s) : s.n;
-        if (line ? blank || end > at : first) buf_put(e->out, with.u.s, with.n);
-        buf_put(e->out, s.u.s + at, end - at);
-        if (!nl) break;
-        buf_putc(e->out, '\n');
-        at = end + 1;
+    struct tmpl_args none = { .pos = (const struct tv[]){ { .kind = TV_ABSENT } }, .n = 1 };
+    struct tv        newline = TV_LIT("\n"), lines;
+    if (!tmpl_concat(e, v, &newline, &s) || !tmpl_str_splitlines(e, &s, &none, &lines)) return false;
+    const struct tv_seq *q = lines.u.seq;
+    size_t               mark = tmpl_mark(e);
+    for (uint32_t i = 0; i < q->n; i++) {
+        if (i) buf_putc(e->out, '\n');
+        if (i ? blank || q->v[i].n : first) buf_put(e->out, with.u.s, with.n);
+        buf_put(e->out, q->v[i].u.s, q->v[i].n);
     }
     return tmpl_take(e, mark, out);
 }

@@ -301,6 +301,7 @@ static struct tmpl_node *parse_body(struct tmpl_parser *p, const char *const *en
     struct tmpl_node *body = tmpl_node_new(p, N_BODY, p->pos ? p->toks.v[p->pos - 1].line : 1),
                      *n; /* where its tag ends */
     struct tmpl_node_list l = { 0 };
+    uint32_t              n_called = p->n_called;
     if (!body || !tmpl_enter(p)) return NULL;
     for (;;) {
         const struct tmpl_tok *k = tmpl_cur(p);
@@ -326,6 +327,7 @@ static struct tmpl_node *parse_body(struct tmpl_parser *p, const char *const *en
             for (int i = 0; ends && ends[i]; i++) {
                 if (!tmpl_skip_name(p, ends[i])) continue;
                 *end = i;
+                p->n_called = n_called;
                 tmpl_leave(p);
                 return tmpl_node_done(p, body, &l);
             }
@@ -335,8 +337,9 @@ static struct tmpl_node *parse_body(struct tmpl_parser *p, const char *const *en
     }
 }
 
-/* A function that nobody defines and nobody gives is told at load, not when a request first meets it. Where the
- * template asks whether it is defined, it knows what to do without. */
+/* A function that nobody defines and nobody gives is told at load if every rendering calls it. A call within a block or
+ * under a condition may never be met: some templates of published models have one for content of a strange type. Where
+ * the template asks whether it is defined, it knows what to do without. */
 static bool is_bound(const struct tmpl_sym *s)
 {
     return (s->n == 6 && !memcmp(s->s, "caller", 6)) ||

@@ -5,6 +5,10 @@ Over 500 lines: data."""
 EXPRESSION_VARS = {'s': '  Héllo wörld \n', 'n': None, 'i': 7, 'neg': -7, 'f': 2.5, 'b': True, 'l': [3, 1, 2], 'ls': ['b', 'A', 'c'], 'd': {'b': 1, 'a': [1, 'x', None, True, 2.0], 'items': 'key'}, 'm': [{'role': 'user', 'content': 'hi'}, {'role': 'assistant', 'content': None, 'tool_calls': [{'a': 1}]}, {'role': 'user', 'content': 'x', 'name': 'q'}], 'e': '', 'el': [], 'ed': {}, 'big': 1e+20, 'sm': 1e-07, 'q': "it's", 'qq': 'a"b\'c', 'uni': '日本語テキスト😀', 'html': '<a href="x">&\'</a>', 'ctl': 'a\tb\x01\x7f\u2028é\xa0'}
 STATEMENT_VARS = {'l': [3, 1, 2], 'd': {'a': 1, 'b': [1, 2]}, 'm': [{'role': 'user', 'content': 'hi'}, {'role': 'assistant', 'content': 'yo'}, {'role': 'user', 'content': 'x'}], 't': True, 'n': None, 's': 'str'}
 EXPRESSIONS = [
+    "'a\\u2028b\\x0bc\\r\\nd\\r'|indent(2)", "'\\n'|indent(1, true, true)", "''|indent(3, true)", "'x\\u0085\\n'|indent('>', true, true)",
+    "[none, none]|sort", "[none, 1]|sort", "[{}, {}]|sort", "m|sort(attribute='nope')|length", "[n, n]|sort(reverse=true)", "[(1, none), (1, none)]|sort",
+    "[{'a': 1}, {'a': none}]|sort(attribute='a')", "{'x': none, 'y': none}|dictsort(by='value')", "['b', 'B', 'a']|sort", "[['b'], ['B']]|sort(attribute=0)",
+    "{'b': 'X', 'A': 'y'}|dictsort(by='value', reverse=true)", "s if s is string else nosuch(s)", "n and nosuch()", "n or nosuch()", "nosuch() if n else 1",
     "'abc' % []", "'abc' % l", "'abc' % 1", "'abc' % zz", "true|round", "(1, 2).count(1)", "(1, 2).index(2)", "n|reject('none')|list",
     "0|map('string')|list", "i[1:]", "zz[1:]", "l|indent", "zz|float", "[1] in d", "none|select|list", "'abc' ~ l[1:]|first",
     's|trim',
@@ -433,6 +437,8 @@ EXPRESSIONS = [
     "'abc' > 'ab'",
 ]
 STATEMENTS = [
+    "{% if n %}{{ nosuch() }}{% endif %}.", "{% macro q() %}{{ nosuch() }}{% endmacro %}ok", "{% for x in [] %}{{ nosuch(x) }}{% endfor %}-",
+    "{% for x in [1] %}{{ nosuch(x) }}{% endfor %}", "{% if t %}{{ nosuch() }}{% endif %}",
     "{{ nosuch('x') if nosuch is defined else 'none' }}",
     "{% if nosuch is defined and nosuch('x') %}yes{% else %}no{% endif %}",
     "{% if nosuch is not undefined %}{{ nosuch() }}{% endif %}.",

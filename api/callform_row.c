@@ -155,6 +155,16 @@ static const struct callform_row rows[] = {
     { PYTHON_ROW("pythonic", "<|python_start|>[", "]<|python_end|>"), .sign = "<|python_start|>" },
     { PYTHON_ROW("pythonic", "[", "]") },
     { PYTHON_ROW("lfm2", "<|tool_call_start|>[", "]<|tool_call_end|>") },
+    {
+        .row = "olmo3",
+        .begin = "<function_calls>",
+        .call = CF_NAME "(" CF_ARGS ")",
+        .between = "\n",
+        .end = "</function_calls>",
+        .values = CF_PYTHON,
+        .value = CF_KEY "=" CF_VALUE,
+        .join = ", ",
+    },
     { BARE_ROW("gemma4", "<|tool_call>", "<|\"|>", "<tool_call|>") },
     { BARE_ROW("functiongemma", "<start_function_call>", "<escape>", "<end_function_call>") },
 };

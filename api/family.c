@@ -42,6 +42,7 @@ static const struct pick {
     { "mistral_old", { { EITHER, "[TOOL_CALLS]" } } },
     { "cohere", { { EITHER, "<|START_ACTION|>" } } },
     { "lfm2", { { EITHER, "<|tool_call_start|>" } } },
+    { "olmo3", { { IN_TEMPLATE, "<function_calls>" } } },
     { "pythonic", { { EITHER, "<|python_start|>" } } },
     { "llama_json", { { EITHER, "<|python_tag|>" } } },
     { "list_json", { { IN_TEMPLATE, "<TOOLCALL>" } } },
@@ -71,11 +72,14 @@ static const struct calls_row *pick_row(const struct tmpl *t, const struct tok *
     return NULL;
 }
 
-/* The end of reasoning is the sign: some templates leave its beginning to the model. */
+/* The end of reasoning is the sign: some templates leave its beginning to the model. Others begin it in the prompt, and
+ * show nothing of the end that the model writes. */
 static const struct calls_think *pick_think(const struct tmpl *t)
 {
     for (size_t i = 0; calls_think_at(i); i++)
         if (tmpl_has_text(t, calls_think_at(i)->stop)) return calls_think_at(i);
+    for (size_t i = 0; calls_think_at(i); i++)
+        if (tmpl_has_text(t, calls_think_at(i)->start)) return calls_think_at(i);
     return NULL;
 }
 

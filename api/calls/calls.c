@@ -213,8 +213,9 @@ static void machine_byte(struct calls *p, char c)
         }
     }
     if (v == CALLS_MORE) return;
-    if (v == CALLS_READY) {
+    if (v == CALLS_READY || v == CALLS_OVER) {
         after_machine(p);
+        if (v == CALLS_OVER) byte(p, c);
         return;
     }
     bool lost = !p->holding;

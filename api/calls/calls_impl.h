@@ -30,7 +30,7 @@ bool calls_arg_char(struct calls *p, char c);
 bool calls_arg_code(struct calls *p, uint32_t cp); /* cp is no surrogate */
 
 /* ---- machines: each call takes one byte ---- */
-enum calls_verdict { CALLS_MORE, CALLS_READY, CALLS_WRONG };
+enum calls_verdict { CALLS_MORE, CALLS_READY, CALLS_OVER /* before this byte */, CALLS_WRONG };
 enum calls_verdict calls_json_byte(struct calls *p, char c);   /* CS_JSON */
 enum calls_verdict calls_object_byte(struct calls *p, char c); /* CS_CALL, CS_LIST */
 enum calls_verdict calls_python_byte(struct calls *p, char c);

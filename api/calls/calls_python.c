@@ -2,8 +2,8 @@
 #include "base/hex.h"
 #include <string.h>
 
-/* [f(a=1, b="x", c=[..], d={..}), g()]: Python's calls with keyword arguments whose values are literals. A call is one
- * as soon as its first value begins like a literal, or its brackets are empty; positional arguments, calls inside
+/* [f(a=1, b="x", c=[..], d={..}), g()]: Python's calls with keyword arguments whose values are literals, in a list or,
+ * where the row says so, each on a line. A call is one as soon as its first value begins like a literal, or its brackets are empty; positional arguments, calls inside
  * calls and names of variables make text of it. JSON's true, false and null are taken too. */
 
 enum at {
@@ -229,13 +229,15 @@ static enum calls_verdict equals_byte(struct calls *p, char c)
 
 static enum calls_verdict next_byte(struct calls *p, char c)
 {
+    bool lines = p->cfg.model->row->lines;
     if (calls_blank(c)) return CALLS_MORE;
-    if (c == ']') return CALLS_READY;
-    if (c != ',') return CALLS_WRONG;
+    if (c == ']' && !lines) return CALLS_READY;
+    if (lines && !is_letter(c)) return CALLS_OVER;
+    if (c != ',' && !lines) return CALLS_WRONG;
     calls_hold(p);
     buf_put(&p->raw, &c, 1);
     p->m.at = AT_NAME;
-    return CALLS_MORE;
+    return lines ? name_byte(p, c) : CALLS_MORE;
 }
 
 /* ---------------------------------------------------------------- where arguments begin */
@@ -279,6 +281,7 @@ enum calls_verdict calls_python_byte(struct calls *p, char c)
     case AT_START:
         if (calls_blank(c)) return CALLS_MORE;
         m->at = AT_NAME;
+        if (p->cfg.model->row->lines) return name_byte(p, c);
         return c == '[' ? CALLS_MORE : CALLS_WRONG;
     case AT_NAME: return name_byte(p, c);
     case AT_ARG: return arg_byte(p, c);

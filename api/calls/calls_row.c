@@ -226,6 +226,12 @@ static const struct calls_row rows[] = {
         .step = { { CS_TEXT, A, CS_PYTHON, 0 }, { CS_PYTHON, CALLS_DONE, CS_AFTER, 0 }, { CS_AFTER, B, CS_TEXT, 0 } },
     },
     {
+        .name = "olmo3",
+        .mark = { "<function_calls>", "</function_calls>" },
+        .lines = true,
+        .step = { { CS_TEXT, A, CS_PYTHON, 0 }, { CS_PYTHON, CALLS_DONE, CS_AFTER, 0 }, { CS_AFTER, B, CS_TEXT, 0 } },
+    },
+    {
         .name = "cohere",
         .mark = { "<|START_ACTION|>", "<|END_ACTION|>", "<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>",
                   "<|END_TEXT|>" },
@@ -335,7 +341,6 @@ static const struct alias row_alias[] = {
     { "openai", "harmony" },
     { "gpt-oss", "harmony" },
     { "llama4_pythonic", "pythonic" },
-    { "olmo3", "pythonic" },
     { "phi4_mini_json", "list_json" },
     { "granite", "list_json" },
     { "hunyuan_a13b", "list_json" },

@@ -24,7 +24,7 @@ enum calls_state {
     CS_JSON = CS_MACHINES, /* arguments: one JSON object (calls_json.c) */
     CS_CALL,               /* {"name":..,"arguments":..} */
     CS_LIST,               /* [{..},..] of those */
-    CS_PYTHON,             /* [f(a=1),..] (calls_python.c) */
+    CS_PYTHON,             /* [f(a=1),..], or a call a line (calls_python.c) */
     CS_GEMMA,              /* call:f{a:1} (calls_gemma.c) */
     CS_STATES,
 };
@@ -58,6 +58,7 @@ struct calls_row {
     bool              cut;             /* one newline at each end of a value is markup */
     bool              needs_arguments; /* an object without arguments is no call */
     bool              thinks;          /* reasoning is a part of the row */
+    bool              lines;           /* CS_PYTHON: a call a line, without brackets around them */
     const char       *quote;           /* gemma: the text on both sides of a string */
 };
 struct calls_think {

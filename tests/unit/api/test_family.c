@@ -39,6 +39,7 @@ static const struct want {
     { "llama3_1", "llama_json", "", 1, 0, 1, 1, "<|start_header_id|>assistant<|end_header_id|>\n\n" },
     { "minimax_m2", "minimax_m2", "think", 1, 0, 1, 0, "]~b]ai\n" },
     { "mistral_v3", "mistral_old", "", 1, 0, 1, 0, "" },
+    { "olmo3", "olmo3", "think", 1, 0, 1, 0, "<|im_start|>assistant\n" },
     { "qwen2_5", "hermes", "", 1, 0, 1, 0, "<|im_start|>assistant\n" },
     { "qwen3", "hermes", "think", 1, 0, 1, 0, "<|im_start|>assistant\n" },
 };

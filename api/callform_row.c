@@ -72,6 +72,14 @@ static const struct callform_row rows[] = {
         .behind = { "<|end|>", "<|call|>", "<|return|>" },
     },
     {
+        .row = "solar_open",
+        .begin = "<|tool_calls|>",
+        .call = "<|tool_call:begin|>" CF_NUMBER "<|tool_call:name|>" CF_NAME "<|tool_call:args|>" CF_ARGS
+                "<|tool_call:end|>",
+        .between = "",
+        .end = "<|calls|>",
+    },
+    {
         .row = "cohere",
         .begin = "<|START_ACTION|>[\n    ",
         .call = "{\"tool_call_id\": \"" CF_NUMBER "\", \"tool_name\": \"" CF_NAME "\", \"parameters\": " CF_ARGS "}",

@@ -42,6 +42,7 @@ static const struct pick {
     { "mistral_old", { { EITHER, "[TOOL_CALLS]" } } },
     { "cohere", { { EITHER, "<|START_ACTION|>" } } },
     { "lfm2", { { EITHER, "<|tool_call_start|>" } } },
+    { "solar_open", { { EITHER, "<|tool_call:args|>" } } },
     { "olmo3", { { IN_TEMPLATE, "<function_calls>" } } },
     { "pythonic", { { EITHER, "<|python_start|>" } } },
     { "llama_json", { { EITHER, "<|python_tag|>" } } },
@@ -76,10 +77,11 @@ static const struct calls_row *pick_row(const struct tmpl *t, const struct tok *
  * show nothing of the end that the model writes. */
 static const struct calls_think *pick_think(const struct tmpl *t)
 {
-    for (size_t i = 0; calls_think_at(i); i++)
-        if (tmpl_has_text(t, calls_think_at(i)->stop)) return calls_think_at(i);
-    for (size_t i = 0; calls_think_at(i); i++)
-        if (tmpl_has_text(t, calls_think_at(i)->start)) return calls_think_at(i);
+    const struct calls_think *k;
+    for (size_t i = 0; (k = calls_think_at(i)); i++)
+        if (tmpl_has_text(t, k->sign ? k->sign : k->stop)) return k;
+    for (size_t i = 0; (k = calls_think_at(i)); i++)
+        if (!k->sign && tmpl_has_text(t, k->start)) return k;
     return NULL;
 }
 

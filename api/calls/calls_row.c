@@ -232,6 +232,26 @@ static const struct calls_row rows[] = {
         .step = { { CS_TEXT, A, CS_PYTHON, 0 }, { CS_PYTHON, CALLS_DONE, CS_AFTER, 0 }, { CS_AFTER, B, CS_TEXT, 0 } },
     },
     {
+        /* An answer is messages, each with a header, and the prompt ends inside the first one's. */
+        .name = "solar_open",
+        .mark = { "<|tool_calls|>", "<|tool_call:begin|>", "<|tool_call:name|>", "<|tool_call:args|>",
+                  "<|tool_call:end|>", "<|calls|>", "<|content|>", "<|end|>", "<|begin|>assistant" },
+        .by_id = ALL & ~(1u << I),
+        .step = { { CS_TEXT, A, CS_SECTION, 0 },
+                  { CS_TEXT, B, CS_LABEL, 0 },
+                  { CS_SECTION, B, CS_LABEL, 0 },
+                  { CS_SECTION, F, CS_TEXT, 0 },
+                  { CS_LABEL, C, CS_NAME, 0 },
+                  { CS_NAME, D, CS_JSON, CA_OPEN },
+                  { CS_JSON, CALLS_DONE, CS_CLOSER, 0 },
+                  { CS_JSON, E, CS_SECTION, CA_CLOSE },
+                  { CS_CLOSER, E, CS_SECTION, 0 },
+                  { CS_CLOSER, F, CS_TEXT, 0 },
+                  { CS_TEXT, G, CS_TEXT, 0 },
+                  { CS_TEXT, H, CS_TEXT, 0 },
+                  { CS_TEXT, I, CS_TEXT, 0 } },
+    },
+    {
         .name = "cohere",
         .mark = { "<|START_ACTION|>", "<|END_ACTION|>", "<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>",
                   "<|END_TEXT|>" },
@@ -305,13 +325,14 @@ static const struct calls_row rows[] = {
 };
 
 static const struct calls_think thinks[] = {
-    { "think", "<think>", "</think>" },
-    { "mistral", "[THINK]", "[/THINK]" },
-    { "cohere", "<|START_THINKING|>", "<|END_THINKING|>" },
-    { "gemma4", "<|channel>thought\n", "<channel|>" },
-    { "minimax_m3", "<mm:think>", "</mm:think>" },
-    { "kimi_k1", "\xe2\x97\x81think\xe2\x96\xb7", "\xe2\x97\x81/think\xe2\x96\xb7" },
-    { "seed_oss", "<seed:think>", "</seed:think>" },
+    { "think", "<think>", "</think>", NULL },
+    { "mistral", "[THINK]", "[/THINK]", NULL },
+    { "cohere", "<|START_THINKING|>", "<|END_THINKING|>", NULL },
+    { "gemma4", "<|channel>thought\n", "<channel|>", NULL },
+    { "minimax_m3", "<mm:think>", "</mm:think>", NULL },
+    { "kimi_k1", "\xe2\x97\x81think\xe2\x96\xb7", "\xe2\x97\x81/think\xe2\x96\xb7", NULL },
+    { "seed_oss", "<seed:think>", "</seed:think>", NULL },
+    { "solar_open", "<|think|>", "<|end|>", "<|tool_call:args|>" },
 };
 
 /* ---------------------------------------------------------------- names */

@@ -63,6 +63,7 @@ struct calls_row {
 };
 struct calls_think {
     const char *name, *start, *stop;
+    const char *sign; /* templates that have it are of this family; NULL: those that have stop */
 };
 
 /* Look up by a name in the spelling of other servers' options; NULL: unknown. "mistral" is the newer of its two rows.

@@ -24,7 +24,7 @@ static const struct {
     { "cohere", { "gpt2" } },         { "list_json", { "o200k", "gpt2" } },
     { "ernie", { "gemma" } },         { "step3", { "dsv3" } },
     { "lfm2", { "cl100k" } },         { "hy_v3", { "cl3" } },
-    { "olmo3", { "cl100k", "cl3" } },
+    { "olmo3", { "cl100k", "cl3" } }, { "solar_open", { "cl3" } },
 };
 
 static void add_token(json_t *list, const char *text, bool special, int id)

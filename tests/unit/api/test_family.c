@@ -155,6 +155,18 @@ static void a_template_that_refuses_a_text_beside_a_thought_is_known(void **stat
     }
 }
 
+/* Phi's turns end with the text that ends Solar Open's reasoning. */
+static void reasoning_that_ends_like_turns_of_others_is_known_by_a_sign_of_its_own(void **state)
+{
+    (void)state;
+    struct family f;
+    family_of(&f, TURNS "<|tool_call:args|>" END "{% if add_generation_prompt %}<|begin|>assistant{% endif %}<|end|>");
+    assert_string_equal(f.calls.row->name, "solar_open");
+    assert_string_equal(f.calls.think->name, "solar_open");
+    family_of(&f, TURNS "<|end|>" END);
+    assert_null(f.calls.think);
+}
+
 static void a_row_can_be_named(void **state)
 {
     (void)state;
@@ -175,6 +187,7 @@ int main(void)
         cmocka_unit_test(a_prompt_leaves_reasoning_open_or_not),
         cmocka_unit_test(an_answer_begins_inside_reasoning_where_the_family_always_thinks),
         cmocka_unit_test(a_template_that_refuses_a_text_beside_a_thought_is_known),
+        cmocka_unit_test(reasoning_that_ends_like_turns_of_others_is_known_by_a_sign_of_its_own),
         cmocka_unit_test(a_row_can_be_named),
     };
     return cmocka_run_group_tests(tests, world_open, world_close);

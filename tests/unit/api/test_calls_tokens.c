@@ -25,6 +25,7 @@ static const struct {
     { "ernie", { "gemma" } },         { "step3", { "dsv3" } },
     { "lfm2", { "cl100k" } },         { "hy_v3", { "cl3" } },
     { "olmo3", { "cl100k", "cl3" } }, { "solar_open", { "cl3" } },
+    { "seed_oss", { "gpt2" } },       { "hunyuan", { "cl3" } },
 };
 
 static void add_token(json_t *list, const char *text, bool special, int id)

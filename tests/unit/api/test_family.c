@@ -39,6 +39,7 @@ static const struct want {
     { "llama3_1", "llama_json", "", 1, 0, 1, 1, "<|start_header_id|>assistant<|end_header_id|>\n\n" },
     { "minimax_m2", "minimax_m2", "think", 1, 0, 1, 0, "]~b]ai\n" },
     { "mistral_v3", "mistral_old", "", 1, 0, 1, 0, "" },
+    { "seed_oss", "seed_oss", "seed_oss", 1, 0, 0, 0, "<s>assistant" },
     { "olmo3", "olmo3", "think", 1, 0, 1, 0, "<|im_start|>assistant\n" },
     { "qwen2_5", "hermes", "", 1, 0, 1, 0, "<|im_start|>assistant\n" },
     { "qwen3", "hermes", "think", 1, 0, 1, 0, "<|im_start|>assistant\n" },
@@ -156,7 +157,7 @@ static void a_template_that_refuses_a_text_beside_a_thought_is_known(void **stat
 }
 
 /* Phi's turns end with the text that ends Solar Open's reasoning. */
-static void reasoning_that_ends_like_turns_of_others_is_known_by_a_sign_of_its_own(void **state)
+static void families_that_share_a_marker_are_told_apart(void **state)
 {
     (void)state;
     struct family f;
@@ -165,6 +166,10 @@ static void reasoning_that_ends_like_turns_of_others_is_known_by_a_sign_of_its_o
     assert_string_equal(f.calls.think->name, "solar_open");
     family_of(&f, TURNS "<|end|>" END);
     assert_null(f.calls.think);
+    family_of(&f, TURNS "<answer><tool_calls>" END);
+    assert_string_equal(f.calls.row->name, "hunyuan");
+    family_of(&f, TURNS "<tool_calls>" END);
+    assert_string_equal(f.calls.row->name, "list_json");
 }
 
 static void a_row_can_be_named(void **state)
@@ -187,7 +192,7 @@ int main(void)
         cmocka_unit_test(a_prompt_leaves_reasoning_open_or_not),
         cmocka_unit_test(an_answer_begins_inside_reasoning_where_the_family_always_thinks),
         cmocka_unit_test(a_template_that_refuses_a_text_beside_a_thought_is_known),
-        cmocka_unit_test(reasoning_that_ends_like_turns_of_others_is_known_by_a_sign_of_its_own),
+        cmocka_unit_test(families_that_share_a_marker_are_told_apart),
         cmocka_unit_test(a_row_can_be_named),
     };
     return cmocka_run_group_tests(tests, world_open, world_close);

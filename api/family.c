@@ -186,8 +186,35 @@ static bool thought_fits(const struct family *f, const struct tmpl *t, const str
     json_t *list = talk_with_calls(t, 1, f->args_text, false), *msg = json_array_get(list, 1);
     json_object_set_new(msg, "reasoning_content", json_string("probe_thought"));
     json_object_set_new(msg, "thinking", json_string("probe_thought"));
-    if (text) json_object_set_new(msg, "content", content_of(t, "probe_text"));
+    bool as_text = f->content[FAMILY_ASSISTANT] & FAMILY_TEXT;
+    if (text) json_object_set_new(msg, "content", as_text ? json_string("probe_text") : content_of(t, "probe_text"));
     return render(t, tok, list, probe_tools(), true, b);
+}
+
+/* One message with this content, between messages of users, whose contents are parts if parts_of_user. */
+static json_t *talk_with(enum family_role role, json_t *content, bool parts_of_user, const struct tmpl *t)
+{
+    static const char *const names[] = { "user", "system", "assistant" };
+    json_t *list = json_array(), *one = json_pack("{s:s,s:o}", "role", names[role], "content", content);
+    json_t *user = parts_of_user ? content_of(t, "probe_user") : json_string("probe_user");
+    if (role == FAMILY_ASSISTANT) json_array_append_new(list, json_pack("{s:s,s:O}", "role", "user", "content", user));
+    json_array_append_new(list, one);
+    if (role != FAMILY_USER) json_array_append_new(list, json_pack("{s:s,s:O}", "role", "user", "content", user));
+    json_decref(user);
+    return list;
+}
+
+/* Templates that show parts do so for some roles only: others get a list printed in Python's notation, or refuse it. */
+static void probe_content(struct family *f, const struct tmpl *t, const struct tok *tok, struct buf *b)
+{
+    for (enum family_role r = 0; r < FAMILY_ROLES && tmpl_wants_parts(t); r++)
+        for (int parts = 0; parts < 2; parts++) {
+            json_t *content = parts ? content_of(t, "probe_content") : json_string("probe_content");
+            bool    done =
+                render(t, tok, talk_with(r, content, !(f->content[FAMILY_USER] & FAMILY_TEXT), t), NULL, true, b);
+            if (done && has(b, "probe_content") && !has(b, "'probe_content'") && !has(b, "\"probe_content\""))
+                f->content[r] |= parts ? FAMILY_PARTS : FAMILY_TEXT;
+        }
 }
 
 static void probe_calls(struct family *f, const struct tmpl *t, const struct tok *tok, struct buf *b)
@@ -266,6 +293,7 @@ void family_init(struct family *f, const struct tmpl *t, const struct tok *tok, 
     buf_init(&b, PROBE_OUT_MAX);
     f->tools =
         tmpl_mentions(t, "tools") && render(t, tok, talk_of_user(t), probe_tools(), true, &b) && has(&b, "probe_tool");
+    probe_content(f, t, tok, &b);
     probe_calls(f, t, tok, &b);
     probe_header(f, t, tok, &b);
     buf_free(&b);

@@ -7,15 +7,18 @@
 #include "api/jinja/template.h"
 
 enum { FAMILY_HEADER_MAX = 256 };
+enum { FAMILY_TEXT = 1, FAMILY_PARTS = 2 }; /* forms of a content: a string, a list of parts */
+enum family_role { FAMILY_USER, FAMILY_SYSTEM, FAMILY_ASSISTANT, FAMILY_ROLES };
 
 struct family {
     struct calls_model calls;
-    bool               tools;        /* the template shows tools */
-    bool               args_text;    /* the template takes arguments of past calls as JSON text; false: as an object */
-    bool               null_content; /* the template accepts a content that is null */
-    bool               one_call;     /* the template shows only the first call of a message */
-    bool
-        text_or_thought; /* the template refuses a message with calls, a text and reasoning, but not one without text */
+    bool               tools;      /* the template shows tools */
+    uint8_t content[FAMILY_ROLES]; /* bits: forms of content that it shows in messages of this role; 0: not known */
+    bool    args_text;             /* the template takes arguments of past calls as JSON text; false: as an object */
+    bool    null_content;          /* the template accepts a content that is null */
+    bool    one_call;              /* the template shows only the first call of a message */
+    /* The template takes a text or reasoning in a message with calls, and refuses both. */
+    bool     text_or_thought;
     char     header[FAMILY_HEADER_MAX]; /* its text before an answer, up to a marker of reasoning */
     uint32_t n_header;                  /* bytes of header; 0: not known */
 };

@@ -55,6 +55,20 @@ static json_t *text_part(const json_t *s)
     return NULL;
 }
 
+/* Whether the template gets a list of parts: the form that the client sent, where the template shows it for this role. */
+static bool as_parts(const struct call *c, enum role role, const json_t *content)
+{
+    static const uint8_t role_of_family[] = {
+        [ROLE_SYSTEM] = FAMILY_SYSTEM,       [ROLE_DEVELOPER] = FAMILY_SYSTEM, [ROLE_USER] = FAMILY_USER,
+        [ROLE_ASSISTANT] = FAMILY_ASSISTANT, [ROLE_TOOL] = FAMILY_ROLES,       [ROLE_FUNCTION] = FAMILY_ROLES
+    };
+    const struct family *f = c->model->family;
+    uint8_t              r = role_of_family[role];
+    if (!tmpl_wants_parts(c->model->tmpl) || role == ROLE_TOOL) return false;
+    if (!f || r == FAMILY_ROLES || !f->content[r]) return true;
+    return json_is_array(content) ? f->content[r] & FAMILY_PARTS : !(f->content[r] & FAMILY_TEXT);
+}
+
 /* content as the template wants it: one string, or a list of text parts. */
 static enum status normal_content(struct call *c, json_t *msg, size_t i, bool list, struct api_error *e)
 {
@@ -181,7 +195,7 @@ static enum status check_message(struct call *c, json_t *msg, size_t i, size_t *
     if ((*n_part += json_array_size(v)) > c->model->messages_max)
         return api_fail(e, 400, field, "'%s' has more than %u parts", field, c->model->messages_max);
     if ((st = normal_calls(c, msg, i, role, n_part, e)) || (st = normal_reasoning(c, msg, i, e))) return st;
-    if ((st = normal_content(c, msg, i, tmpl_wants_parts(c->model->tmpl) && role != ROLE_TOOL, e))) return st;
+    if ((st = normal_content(c, msg, i, as_parts(c, role, v), e))) return st;
     if (role == ROLE_DEVELOPER && !tmpl_has_text(c->model->tmpl, "developer") &&
         !set(msg, "role", json_string("system")))
         return ST_NOMEM;

@@ -244,36 +244,58 @@ static const char *prompt_of(const char *row, const char *text, const char *call
 
 #define PAST(id, args) "{\"id\":\"" id "\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":" args "}}"
 
-/* As gpt-oss's template, which shows one of the two in a message with calls, and refuses both. */
-static void past_reasoning_gives_way_where_the_template_takes_a_text_or_it(void **state)
+static void prompt_by_is(const char *template, const char *messages, const char *want)
 {
-    (void)state;
-    static const char template
-        [] =
-            "{% for m in messages %}{% if m.tool_calls and m.content and m.thinking %}{{ raise_exception('one of them') }}{% endif %}"
-            "[{{ m.content or '' }}|{{ m.thinking or '' }}]{% for c in m.tool_calls or [] %}{{ c.function.arguments | tojson }}{% endfor %}"
-            "{% endfor %}",
-        body[] =
-            "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"},"
-            "{\"role\":\"assistant\",\"reasoning\":\"R\",\"tool_calls\":[" PAST(
-                "c1",
-                "\"{}\"") "]},"
-                          "{\"role\":\"assistant\",\"content\":\"T\",\"reasoning_content\":\"S\",\"tool_calls\":[" PAST(
-                              "c2",
-                              "\"{}\"") "]},"
-                                        "{\"role\":\"assistant\",\"content\":\"U\",\"reasoning_content\":\"V\"}]}";
     struct family other;
     struct tmpl  *t = world_tmpl(template);
     struct call   c;
+    char          body[3000];
+    snprintf(body, sizeof body, "{\"messages\":[%s]}", messages);
     world.m.tmpl = t;
     family_init(&other, t, world.tok, "hermes", "none");
     world.m.family = &other;
     ask_ok(&c, &dialect_chat, body);
-    assert_string_equal(prompt_text(&c, 0), "[q|][|R]{}[T|]{}[U|V]");
+    assert_string_equal(prompt_text(&c, 0), want);
     call_free(&c);
     world.m.family = &family;
     world.m.tmpl = world.tmpl;
     tmpl_free(t);
+}
+
+/* As gpt-oss's template, which shows one of the two in a message with calls, and refuses both. */
+static void past_reasoning_gives_way_where_the_template_takes_a_text_or_it(void **state)
+{
+    (void)state;
+    prompt_by_is(
+        "{% for m in messages %}{% if m.tool_calls and m.content and m.thinking %}{{ raise_exception('one of them') }}{% endif %}"
+        "[{{ m.content or '' }}|{{ m.thinking or '' }}]{% for c in m.tool_calls or [] %}{{ c.function.arguments | tojson }}{% endfor %}"
+        "{% endfor %}",
+        "{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"reasoning\":\"R\",\"tool_calls\":[" PAST(
+            "c1",
+            "\"{}\"") "]},"
+                      "{\"role\":\"assistant\",\"content\":\"T\",\"reasoning_content\":\"S\",\"tool_calls\":[" PAST(
+                          "c2", "\"{}\"") "]},"
+                                          "{\"role\":\"assistant\",\"content\":\"U\",\"reasoning_content\":\"V\"}",
+        "[q|][|R]{}[T|]{}[U|V]");
+}
+
+/* As the templates of K-EXAONE, which shows parts of users alone, and of SmolVLM, which shows nothing but parts. */
+static void content_has_a_form_that_the_template_shows_for_the_role(void **state)
+{
+    (void)state;
+#define PARTS(a, b) "[{\"type\":\"text\",\"text\":\"" a "\"},{\"type\":\"text\",\"text\":\"" b "\"}]"
+    static const char talk[] = "{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":" PARTS(
+        "a", "b") "},"
+                  "{\"role\":\"assistant\",\"content\":\"x \"},{\"role\":\"user\",\"content\":\"y\"},"
+                  "{\"role\":\"assistant\",\"content\":" PARTS("c", "d") "},{\"role\":\"system\",\"content\":" PARTS(
+                      "e", "f") "}";
+    prompt_by_is(
+        "{% for m in messages %}{% if m.role == 'user' %}{% if m.content is string %}U{{ m.content }}{% else %}"
+        "{% for p in m.content %}({{ p.text }}){% endfor %}{% endif %}{% elif m.role == 'assistant' %}A{{ m.content.strip() }}"
+        "{% else %}S{{ m.content }}{% endif %};{% endfor %}",
+        talk, "Ss;(a)(b);Ax;Uy;Ac\nd;Se\nf;");
+    prompt_by_is("{% for m in messages %}{% for p in m.content %}({{ p.text }}){% endfor %};{% endfor %}", talk,
+                 "(s);(a)(b);(x );(y);(c)(d);(e)(f);");
 }
 
 static void ids_of_past_calls_get_the_form_of_the_family(void **state)
@@ -661,6 +683,7 @@ int main(void)
         cmocka_unit_test(control_tokens_in_tools_calls_and_results_stay_text),
         cmocka_unit_test(history_that_cannot_be_parsed_is_no_error),
         cmocka_unit_test(past_reasoning_gives_way_where_the_template_takes_a_text_or_it),
+        cmocka_unit_test(content_has_a_form_that_the_template_shows_for_the_role),
         cmocka_unit_test(ids_of_past_calls_get_the_form_of_the_family),
         cmocka_unit_test(past_calls_have_the_form_that_the_template_takes),
         cmocka_unit_test(a_whole_answer_has_its_calls),

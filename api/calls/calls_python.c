@@ -3,8 +3,9 @@
 #include <string.h>
 
 /* [f(a=1, b="x", c=[..], d={..}), g()]: Python's calls with keyword arguments whose values are literals, in a list or,
- * where the row says so, each on a line. A call is one as soon as its first value begins like a literal, or its brackets are empty; positional arguments, calls inside
- * calls and names of variables make text of it. JSON's true, false and null are taken too. */
+ * where the row says so, each on a line. A call is one as soon as its first value begins like a literal, or its brackets
+ * are empty; positional arguments, calls inside calls and names of variables make text of it. JSON's true, false and
+ * null are taken too. */
 
 enum at {
     AT_START = 0, /* blank up to the list */

@@ -165,9 +165,10 @@ struct schema_name {
     bool                 required;
 };
 /* The rule of many members in their order, n > 0, each with another name. sep: symbol between two. last: what follows
- * where all are through and none was written; and where some was. In schema_names.c. */
+ * where all are through and none was written; and where some was. counted: each adds one to the rule's count (gr_more).
+ * In schema_names.c. */
 uint32_t schema_names(struct schema *s, const struct schema_name *name, uint32_t n, uint32_t sep,
-                      const uint32_t last[2]);
+                      const uint32_t last[2], bool counted);
 
 /* What compiles parts; the files above call it for the schemas inside theirs. In schema.c. */
 uint32_t schema_compile(struct schema *s, const struct schema_all *all);

@@ -24,6 +24,7 @@ struct tree {
     uint32_t                 *alike; /* [n] bytes that a name in order has in common with the one before it */
     struct branch            *branch;
     uint32_t                  n_branch, turn;
+    bool                      counted;
 };
 
 #define NO_BRANCH UINT32_MAX
@@ -125,7 +126,10 @@ static void add_name(struct tree *t, uint32_t i, uint32_t next)
     struct branch *leaf = &t->branch[t->leaf[i]];
     leaf->rule = gr_rule(t->s->r);
     leaf->turn = t->turn;
-    gr_alt_tail(t->s->r, leaf->rule, (uint32_t[]){ t->name[i].value, next }, 2);
+    if (t->counted)
+        gr_alt_tail(t->s->r, leaf->rule, (uint32_t[]){ gr_more(t->s->r), t->name[i].value, next }, 3);
+    else
+        gr_alt_tail(t->s->r, leaf->rule, (uint32_t[]){ t->name[i].value, next }, 2);
     for (uint32_t at = leaf->upper; at != NO_BRANCH; at = t->branch[at].upper) {
         struct branch *b = &t->branch[at], *half[] = { &t->branch[b->half[0]], &t->branch[b->half[1]] };
         b->turn = t->turn;
@@ -140,9 +144,9 @@ static void add_name(struct tree *t, uint32_t i, uint32_t next)
 }
 
 uint32_t schema_names(struct schema *s, const struct schema_name *name, uint32_t n, uint32_t sep,
-                      const uint32_t last[2])
+                      const uint32_t last[2], bool counted)
 {
-    struct tree t = { .s = s, .name = name, .n = n, .turn = 1 };
+    struct tree t = { .s = s, .name = name, .n = n, .turn = 1, .counted = counted };
     uint32_t    next = last[1], first = gr_rule(s->r);
     bool        optional = true; /* all members from here on */
     if (!tree_make(&t)) {

@@ -4,10 +4,11 @@
 #include "api/schema/regex.h"
 #include "api/schema/schema_impl.h"
 #include "base/hash.h"
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { PATTERNS_MAX = 5, COUNT_MAX = 64, STATES_MAX = 40000, MEMBERS_MAX = 20000, NAMES_FEW = 128 };
+enum { PATTERNS_MAX = 5, MEMBERS_MAX = 20000, NAMES_FEW = 128 };
 
 struct member {
     const char *name;
@@ -29,7 +30,7 @@ struct object {
     uint32_t                 n_pattern;
     uint32_t                 names;  /* expression that every name matches, with its quotes */
     bool                     named;  /* a schema of the request names members */
-    bool                     stated; /* and one says what others may be */
+    bool                     others; /* members that no schema names may come */
 };
 
 static uint32_t terminal(struct schema *s, uint32_t before, const char *text, uint32_t after)
@@ -171,7 +172,6 @@ static void read_parts(struct object *o)
         if (names) o->names = rx_and2(s->x, o->names, names_of(o, names));
         bool own = json_object_get(node, SCHEMA_OWN) != NULL;
         o->named = o->named || (!own && json_object_get(node, "properties"));
-        o->stated = o->stated || json_object_get(node, "additionalProperties");
     }
     s->node = NULL;
 }
@@ -233,7 +233,9 @@ static uint32_t member_rule(struct object *o, const char *name, uint32_t rx)
         struct schema_all all = { 0 };
         uint32_t          these = just(o, rx, patterns);
         if (these == RX_NONE) continue;
-        if (holds(o, name, patterns, &all)) add_pair(o, rule, these, &all);
+        if (!holds(o, name, patterns, &all)) continue;
+        o->others = o->others || !name;
+        add_pair(o, rule, these, &all);
     }
     return rule;
 }
@@ -253,7 +255,8 @@ static uint32_t other_rule(struct object *o)
 
 /* ---------------------------------------------------------------- all members */
 
-/* What follows once the named members are through and `count` of all are written: others, and the end. */
+/* What follows once the named members are through and `count` of all are written: others, and the end. Other members may
+ * repeat a name, so that they count as one for minProperties. */
 static uint32_t tail(struct object *o, uint32_t count, uint32_t other, uint32_t sep)
 {
     struct schema *s = o->s;
@@ -262,11 +265,27 @@ static uint32_t tail(struct object *o, uint32_t count, uint32_t other, uint32_t 
     uint32_t close = terminal(s, schema_space(s), "}", RX_EMPTY);
     gr_alt(s->r, unit, (uint32_t[]){ sep, other }, 2);
     if (count >= o->min) gr_alt(s->r, rule, &end, 1);
-    /* Other members may repeat a name, so that they count as one for minProperties. */
     if (count + 1 < o->min || count + 1 > o->max) return rule;
     uint32_t more = repeat_symbol(s->r, unit, 0, o->max == RX_MANY ? RX_MANY : o->max - count - 1);
     gr_alt(s->r, rule, (uint32_t[]){ count ? unit : other, more, close }, 3);
     return rule;
+}
+
+/* The same where the grammar counts what is written. last: where none was, and where some was. */
+static void counted_tails(struct object *o, uint32_t other, uint32_t sep, uint32_t last[2])
+{
+    struct schema *s = o->s;
+    uint32_t       end = terminal(s, RX_EMPTY, "}", RX_EMPTY), close = terminal(s, schema_space(s), "}", RX_EMPTY);
+    uint32_t       enough = gr_counted(s->r, o->min, o->max), more = gr_more(s->r);
+    uint32_t       but_one = gr_counted(s->r, o->min ? o->min - 1 : 0, RX_MANY), others = gr_rule(s->r);
+    gr_alt(s->r, others, (uint32_t[]){ enough, close }, 2);
+    gr_alt_tail(s->r, others, (uint32_t[]){ sep, more, other, others }, 4);
+    for (int some = 0; some < 2; some++) {
+        last[some] = gr_rule(s->r);
+        gr_alt(s->r, last[some], (uint32_t[]){ enough, some ? close : end }, 2);
+    }
+    gr_alt_tail(s->r, last[0], (uint32_t[]){ but_one, more, other, others }, 4);
+    gr_alt_tail(s->r, last[1], (uint32_t[]){ but_one, sep, more, other, others }, 5);
 }
 
 /* The patterns that a name in its spelling matches. false: propertyNames does not allow it. */
@@ -309,18 +328,23 @@ static uint32_t value_rule(struct object *o, uint32_t i, uint32_t patterns)
     return rule;
 }
 
-/* Many members in their order. */
+/* Many members in their order, counted where more is asked of their number than whether there are some. */
 static uint32_t many_members(struct object *o, uint32_t other)
 {
     struct schema      *s = o->s;
     uint32_t            space = schema_space(s), sep = terminal(s, space, ",", space), rule = gr_rule(s->r), n = 0;
-    uint32_t            last[2] = { tail(o, 0, other, sep), tail(o, 1, other, sep) };
+    uint32_t            last[2];
+    bool                counted = o->min > 1 || o->max != RX_MANY;
     struct schema_name *name = arena_calloc(&s->arena, o->n, sizeof *name);
     uint32_t           *patterns = arena_calloc(&s->arena, o->n, sizeof *patterns);
     uint8_t             kind[256];
     bool                good = name && patterns, *allowed = arena_calloc(&s->arena, o->n, sizeof *allowed);
     for (uint32_t i = 0; i < o->n && good; i++) good = allowed && spell(s, &o->member[i], &name[i]);
     if (!good) return schema_fail(s, "properties", "no memory");
+    if (counted)
+        counted_tails(o, other, sep, last);
+    else
+        for (uint32_t c = 0; c < 2; c++) last[c] = tail(o, c, other, sep);
     rx_kinds(s->x, kind); /* values are compiled behind it, as they make classes of bytes */
     for (uint32_t i = 0; i < o->n; i++) allowed[i] = matched(o, kind, &name[i], &patterns[i]);
     for (uint32_t i = 0; i < o->n && !s->failed; i++) {
@@ -330,7 +354,7 @@ static uint32_t many_members(struct object *o, uint32_t other)
         name[i].value = value;
         name[n++] = name[i];
     }
-    uint32_t rest = n ? schema_names(s, name, n, sep, last) : last[0];
+    uint32_t rest = n ? schema_names(s, name, n, sep, last, counted) : last[0];
     gr_alt_tail(s->r, rule, (uint32_t[]){ terminal(s, RX_EMPTY, "{", space), rest }, 2);
     return rule;
 }
@@ -342,8 +366,6 @@ static uint32_t members(struct object *o, uint32_t other)
     uint32_t       space = schema_space(s), sep = terminal(s, space, ",", space), last = o->max;
     if (o->max == RX_MANY) last = o->min ? o->min : 1;
     if (last > o->n + 1) last = o->max == RX_MANY || o->max > o->n + 1 ? o->n + 1 : last;
-    if (last > COUNT_MAX && (uint64_t)last * o->n > STATES_MAX)
-        return schema_fail(s, "minProperties", "such counts of so many members cannot be enforced");
     uint32_t *row = malloc((last + 1) * sizeof *row);
     if (!row) return schema_fail(s, "properties", "no memory");
     for (uint32_t c = 0; c <= last; c++) row[c] = tail(o, c, other, sep);
@@ -365,6 +387,22 @@ static uint32_t members(struct object *o, uint32_t other)
     return rule;
 }
 
+/* Counts of many members that a grammar cannot keep are left out. */
+static void check_counts(struct object *o)
+{
+    static const char why[] = "of more than 128 members up to 2046 can be counted";
+    static_assert(NAMES_FEW == 128 && GR_COUNT_MAX == 2046, "the text says so");
+    if (!o->others && o->max >= o->n) o->max = RX_MANY;
+    if (o->min > GR_COUNT_MAX) {
+        schema_beyond(o->s, "minProperties", why);
+        o->min = 0;
+    }
+    if (o->max != RX_MANY && o->max > GR_COUNT_MAX) {
+        schema_beyond(o->s, "maxProperties", why);
+        o->max = RX_MANY;
+    }
+}
+
 uint32_t schema_object(struct schema *s, const struct schema_all *all)
 {
     struct object o = { .s = s, .all = all };
@@ -376,7 +414,11 @@ uint32_t schema_object(struct schema *s, const struct schema_all *all)
     }
     if (o.min > o.max)
         return all->n == 1 ? schema_fail(s, "maxProperties", "it is less than minProperties") : schema_nothing(s);
-    if (o.n > NAMES_FEW && o.min <= 1 && o.max == RX_MANY) return many_members(&o, other_rule(&o));
+    if (o.n > NAMES_FEW) {
+        uint32_t other = other_rule(&o);
+        check_counts(&o);
+        return s->failed ? schema_nothing(s) : many_members(&o, other);
+    }
     for (uint32_t i = 0; i < o.n && !s->failed; i++) {
         struct member *m = &o.member[i];
         uint32_t       rx = schema_string_rx(s, chars_text(s->x, m->name, m->n_name, true));

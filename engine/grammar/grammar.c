@@ -1,5 +1,6 @@
 /* grammar: turns rules into arrays, and removes the symbols that match nothing. */
 #include "engine/grammar/grammar_impl.h"
+#include "base/check.h"
 #include "engine/grammar/mask.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +32,7 @@ struct gr_rules {
     struct numbers   by_rx;    /* [expression] its symbol + 1 */
     struct numbers   token;
     uint32_t         n_symbol;
+    bool             counts; /* gr_more or gr_counted was asked for */
 };
 
 static bool add(struct gr_rules *r, struct numbers *a, uint32_t v)
@@ -132,6 +134,20 @@ void gr_alt_tail(struct gr_rules *r, uint32_t rule, const uint32_t *symbol, uint
     if (!r->st && gr_kind_of(last) == GR_RULE) r->text.at[r->text.n - 1] = gr_symbol(GR_TAIL, gr_number(last));
 }
 
+uint32_t gr_more(struct gr_rules *r)
+{
+    r->counts = true;
+    return gr_symbol(GR_COUNT, 0);
+}
+
+uint32_t gr_counted(struct gr_rules *r, uint32_t min, uint32_t max)
+{
+    CHECK(min <= GR_COUNT_MAX && (max <= GR_COUNT_MAX || max == RX_MANY));
+    r->counts = true;
+    uint32_t hi = max == RX_MANY ? GR_COUNT_MANY : max;
+    return gr_symbol(GR_COUNT, 1u << 2 * GR_COUNT_BITS | min << GR_COUNT_BITS | hi);
+}
+
 /* ---------------------------------------------------------------- what matches nothing */
 
 /* Alternatives that wait for their rules to become true. */
@@ -154,8 +170,7 @@ static void become(struct waiting *w, uint32_t alt, bool *truth)
 }
 
 /* truth: [n_rule] a rule is true as soon as all symbols of one of its alternatives are. terminal: which terminals are;
- * NULL:
- * none of them, and no token. Every symbol is looked at once, so rules made to hurt cost their length (Dowling and
+ * NULL: none of them, no token, and no count. Every symbol is looked at once, so rules made to hurt cost their length (Dowling and
  * Gallier 1984). ST_NOMEM. */
 static enum status spread(const struct gr_rules *r, const bool *terminal, bool *truth)
 {
@@ -170,7 +185,7 @@ static enum status spread(const struct gr_rules *r, const bool *terminal, bool *
         for (uint32_t i = 0; i < r->text.at[at + 1]; i++) {
             enum gr_kind kind = gr_kind_of(symbol[i]);
             uint32_t     k = gr_number(symbol[i]);
-            if (kind == GR_TOKEN ? !terminal : kind == GR_TERMINAL && !(terminal && terminal[k]))
+            if (kind == GR_TERMINAL ? !(terminal && terminal[k]) : !gr_is_rule(symbol[i]) && !terminal)
                 w.missing[alt] = NEVER;
             if (!gr_is_rule(symbol[i]) || w.missing[alt] == NEVER) continue;
             w.missing[alt]++;
@@ -284,6 +299,7 @@ static bool row_fits(struct rows *w, uint32_t rule)
     rows_add_rule(w, rule);
     for (uint32_t i = 0; i < w->n && w->fits; i++) {
         uint32_t symbol = g->symbol[w->place[i]], number = gr_number(symbol);
+        if (gr_kind_of(symbol) == GR_COUNT) rows_add(w, w->place[i] + 1);
         if (!gr_is_rule(symbol)) continue;
         rows_add_rule(w, number);
         if (g->nullable[number]) rows_add(w, w->place[i] + 1);
@@ -326,7 +342,7 @@ static enum status rows_fit(const struct grammar *g)
 
 static enum status build(struct gr_rules *r, uint32_t start, struct facts *f, struct grammar *g)
 {
-    if (r->n_rule > GR_RULES_MAX) return ST_TOO_LARGE;
+    if (r->n_rule > GR_RULES_MAX || r->n_symbol > GR_SYMBOLS_MAX) return ST_TOO_LARGE;
     enum status st = terminals_that_match(r, f->terminal);
     if (!st) st = spread(r, f->terminal, f->live);
     if (!st && !f->live[gr_number(start)]) st = ST_INVALID;
@@ -334,6 +350,8 @@ static enum status build(struct gr_rules *r, uint32_t start, struct facts *f, st
     if (!st) st = flatten(r, f, g);
     if (st) return st;
     g->start = gr_number(start);
+    if (r->counts) st = count_ranges(g);
+    if (st) return st;
     st = rows_fit(g);
     f->crowded = st == ST_TOO_LARGE;
     if (st) return st;
@@ -393,6 +411,7 @@ void gr_free(struct grammar *g)
     free(g->symbol);
     free(g->alt);
     free(g->alt_first);
+    free(g->range);
     free(g->token);
     free(g->nullable);
     free(g);
@@ -404,6 +423,7 @@ bool gr_is_worn(struct grammar *g) { return lex_is_worn(g->lex); }
 
 size_t gr_bytes(struct grammar *g)
 {
-    return sizeof *g + (g->n_symbol * 2 + g->n_rule * 2) * sizeof(uint32_t) + lex_bytes(g->lex) +
+    size_t ranges = g->range ? g->alt_first[g->n_rule] * sizeof *g->range : 0;
+    return sizeof *g + (g->n_symbol * 2 + g->n_rule * 2) * sizeof(uint32_t) + ranges + lex_bytes(g->lex) +
            mask_cache_bytes(g->cache);
 }

@@ -14,7 +14,10 @@ struct gr_rules;
 struct grammar;
 struct gr_vocab;
 
-enum { GR_ERR = 160 }; /* room for a line of error */
+enum {
+    GR_ERR = 160, /* room for a line of error */
+    GR_COUNT_MAX = 2046
+};
 
 struct gr_limits {
     struct rx_limits rx;
@@ -43,6 +46,12 @@ void gr_alt(struct gr_rules *r, uint32_t rule, const uint32_t *symbol, uint32_t 
  * `rule` waits for the last symbol then, so that a text that goes on and on in such alternatives takes no more memory
  * than a short one. Where many rules end in the same symbol at one place, it begins there once for each of them. */
 void gr_alt_tail(struct gr_rules *r, uint32_t rule, const uint32_t *symbol, uint32_t n);
+/* Symbols of no text that count. A rule begins with 0, and a symbol that takes its place (gr_alt_tail) goes on with what
+ * it has counted. gr_more adds one. gr_counted is gone past where the count is min .. max, at most GR_COUNT_MAX; max
+ * RX_MANY: any that is not below min. An alternative with such symbols must have a terminal as well. A text is not led to
+ * where no count lets it end, if the counts with which each rule can be ended have no gap. */
+uint32_t gr_more(struct gr_rules *r);
+uint32_t gr_counted(struct gr_rules *r, uint32_t min, uint32_t max);
 
 /* Makes the grammar of all texts of symbol `start`. Takes over r, also on error. ST_INVALID: it allows no text at all;
  * ST_NOMEM, ST_TOO_LARGE. On error err has one line. */

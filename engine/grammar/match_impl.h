@@ -17,15 +17,16 @@ enum {
 #define ROW_NONE UINT32_MAX
 
 /* An alternative whose symbols before `dot` have matched, and the rule that ends with it, which began at row `origin`: its
- * own, or one that has ended in that (GR_TAIL). */
+ * own, or one that has ended in that (GR_TAIL). count: what that rule has counted since (gr_more). */
 struct gr_item {
-    uint32_t dot;
+    uint32_t dot : 21, count : GR_COUNT_BITS;
     uint32_t origin : 11, rule : 21;
 };
-static_assert(ROWS_MAX <= 1 << 11 && GR_RULES_MAX <= 1 << 21, "an item holds a row and a rule");
+static_assert(ROWS_MAX <= 1 << 11 && GR_RULES_MAX <= 1 << 21 && GR_SYMBOLS_MAX <= 1 << 21, "an item holds them");
+static_assert(sizeof(struct gr_item) == 8, "a matcher has thousands of them");
 static inline bool gr_same(struct gr_item a, struct gr_item b)
 {
-    return a.dot == b.dot && a.origin == b.origin && a.rule == b.rule;
+    return a.dot == b.dot && a.count == b.count && a.origin == b.origin && a.rule == b.rule;
 }
 
 /* What may follow at one place of the text: at its beginning, or where a terminal has ended. */

@@ -8,7 +8,8 @@ static uint32_t memo_at(uint32_t row, uint32_t state) { return (uint32_t)hash_co
 
 static bool put_seen(struct gr_match *m, struct gr_item item)
 {
-    uint32_t at = (uint32_t)hash_combine(item.dot, (uint64_t)item.origin << 32 | item.rule) & (SEEN - 1);
+    uint64_t where = (uint64_t)item.count << 32 | item.dot, whose = (uint64_t)item.origin << 32 | item.rule;
+    uint32_t at = (uint32_t)hash_combine(where, whose) & (SEEN - 1);
     for (; m->seen[at].stamp == m->stamp; at = (at + 1) & (SEEN - 1))
         if (gr_same(m->seen[at].item, item)) return false;
     m->seen[at].item = item;
@@ -62,12 +63,13 @@ static void put_next(struct gr_match *m, struct gr_row *r, struct gr_item item)
     put(m, r, item);
 }
 
-/* All alternatives of a rule. as: whose end theirs is. */
+/* All alternatives of a rule that can be ended. as: whose end theirs is. */
 static void put_rule(struct gr_match *m, struct gr_row *r, uint32_t rule, struct gr_item as)
 {
     const struct grammar *g = m->g;
     for (uint32_t a = g->alt_first[rule]; a < g->alt_first[rule + 1]; a++) {
-        as.dot = g->alt[a];
+        if (g->range && !gr_range_has(g->range[a], as.count)) continue;
+        as.dot = g->alt[a] & (GR_SYMBOLS_MAX - 1);
         put(m, r, as);
     }
 }
@@ -95,6 +97,14 @@ static void predict(struct gr_match *m, struct gr_row *r, uint32_t rule, struct 
     bool tail = gr_kind_of(m->g->symbol[item.dot]) == GR_TAIL;
     put_rule(m, r, rule, tail ? item : begins(rule, (uint32_t)(r - m->row)));
     if (m->g->nullable[rule]) put_next(m, r, item);
+}
+
+/* Past a symbol that counts, or nowhere. */
+static void count(struct gr_match *m, struct gr_row *r, uint32_t number, struct gr_item item)
+{
+    if (number && !gr_range_has(gr_range_of(number), item.count)) return;
+    if (!number) item.count = gr_count_more(item.count) & GR_COUNT_MANY;
+    put_next(m, r, item);
 }
 
 static int by_number(const void *a, const void *b)
@@ -126,7 +136,7 @@ static void set_start(struct gr_match *m, struct gr_row *r, uint32_t n_terminal)
 }
 
 /* Follows the items of a row to their end, and closes it. Ended rules have done their work and are left out, as are those
- * in whose place others go on. */
+ * in whose place others go on, and those that have counted. */
 static uint32_t row_end(struct gr_match *m, struct gr_row *r)
 {
     const struct grammar *g = m->g;
@@ -139,6 +149,7 @@ static uint32_t row_end(struct gr_match *m, struct gr_row *r)
         case GR_TAIL: predict(m, r, number, item); break;
         case GR_TERMINAL: m->terminal[n_terminal++] = number; break;
         case GR_TOKEN: r->tokens = true; break;
+        case GR_COUNT: count(m, r, number, item); break;
         case GR_END:
             if (item.rule == g->start && item.origin == 0) r->end = true;
             complete(m, r, item.rule, item.origin);
@@ -148,7 +159,7 @@ static uint32_t row_end(struct gr_match *m, struct gr_row *r)
     for (uint32_t i = 0; i < r->n_item && !m->st; i++) {
         struct gr_item item = m->item[r->item + i];
         enum gr_kind   kind = gr_kind_of(g->symbol[item.dot]);
-        if (kind != GR_END && kind != GR_TAIL) m->item[r->item + kept++] = item;
+        if (kind != GR_END && kind != GR_TAIL && kind != GR_COUNT) m->item[r->item + kept++] = item;
     }
     if (!m->st) set_start(m, r, n_terminal);
     if (m->st) return ROW_NONE;

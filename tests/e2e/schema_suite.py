@@ -187,12 +187,23 @@ def any_keyword(r, depth):
     return s
 
 
+def many_names(r):
+    """More names than an object has rows of rules for, with counts."""
+    names = ["%s%d" % (r.choice("ab"), i) for i in range(r.randint(129, 180))]
+    low = r.randint(0, 4)
+    s = {"type": "object", "properties": {n: r.choice([True, {"type": "null"}, {"enum": [1, 2]}]) for n in names}}
+    s.update({"required": r.sample(names, r.randint(0, 2)), "minProperties": low, "maxProperties": low + r.randint(0, 3)})
+    s.update(r.choice([{}, {"additionalProperties": True}, {"patternProperties": {"^a": {"type": "integer"}}}]))
+    return s
+
+
 def random_walks_are_valid(g, _write):
     from structured import schema as tidy_schema
     served, texts = 0, 0
     for seed in range(int(os.environ.get("SCHEMAS", "150"))):
         r = random.Random(seed)
         s = tidy_schema(r, 3) if seed % 3 == 0 else any_keyword(r, 2)
+        s = many_names(r) if seed % 25 == 7 else s
         answer = g.ask(s, walks=WALKS, seed=seed)
         if "error" in answer:
             continue

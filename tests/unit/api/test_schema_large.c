@@ -269,6 +269,83 @@ static void many_members_hold_beside_other_keywords(void **state)
     }
 }
 
+/* Counts of more members than a place of a grammar may have alternatives. */
+static void many_members_are_counted(void **state)
+{
+    (void)state;
+    enum { N = 2500 };
+    static const struct {
+        unsigned    min, max;
+        const char *others;
+        bool        needs; /* 25 of them */
+    } rows[] = {
+        { 0, 3, "", false },
+        { 4, 6, "", false },
+        { 3, 400, ",\"additionalProperties\":true", false },
+        { 30, 2046, "", true },
+        { 0, 1, ",\"additionalProperties\":{}", false },
+        { 26, 27, "", true },
+    };
+    for (size_t i = 0; i < ARRAY_N(rows); i++) {
+        char more[120];
+        snprintf(more, sizeof more, "%s,\"minProperties\":%u,\"maxProperties\":%u", rows[i].others, rows[i].min,
+                 rows[i].max);
+        struct grammar *g = grammar_of_members(N, rows[i].needs, more);
+        for (unsigned n = 0; n < 60; n++) { /* the first, the last, or needed ones and what is beside them */
+            for (unsigned from = 0; from < 2; from++) {
+                int list[61];
+                for (unsigned k = 0; k < n; k++) list[k] = (int)(from ? N - n + k : k);
+                for (unsigned k = 0; k < n && rows[i].needs; k++)
+                    list[k] = (int)(k < 50 ? k / 2 * 100 + k % 2 : 2400 + k);
+                list[n] = -1;
+                bool enough = n >= rows[i].min && n <= rows[i].max && (!rows[i].needs || n > 48);
+                char is = verdict_of(g, list, "");
+                if ((is == 'y') != enough) fail_msg("%s: %u from %u: %c", more, n, from, is);
+                if (!n || rows[i].needs) continue;
+                enough = *rows[i].others && n + 1 >= rows[i].min && n + 2 <= rows[i].max;
+                is = verdict_of(g, list, ", \"y\": 1, \"z\": 2"); /* which may be one twice */
+                if ((is == 'y') != enough) fail_msg("%s: %u from %u, and others: %c", more, n, from, is);
+            }
+        }
+        gr_free(g);
+    }
+}
+
+/* Where too few members are left behind a name for what minProperties asks for, it does not come; nor do names whose values
+ * there cannot be. */
+static void no_member_leads_to_where_too_few_are_left(void **state)
+{
+    (void)state;
+    enum { N = 300 };
+    static const char never[] = "{\"type\":\"string\",\"pattern\":\"^a$\",\"maxLength\":0}";
+    struct buf        b;
+    buf_init(&b, 1 << 20);
+    for (unsigned live = 3; live < 6; live++) { /* members 90, 91 .. have values */
+        struct json_error je;
+        char              err[SCHEMA_ERR] = "";
+        struct gr_rules  *r = gr_rules_create(&gr_limits_default);
+        struct grammar   *g = NULL;
+        uint32_t          symbol;
+        b.n = 0;
+        buf_puts(&b, "{\"minProperties\":4,\"properties\":{");
+        for (unsigned i = 0; i < N; i++)
+            buf_printf(&b, "%s\"k%02u\":%s", i ? "," : "", i, i >= 90 && i < 90 + live ? "{\"const\":1}" : never);
+        buf_puts(&b, "}}");
+        json_t *parsed = json_parse(b.data, b.n, 0, &je);
+        assert_int_equal(schema_rules(r, parsed, (struct schema_form){ .compact = true }, &symbol, err), ST_OK);
+        assert_int_equal(gr_build(r, symbol, &g, err), live < 4 ? ST_INVALID : ST_OK);
+        json_decref(parsed);
+        if (!g) continue;
+        assert_int_equal(verdict(g, "{\"k90\":1,\"k91\":1,\"k92\":1,\"k93\":1}"), 'y');
+        assert_int_equal(verdict(g, "{\"k91"), live == 4 ? 'n' : 'p');
+        assert_int_equal(verdict(g, "{\"k92"), 'n');
+        assert_int_equal(verdict(g, "{\"k90\":1,\"k92"), live == 4 ? 'n' : 'p');
+        assert_int_equal(verdict(g, "{\"k0"), 'n');
+        gr_free(g);
+    }
+    buf_free(&b);
+}
+
 /* What was written of an object is not kept: one of many members takes no more of a matcher than a short one. */
 static void an_object_may_be_as_long_as_it_likes(void **state)
 {
@@ -302,6 +379,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ten_thousand_optional_members_are_followed),
         cmocka_unit_test(many_members_hold_beside_other_keywords),
+        cmocka_unit_test(many_members_are_counted),
+        cmocka_unit_test(no_member_leads_to_where_too_few_are_left),
         cmocka_unit_test(an_object_may_be_as_long_as_it_likes),
         cmocka_unit_test(a_list_of_fifty_thousand_values_is_followed),
         cmocka_unit_test(a_long_list_holds_beside_other_keywords),

@@ -155,6 +155,8 @@ static void scalars_are_what_their_keywords_say(void **state)
     check(rows, ARRAY_N(rows));
 }
 
+#define LONG_LABEL "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyzabcdefghijk" /* 63 characters */
+
 static void formats_are_enforced(void **state)
 {
     (void)state;
@@ -172,11 +174,26 @@ static void formats_are_enforced(void **state)
           { "\"192.168.0.255\"" },
           { "\"256.1.1.1\"", "\"1.1.1\"", "\"01.1.1.1\"" } },
         { "{\"type\":\"string\",\"format\":\"email\"}",
-          { "\"a.b@example.com\"" },
-          { "\"a@b\"", "\"@x.de\"", "\"a..b@x.de\"" } },
+          { "\"a.b@example.com\"", "\"a@b\"", "\"~x!{}@c--n.co-uk\"", "\"\\\"a..\\\\ b@c\\\"@x.de\"",
+            "\"a@[127.0.0.1]\"", "\"a@[IPv6:::1]\"" },
+          { "\"@x.de\"", "\"a..b@x.de\"", "\".a@x.de\"", "\"a@-x.de\"", "\"a@x.de.\"", "\"a b@x.de\"",
+            "\"a@[1.2.3]\"" } },
+        { "{\"type\":\"string\",\"format\":\"hostname\"}",
+          { "\"123.example.com\"", "\"1.2.3\"", "\"xn--4gbwdl.xn--wgbh1c\"", "\"a.b-c-d-e.c.d.e.f.g\"",
+            "\"" LONG_LABEL "." LONG_LABEL ".com\"" },
+          { "\"-a\"", "\"a-\"", "\"a..b\"", "\"a_b\"", "\"a.\"", "\"\"", "\"" LONG_LABEL "l.com\"",
+            "\"" LONG_LABEL "." LONG_LABEL "." LONG_LABEL "." LONG_LABEL "\"" } },
+        { "{\"type\":\"string\",\"format\":\"ipv6\"}",
+          { "\"::ffff:192.168.0.1\"", "\"1:2::192.168.0.1\"", "\"1:2:3:4:5:6:1.2.3.4\"", "\"1:2:3:4:5::1.2.3.4\"" },
+          { "\"1:2:3:4:5:6::1.2.3.4\"", "\"1::2:3:4:5:6:1.2.3.4\"", "\"::1.2.3\"", "\"1.2.3.4\"" } },
+        { "{\"type\":\"string\",\"format\":\"uri\"}",
+          { "\"http://-.~_!$&'()*+,;=:%40:80%2f::::::@example.com\"", "\"ldap://[2001:db8::7]/c=GB?objectClass?one\"",
+            "\"mailto:a@b.c\"", "\"urn:a:b\"", "\"file:///etc\"" },
+          { "\"//foo.bar\"", "\"/abc\"", "\"abc\"", "\"1a:b\"", "\"bar,baz:foo\"", "\"http://[@x.org/t\"",
+            "\"http://x/%zz\"" } },
         { "{\"type\":\"string\",\"format\":\"duration\"}",
           { "\"P1D\"", "\"PT1H30M\"", "\"P1Y2M\"", "\"P3W\"" },
-          { "\"P\"", "\"1D\"", "\"PT\"" } },
+          { "\"P\"", "\"1D\"", "\"PT\"", "\"P1Y2D\"", "\"PT1H2S\"" } },
         { "{\"type\":\"string\",\"format\":\"unheard-of\"}", { "\"anything\"" }, { "1" } },
     };
     check(rows, ARRAY_N(rows));

@@ -1,6 +1,7 @@
 /* grammar: turns rules into arrays, and removes the symbols that match nothing. */
-#include "engine/grammar/grammar_impl.h"
 #include "base/check.h"
+#include "engine/grammar/grammar_impl.h"
+#include "engine/grammar/grow.h"
 #include "engine/grammar/mask.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,15 +39,9 @@ struct gr_rules {
 static bool add(struct gr_rules *r, struct numbers *a, uint32_t v)
 {
     if (r->st) return false;
-    if (a->n == a->room) {
-        uint32_t  want = a->room ? 2 * a->room : 256;
-        uint32_t *p = realloc(a->at, want * sizeof *p);
-        if (!p) {
-            r->st = ST_NOMEM;
-            return false;
-        }
-        a->at = p;
-        a->room = want;
+    if (!array_grow((void **)&a->at, a->n, 1, &a->room, sizeof *a->at)) {
+        r->st = ST_NOMEM;
+        return false;
     }
     a->at[a->n++] = v;
     return true;

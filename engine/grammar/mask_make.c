@@ -1,4 +1,5 @@
 /* mask_make: computes the parts of masks that depend only on a state of the automaton. */
+#include "engine/grammar/grow.h"
 #include "engine/grammar/mask_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -6,19 +7,6 @@
 enum { SETTLED_ITEMS = 8, SETTLED_ASKS = 64, FEW_BRANCHES = 8 };
 
 /* ---------------------------------------------------------------- arrays */
-
-/* Room for n more in an array that doubles. */
-static bool grow(void **array, uint32_t n_used, uint32_t n, uint32_t *n_room, size_t bytes)
-{
-    if (n_used + n <= *n_room) return true;
-    uint32_t want = *n_room ? 2 * *n_room : 64;
-    while (want < n_used + n) want *= 2;
-    void *p = realloc(*array, want * bytes);
-    if (!p) return false;
-    *array = p;
-    *n_room = want;
-    return true;
-}
 
 struct rooms {
     uint32_t root, path;
@@ -36,8 +24,8 @@ static uint64_t bytes_below(const struct trie *t, uint32_t node, bool apart)
 static bool add_root(struct mask_walk *p, struct rooms *rooms, struct mask_root r, const unsigned char *path)
 {
     uint32_t n = trie_depth(p->tree->node[r.node]) - r.n_same;
-    if (!grow((void **)&p->root, p->n_root, 1, &rooms->root, sizeof *p->root)) return false;
-    if (!grow((void **)&p->path, p->n_path, n, &rooms->path, 1)) return false;
+    if (!array_grow((void **)&p->root, p->n_root, 1, &rooms->root, sizeof *p->root)) return false;
+    if (!array_grow((void **)&p->path, p->n_path, n, &rooms->path, 1)) return false;
     p->root[p->n_root++] = r;
     memcpy(p->path + p->n_path, path + r.n_same, n);
     p->n_path += n;

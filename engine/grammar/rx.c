@@ -1,11 +1,10 @@
 /* rx: makes expressions in normal form, each once. */
 #include "base/hash.h"
+#include "engine/grammar/grow.h"
 #include "engine/grammar/rx_impl.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { NODES_FIRST = 256 };
 
 void rx_fail(struct rx *x, enum status st)
 {
@@ -25,17 +24,9 @@ bool rx_burn(struct rx *x, uint64_t n)
 
 bool rx_grow(struct rx *x, void **array, uint32_t n_used, uint32_t n, uint32_t *n_room, size_t bytes)
 {
-    if (n_used + n <= *n_room) return true;
-    uint32_t want = *n_room ? *n_room : NODES_FIRST;
-    while (want < n_used + n) want *= 2;
-    void *p = realloc(*array, want * bytes);
-    if (!p) {
-        rx_fail(x, ST_NOMEM);
-        return false;
-    }
-    *array = p;
-    *n_room = want;
-    return true;
+    bool good = array_grow(array, n_used, n, n_room, bytes);
+    if (!good) rx_fail(x, ST_NOMEM);
+    return good;
 }
 
 /* ---------------------------------------------------------------- each once */

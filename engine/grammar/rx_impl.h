@@ -44,7 +44,7 @@ struct rx {
 };
 
 void rx_fail(struct rx *x, enum status st); /* the first failure stays */
-/* Room for n more elements in an array that doubles. false: rx_fail was told. */
+/* array_grow. false: rx_fail was told. */
 bool rx_grow(struct rx *x, void **array, uint32_t n_used, uint32_t n, uint32_t *n_room, size_t bytes);
 /* Takes n units; false when the set has failed or fails now. */
 bool rx_burn(struct rx *x, uint64_t n);

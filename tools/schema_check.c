@@ -6,6 +6,7 @@
  * chance or because nothing else follows. A walk that is not at its end after 4000 bytes is left out; one that comes to
  * a dead end is an error. */
 #include "api/schema/schema.h"
+#include "base/json_scan.h"
 #include "base/rng.h"
 #include "engine/grammar/match.h"
 #include <stdio.h>
@@ -79,12 +80,12 @@ static bool walk(struct grammar *g, struct dice *r, struct buf *out, bool *dead)
     return ended;
 }
 
-static void answer(const json_t *line, struct buf *out)
+static void answer(const json_t *line, const json_t *big, struct buf *out)
 {
     char               err[SCHEMA_ERR] = "", ignored[SCHEMA_IGNORED] = "";
     struct gr_rules   *r = gr_rules_create(&gr_limits_default);
     struct grammar    *g = NULL;
-    struct schema_form form = { .ignored = json_is_true(json_object_get(line, "strict")) ? NULL : ignored };
+    struct schema_form form = { .ignored = json_is_true(json_object_get(line, "strict")) ? NULL : ignored, .big = big };
     struct dice        dice = { .seed = (uint64_t)json_integer_value(json_object_get(line, "seed")) };
     const json_t      *texts = json_object_get(line, "texts");
     uint32_t           symbol;
@@ -130,13 +131,15 @@ int main(void)
         struct buf        out;
         json_t           *v = json_parse(line, (size_t)n, 0, &why);
         buf_init(&out, 256 << 20);
+        json_t *big = v ? json_big_numbers(line, (size_t)n) : NULL;
         if (v)
-            answer(v, &out);
+            answer(v, big, &out);
         else
             buf_printf(&out, "{\"error\": \"the line: %s\"}\n", why.text);
         if (out.n) fwrite(out.data, 1, out.n, stdout);
         fflush(stdout);
         buf_free(&out);
+        json_decref(big);
         json_decref(v);
     }
     free(line);

@@ -1,6 +1,5 @@
 /* schema_number: numbers of a schema. Bounds are compared digit by digit, as text, so that none is rounded. */
 #include "api/schema/schema_impl.h"
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,31 +30,25 @@ static void trim(struct decimal *d)
     if (d->n_whole == 1 && d->whole[0] == '0' && !d->n_fraction) d->minus = false;
 }
 
-/* false: more digits than fit. */
-static bool read_decimal(const json_t *v, struct decimal *d)
+/* A number as a text. false: more digits than fit. */
+static bool read_digits(const char *text, struct decimal *d)
 {
-    struct buf b;
-    char       digit[400];
-    int        n = 0, point = -1, power = 0;
-    bool       fits = true;
-    buf_init(&b, 400);
-    if (json_is_integer(v))
-        json_put_int(&b, json_integer_value(v));
-    else
-        json_put_num(&b, json_real_value(v));
-    buf_putc(&b, 0);
-    *d = (struct decimal){ .minus = b.data[0] == '-' };
-    for (const char *p = b.data + d->minus; *p; p++) {
+    char digit[400];
+    int  n = 0, point = -1, power = 0;
+    bool fits = true;
+    *d = (struct decimal){ .minus = *text == '-' };
+    for (const char *p = text + d->minus; *p; p++) {
         if (*p == '.') {
             point = n;
         } else if (*p == 'e' || *p == 'E') {
             power = (int)strtol(p + 1, NULL, 10); /* the compiler's own spelling */
             break;
+        } else if (n == sizeof digit) {
+            return false;
         } else {
             digit[n++] = *p;
         }
     }
-    buf_free(&b);
     point = (point < 0 ? n : point) + power; /* digits before the point; below 0: zeros behind it */
     for (int i = point < 0 ? point : 0; i < n || i < point; i++) {
         char c = i >= 0 && i < n ? digit[i] : '0';
@@ -70,6 +63,27 @@ static bool read_decimal(const json_t *v, struct decimal *d)
     trim(d);
     return true;
 }
+
+/* A number, of whole ones beyond 64 bits what the client wrote. false: more digits than fit. *one_out false: it cannot be
+ * told which number was written (schema_big_text), and d is the nearest float. */
+static bool read_decimal(const struct schema *s, const json_t *v, struct decimal *d, bool *one_out)
+{
+    struct buf  b;
+    const char *text = json_is_real(v) ? schema_big_text(s, json_real_value(v), one_out) : NULL;
+    if (!json_is_real(v)) *one_out = true;
+    if (text && *one_out) return read_digits(text, d);
+    buf_init(&b, 400);
+    if (json_is_integer(v))
+        json_put_int(&b, json_integer_value(v));
+    else
+        json_put_num(&b, json_real_value(v));
+    buf_putc(&b, 0);
+    bool fits = read_digits(b.data, d);
+    buf_free(&b);
+    return fits;
+}
+
+static const char too_near[] = "numbers beyond 64 bits are too near each other to be told apart";
 
 static int compare_whole(const struct decimal *a, const struct decimal *b)
 {
@@ -284,32 +298,19 @@ static uint32_t within(struct schema *s, const struct bounds *b, bool whole)
     return r;
 }
 
-/* A bound. A whole number of 64 bits that has no sign became the nearest float when it was read (base/json_load.h), and
- * which it was is not known. So such a bound is the next float inwards: what it allows, the one that was written allows
- * too. At the upper end 2^64 stands for the largest of them, with which schemas of Rust's types end. */
-static bool read_bound(const json_t *v, bool low, struct decimal *d)
-{
-    static const struct decimal u64_max = { .n_whole = 20, .whole = "18446744073709551615" };
-    double                      at = json_is_real(v) ? json_real_value(v) : 0;
-    if (!low && at == 0x1p64) {
-        *d = u64_max;
-        return true;
-    }
-    if (fabs(at) < 0x1p63 || fabs(at) > 0x1p64) return json_is_number(v) && read_decimal(v, d);
-    json_t *inner = json_real(nextafter(at, low ? INFINITY : -INFINITY));
-    bool    fits = inner && read_decimal(inner, d);
-    json_decref(inner);
-    return fits;
-}
-
 static void add_bound(struct schema *s, const json_t *node, const char *key, bool low, bool open, struct bounds *b)
 {
     const json_t  *v = json_object_get(node, key);
     bool          *has = low ? &b->has_low : &b->has_high, *is_open = low ? &b->low_open : &b->high_open;
     struct decimal d, *at = low ? &b->low : &b->high;
+    bool           one;
     if (!v || json_is_boolean(v)) return; /* draft 4: a flag of minimum and maximum, looked at there */
-    if (!read_bound(v, low, &d)) {
+    if (!json_is_number(v) || !read_decimal(s, v, &d, &one)) {
         schema_fail(s, key, "a number is needed");
+        return;
+    }
+    if (!one) {
+        schema_beyond(s, key, too_near);
         return;
     }
     int  c = *has ? compare_signed(&d, at) : 0;
@@ -346,7 +347,8 @@ static uint32_t multiples(struct schema *s, const json_t *v, bool whole)
     struct decimal d;
     uint32_t       m = 0, r = RX_NONE, power = 1;
     uint32_t       sign = rx_or2(s->x, RX_EMPTY, rx_of_byte(s->x, '-'));
-    if (!json_is_number(v) || json_number_value(v) <= 0 || !read_decimal(v, &d)) {
+    bool           one;
+    if (!json_is_number(v) || json_number_value(v) <= 0 || !read_decimal(s, v, &d, &one)) {
         schema_fail(s, "multipleOf", "a number above 0 is needed");
         return RX_NONE;
     }
@@ -392,7 +394,9 @@ static uint32_t unbounded(struct schema *s)
 static uint32_t leave_out(struct schema *s, uint32_t r, const json_t *v)
 {
     struct bounds b = { .has_low = true, .has_high = true };
-    if (!json_is_number(v) || !read_decimal(v, &b.low)) return r;
+    bool          one;
+    if (!json_is_number(v) || !read_decimal(s, v, &b.low, &one)) return r;
+    if (!one) schema_beyond(s, "not", too_near);
     b.high = b.low;
     return rx_and2(s->x, r, rx_not(s->x, within(s, &b, false)));
 }

@@ -45,11 +45,12 @@ static void check(const struct row *row, size_t n)
     }
 }
 
+#define N20 "12345678901234567891"
+
 /* Whole numbers beyond 64 bits are floats in a tree of JSON; an answer has the digits that the schema has. */
 static void a_large_number_is_spelled_as_the_schema_spells_it(void **state)
 {
     (void)state;
-#define N20 "12345678901234567891"
     static const struct row rows[] = {
         { "{\"const\":" N20 "}",
           { N20 },
@@ -78,6 +79,17 @@ static void large_numbers_that_cannot_be_told_apart_are_refused(void **state)
     names_of_ignored = NULL;
     assert_non_null(g);
     assert_string_equal(names, "enum");
+    gr_free(g);
+    static const char bounds[] =
+        "{\"type\":\"integer\",\"minimum\":0,\"maximum\":" N20 ",\"not\":{\"const\":12345678901234567892}}";
+    assert_null(grammar_of(bounds, err));
+    if (!strstr(err, "'/maximum'") || !strstr(err, "64 bits")) fail_msg("%s", err);
+    names[0] = 0;
+    names_of_ignored = names;
+    g = grammar_of(bounds, err);
+    names_of_ignored = NULL;
+    assert_string_equal(names, "maximum,not");
+    assert_int_equal(verdict(g, "-1"), 'n');
     gr_free(g);
 }
 
@@ -127,11 +139,18 @@ static void scalars_are_what_their_keywords_say(void **state)
           { "0", "7", "18446744073709551615" },
           { "-1", "18446744073709551616", "18446744073709552000", "28446744073709551615" } },
         { "{\"type\":\"integer\",\"minimum\":9223372036854775809,\"maximum\":10000000000000000001}",
-          { "9223372036854779000", "9999999999999990000" },
+          { "9223372036854775809", "9223372036854779000", "10000000000000000001" },
           { "9223372036854775807", "9223372036854775808", "10000000000000000002" } },
-        { "{\"type\":\"integer\",\"minimum\":-18446744073709551615}",
-          { "-18446744073709500000", "0" },
-          { "-18446744073709551616", "-18446744073709552000" } },
+        { "{\"type\":\"integer\",\"exclusiveMinimum\":-18446744073709551616,\"maximum\":1e19}",
+          { "-18446744073709551615", "0", "10000000000000000000" },
+          { "-18446744073709551616", "-18446744073709552000", "10000000000000000001" } },
+        { "{\"type\":\"number\",\"exclusiveMaximum\":98765432109876543210987654321,\"minimum\":0}",
+          { "98765432109876543210987654320", "0.25" },
+          { "98765432109876543210987654321", "98765432109876543210987654321.0", "98765432109876543210987654322" } },
+        { "{\"type\":\"integer\",\"minimum\":" N20 ",\"not\":{\"const\":12345678901234600001}}",
+          { N20, "12345678901234567900" },
+          { "12345678901234567890", "12345678901234600001" } },
+        { "{\"type\":\"integer\",\"minimum\":0,\"not\":{\"minimum\":" N20 "}}", { "12345678901234567890" }, { N20 } },
         { "{\"type\":\"integer\",\"minimum\":1.5,\"maximum\":2.5}", { "2" }, { "1", "3" } },
         { "{\"type\":\"number\"}", { "0", "-0.5", "1e9", "12.25E-3" }, { ".5", "1.", "+1", "1e", "00" } },
         { "{\"type\":\"number\",\"minimum\":0}", { "0", "0.5", "12", "0.0" }, { "-1", "-0.5" } },

@@ -284,7 +284,8 @@ void schema_add(struct schema *s, struct schema_all *all, const json_t *node)
         schema_fail(s, "", "a schema is an object or a boolean");
         return;
     }
-    struct schema_part p = { node, 0 };
+    bool               idle = !json_object_get(node, "then") && !json_object_get(node, "else"); /* an `if` then is */
+    struct schema_part p = { node, idle ? DONE_IF : 0 };
     const json_t      *ref = json_object_get(node, "$ref"), *list = json_object_get(node, "allOf");
     for (size_t i = 0; i < sizeof beyond / sizeof *beyond; i++)
         if (json_object_get(node, beyond[i])) schema_beyond(s, beyond[i], "this keyword cannot be enforced");

@@ -1,3 +1,4 @@
+/* Schemas, and texts that they allow and forbid. Over 500 lines: nothing but tables of these, by keyword. */
 #include "api/schema/regex.h"
 #include "api/schema/schema.h"
 #include "base/json_scan.h"

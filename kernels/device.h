@@ -27,10 +27,11 @@ struct device;
 
 /* Weights as small codes with scales: w = (code - zero) * scale. I8: codes -127 .. 127, with `full` also -128. I4:
  * codes 0 .. 15 and scales rounded to f16; the zero is 8, with `zero` there is one per group (0 .. 16). F8E4M3: the
- * numbers of that type. F4E2M1: the same (MXFP4), codes 0 .. 15 and scales that are powers of two, of 32 inputs each. */
+ * numbers of that type. F4E2M1: the same, codes 0 .. 15; scales of 32 inputs are powers of two (MXFP4), those of 16 are
+ * numbers of E4M3 times a factor of the output (NVFP4). */
 struct dev_quant {
     enum dtype code;  /* DT_I8, DT_I4, DT_F8E4M3, DT_F4E2M1 */
-    uint32_t   group; /* inputs of one output that share a scale: 32, 64, 128, 256, 512 or 1024; 0: all of them */
+    uint32_t   group; /* inputs of one output that share a scale: 32, 64, 128, 256, 512, 1024; F4E2M1: 16; 0: all */
     bool       zero;  /* I4 alone */
     bool
          act8; /* activations in 8 bits with one scale per row, products of integers: I8, group 0 or from 64 on; I4 without zeros */
@@ -43,8 +44,8 @@ struct dev_weight {
     enum dtype       dtype; /* of the numbers, or of the codes */
     uint32_t         n, k;  /* outputs (rows of the checkpoint), inputs */
     uint64_t         bytes;
-    struct dev_quant q;            /* q.code F32 (0): the weight is plain */
-    void            *scale, *zero; /* private to the device, like `how` */
+    struct dev_quant q;                     /* q.code F32 (0): the weight is plain */
+    void            *scale, *zero, *factor; /* private to the device, like `how` */
     const void      *how;
 };
 
@@ -55,6 +56,8 @@ struct dev_codes {
     const float   *scale; /* [n_row] rows of one per group, scale_stride elements apart (0: all rows share them) */
     const uint8_t *zero;  /* as scale; NULL: none */
     size_t         scale_stride;
+    const float   *factor; /* [n_row] of NVFP4: what a row's scales are multiplied by, factor_stride apart; NULL: 1 */
+    size_t         factor_stride;
 };
 
 /* Which bytes of every KV block belong to one layer. How they are laid out inside is told by the operation that reads

@@ -1,13 +1,14 @@
 #include "kernels/quant.h"
 #include "base/log.h"
 #include "kernels/elem.h"
+#include <float.h>
 #include <math.h>
 
 enum { GROUP_MAX = 1024 };
 
 bool quant_ok(const struct dev_quant *q, uint32_t k)
 {
-    if (q->code == DT_F4E2M1) return q->group == 32 && !q->zero && !q->act8 && k > 0;
+    if (q->code == DT_F4E2M1) return (q->group == 32 || q->group == 16) && !q->zero && !q->act8 && k > 0;
     if (q->code != DT_I8 && q->code != DT_I4 && q->code != DT_F8E4M3) return false;
     if (q->group & (q->group - 1) || (q->group && (q->group < 32 || q->group > GROUP_MAX))) return false;
     if (q->zero && q->code != DT_I4) return false;
@@ -82,6 +83,14 @@ static void quant_floats4(uint32_t n, const float *x, uint8_t *out, float *scale
     for (uint32_t i = 0; i < n; i++) out[i] = to_f4(x[i] / *scale);
 }
 
+/* The same with a scale of E4M3 times the row's factor. */
+static void quant_floats4_factor(uint32_t n, const float *x, float factor, uint8_t *out, float *scale)
+{
+    *scale = f8e4m3_to_f32(f32_to_f8e4m3(fabsf(largest(x, n)) / 6 / factor));
+    float by = *scale * factor;
+    for (uint32_t i = 0; i < n; i++) out[i] = by > 0 ? to_f4(x[i] / by) : 0;
+}
+
 static void quant_group(enum dtype code, uint32_t n, const float *x, uint8_t *out, float *scale)
 {
     if (code == DT_F4E2M1) {
@@ -122,17 +131,32 @@ static void load_finite(float *out, const void *src, enum dtype t, size_t at, ui
     for (uint32_t i = 0; i < n; i++) out[i] = fabsf(out[i]) < INFINITY ? out[i] : 0;
 }
 
-void quant_row(const struct dev_quant *q, uint32_t k, const void *src, enum dtype t, uint8_t *code, float *scale)
+/* So small that it is no normal number: 1, and the codes are 0. */
+static float row_factor(uint32_t k, const void *src, enum dtype t)
 {
-    float    part[GROUP_MAX];
+    float part[GROUP_MAX], max = 0;
+    for (uint32_t i = 0, n; i < k; i += n) {
+        n = k - i < GROUP_MAX ? k - i : GROUP_MAX;
+        load_finite(part, src, t, i, n);
+        max = fmaxf(max, fabsf(largest(part, n)));
+    }
+    return max / (6 * 448) >= FLT_MIN ? max / (6 * 448) : 1;
+}
+
+float quant_row(const struct dev_quant *q, uint32_t k, const void *src, enum dtype t, uint8_t *code, float *scale)
+{
+    float    part[GROUP_MAX], factor = quant_has_factor(q) ? row_factor(k, src, t) : 1;
     uint32_t group = q->group ? q->group : k;
     if (group <= GROUP_MAX) {
         for (uint32_t g = 0; g * group < k; g++) {
             uint32_t n = k - g * group < group ? k - g * group : group;
             load_finite(part, src, t, (size_t)g * group, n);
-            quant_group(q->code, n, part, code + (size_t)g * group, &scale[g]);
+            if (quant_has_factor(q))
+                quant_floats4_factor(n, part, factor, code + (size_t)g * group, &scale[g]);
+            else
+                quant_group(q->code, n, part, code + (size_t)g * group, &scale[g]);
         }
-        return;
+        return factor;
     }
     /* one group that is long: its largest number first, which a part that begins with it then meets */
     float top = 0;
@@ -150,6 +174,7 @@ void quant_row(const struct dev_quant *q, uint32_t k, const void *src, enum dtyp
         quant_group(q->code, n + 1, part, out, scale);
         memcpy(code + i, out + 1, n);
     }
+    return factor;
 }
 
 float quant_act(const float *x, uint32_t k, int8_t *code)

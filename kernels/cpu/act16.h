@@ -1,5 +1,5 @@
 /* act16: activations as whole numbers of 16 bits, for products with int8 and int4 weights in integers.   Private to
- * kernels/cpu/, for files built with AVX2. A row is cut where its products are scaled (gemm_chunk: 32 to 128 inputs),
+ * kernels/cpu/, for files built with AVX2. A row is cut where its products are scaled (gemm_chunk: 16 to 128 inputs),
  * and each part has a power of two of its own: x = code * 2^e, ACT16_MAX / 2 <= the largest |code| <= ACT16_MAX: off by
  * 2^-15 of the part's largest number at most. A power of two times few bits is exact. Sums over a part fit in 32 bits
  * whatever the codes are, so no order of them changes a bit, on any instruction set.
@@ -25,7 +25,7 @@ static inline size_t act16_row_bytes(const struct dev_weight *w)
     return act16_tail(w) + gemm_round(n_part * ACT16_PART, 64) + 64;
 }
 
-/* x [n], n a multiple of 32 -> code [n], in order */
+/* x [n], n a multiple of 16 -> code [n], in order */
 static inline void act16_codes(const float *x, uint32_t n, int16_t *code, int32_t *sum_out, float *scale_out)
 {
     const __m256i size = _mm256_set1_epi32(0x7fffffff);
@@ -92,10 +92,10 @@ static inline __attribute__((always_inline)) void act16_prepare(void *row, const
         float        scale;
         const float *from = x + k;
         n = w->k - k < chunk ? w->k - k : chunk;
-        if (n % 32) {
+        if (n % 16) {
             memset(padded, 0, sizeof padded);
             from = memcpy(padded, from, n * sizeof *from);
-            n = gemm_round(n, 32);
+            n = gemm_round(n, 16);
         }
         act16_codes(from, n, code, &sum, &scale);
         if (form == ACT16_WORDS)
@@ -105,7 +105,7 @@ static inline __attribute__((always_inline)) void act16_prepare(void *row, const
         memcpy(tail, &sum, 4);
         memcpy(tail + 4, &scale, 4);
     }
-    n = gemm_round(w->k, 32);
+    n = gemm_round(w->k, 16);
     if (form == ACT16_WORDS)
         memset((int16_t *)row + n, 0, (k_all - n) * sizeof(int16_t));
     else {

@@ -19,7 +19,8 @@ static uint64_t scale_bytes(const struct dev_quant *q, uint32_t n, uint32_t k)
 
 uint64_t cpu_quant_bytes(const struct dev_quant *q, uint32_t n, uint32_t k)
 {
-    return cpu_weight_bytes(q->code, n, k) + scale_bytes(q, n, k) * (q->zero ? 2 : 1);
+    uint64_t factors = quant_has_factor(q) ? (uint64_t)gemm_n_panel(n) * GEMM_PANEL * sizeof(float) : 0;
+    return cpu_weight_bytes(q->code, n, k) + scale_bytes(q, n, k) * (q->zero ? 2 : 1) + factors;
 }
 
 enum status cpu_weight_alloc(struct device *d, enum dtype t, uint32_t n, uint32_t k, struct dev_weight *w_out)
@@ -45,6 +46,7 @@ enum status cpu_quant_alloc(struct device *d, const struct dev_quant *q, uint32_
     if (st) return st;
     w.scale = (char *)w.data + cpu_weight_bytes(q->code, n, k);
     if (q->zero) w.zero = (char *)w.scale + scale_bytes(q, n, k);
+    if (quant_has_factor(q)) w.factor = (char *)w.scale + scale_bytes(q, n, k);
     *w_out = w;
     return ST_OK;
 }
@@ -132,7 +134,8 @@ static void set_floats(const struct rows *j, uint32_t row, uint32_t n)
 }
 
 /* One row of codes. */
-static void set_codes(struct dev_weight *w, uint32_t row, const uint8_t *code, const float *scale, const uint8_t *zero)
+static void set_codes(struct dev_weight *w, uint32_t row, const uint8_t *code, const float *scale, const uint8_t *zero,
+                      float factor)
 {
     enum { PERIOD = 8 }; /* in which places repeat, one step further on, whatever the order (gemm_at) */
     uint32_t        lane = row % GEMM_PANEL, shift[PERIOD], n_group = quant_n_group(&w->q, w->k);
@@ -161,11 +164,12 @@ static void set_codes(struct dev_weight *w, uint32_t row, const uint8_t *code, c
         if (w->dtype == DT_I4)
             ((f16 *)w->scale)[at] = f32_to_f16(scale[g]);
         else if (w->dtype == DT_F4E2M1)
-            ((uint8_t *)w->scale)[at] = f32_to_f8e8m0(scale[g]);
+            ((uint8_t *)w->scale)[at] = w->factor ? f32_to_f8e4m3(scale[g]) : f32_to_f8e8m0(scale[g]);
         else
             ((float *)w->scale)[at] = scale[g];
         if (w->zero) ((f16 *)w->zero)[at] = f32_to_f16(zero ? (float)zero[g] : 8.0f);
     }
+    if (w->factor) ((float *)w->factor)[row] = factor;
 }
 
 void cpu_quant_set(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, const struct dev_codes *c)
@@ -175,7 +179,7 @@ void cpu_quant_set(struct device *d, struct dev_weight *w, uint32_t row0, uint32
     CHECK(dev_weight_is_quant(w));
     for (uint32_t r = 0; r < n_row; r++)
         set_codes(w, row0 + r, c->code + r * c->code_stride, c->scale + r * c->scale_stride,
-                  c->zero ? c->zero + r * c->scale_stride : NULL);
+                  c->zero ? c->zero + r * c->scale_stride : NULL, quant_factor(c, r));
 }
 
 static void quantise(const struct rows *j, uint32_t row0, uint32_t n_row)
@@ -186,8 +190,8 @@ static void quantise(const struct rows *j, uint32_t row0, uint32_t n_row)
     CHECK(code);
     float *scale = (float *)(void *)(code + gemm_round(w->k, 4));
     for (uint32_t r = 0; r < n_row; r++) {
-        quant_row(&w->q, w->k, j->src + r * j->stride, j->t, code, scale);
-        set_codes(w, row0 + r, code, scale, NULL);
+        float factor = quant_row(&w->q, w->k, j->src + r * j->stride, j->t, code, scale);
+        set_codes(w, row0 + r, code, scale, NULL, factor);
     }
     free(code);
 }
@@ -236,6 +240,9 @@ static void embed_codes(const struct dev_weight *w, uint32_t id, float *out)
         if (w->dtype == DT_I4)
             out[k] = ((float)(c >> shift & 15) - (w->zero ? f16_to_f32(((const f16 *)w->zero)[at]) : 8.0f)) *
                      f16_to_f32(((const f16 *)w->scale)[at]);
+        else if (w->factor)
+            out[k] = f4e2m1_to_f32(c >> shift & 15) *
+                     (f8e4m3_to_f32(((const uint8_t *)w->scale)[at]) * ((const float *)w->factor)[id]);
         else if (w->dtype == DT_F4E2M1)
             out[k] = f4e2m1_to_f32(c >> shift & 15) * f8e8m0_to_f32(((const uint8_t *)w->scale)[at]);
         else

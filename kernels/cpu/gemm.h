@@ -10,7 +10,8 @@
  * one shift of a vector makes a vector of codes: LANES: k and k + 1 in a byte; QUADS: k and k + 4; PAIRS: 8 inputs in
  * [16][2] words of four. Bytes in PAIRS are sign and size, and four inputs of them lie so that interleaving two vectors
  * of bytes makes two pairs of bf16 (expand.h). Scales and zeros of codes lie behind all panels, [panel][group][16]: f32
- * for I8 and F8E4M3, f16 for I4, the exponent's byte for F4E2M1. Panels of half bytes in QUADS are so short that every beginning of one costs a pause:
+ * for I8 and F8E4M3, f16 for I4, a byte for F4E2M1: the exponent's, or of E4M3, with a factor for each output behind
+ * them, f32 [panel][16]. Panels of half bytes in QUADS are so short that every beginning of one costs a pause:
  * GEMM_COLS of them lie side by side, [k / 8][panel][64 bytes], and so do their scales, [group][panel][16]: one long
  * run each (gemm_side).
  *

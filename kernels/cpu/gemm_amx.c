@@ -174,11 +174,13 @@ static __m512i rounded(__m512 a)
 static void scale_pairs(char *pairs, const struct dev_weight *w, uint32_t panel, uint32_t k, uint32_t n_k)
 {
     const __m512i high = _mm512_set1_epi32((int)0xffff0000u);
-    size_t        at = gemm_scale_at(w, panel, k);
+    size_t        at = gemm_scale_at(w, panel, k < w->k ? k : w->k - 1); /* behind the last input all codes are 0 */
     const char   *from = (const char *)w->scale + at * gemm_scale_bytes(w->dtype);
     __m512        s;
     if (w->dtype == DT_I4)
         s = _mm512_cvtph_ps(_mm256_loadu_si256((const void *)from));
+    else if (w->factor)
+        s = _mm512_mul_ps(e4m3_16(from), _mm512_loadu_ps((const float *)w->factor + panel * GEMM_PANEL));
     else if (w->dtype == DT_F4E2M1)
         s = e8m0_16(from);
     else

@@ -5,7 +5,7 @@
 #include "base/check.h"
 #include "kernels/cpu/act16.h"
 
-enum codes { BYTES, NIBBLES, NIBBLES_ZERO, FLOATS4, CODES };
+enum codes { BYTES, NIBBLES, NIBBLES_ZERO, FLOATS4, FLOATS4_FACTOR /* scales of E4M3 */, CODES };
 enum { CODES_SPAN = 256 /* inputs that all rows pass by before the next: their codes stay in the first cache */ };
 /* bytes: how far ahead codes are asked for that are read once, for the processor's own prefetching is too late */
 enum { CODES_AHEAD = 8192 };
@@ -13,15 +13,16 @@ enum { CODES_ROWS = 96, CODES_COLS = GEMM_COLS * GEMM_PANEL /* of sums in scratc
 
 /* Inputs [k, end) of a product, of rows and panels that begin at x and w. Strides in bytes. */
 struct codes_part {
-    float      *out;
-    size_t      ldo;
-    const char *x, *w;                          /* at input k */
-    const char *tail;                           /* of x's row: sum and scale of the chunk of k */
-    size_t      x_stride, x_low, w_col, w_step; /* w_step: of a vector of codes */
-    uint32_t    k, end, chunk, group, k_all;
-    const char *scale, *zero;          /* of group 0 */
-    size_t      scale_col, scale_step; /* of a group */
-    bool        add;
+    float       *out;
+    size_t       ldo;
+    const char  *x, *w;                          /* at input k */
+    const char  *tail;                           /* of x's row: sum and scale of the chunk of k */
+    size_t       x_stride, x_low, w_col, w_step; /* w_step: of a vector of codes */
+    uint32_t     k, end, chunk, group, k_all;
+    const char  *scale, *zero;          /* of group 0 */
+    const float *factor;                /* of the outputs of w: FLOATS4_FACTOR */
+    size_t       scale_col, scale_step; /* of a group */
+    bool         add;
 };
 /* cols: 1 .. GEMM_COLS panels. `p` goes by address: a copy of it would be loaded in wider pieces than its fields were
  * just stored in, and such a load waits until all stores before it, a whole tile of out, are in the cache. */
@@ -31,11 +32,14 @@ typedef void codes_tile_fn(const struct codes_part *p, uint32_t cols);
 enum { FLOATS4_ZERO = 12 };
 static const uint8_t floats4_bytes[16] = { 12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0 };
 
+/* Are they 4-bit floats, of either kind of scales? */
+static inline bool codes_floats4(enum codes t) { return t == FLOATS4 || t == FLOATS4_FACTOR; }
+
 /* How the codes of this matrix are read. */
 static inline enum codes codes_of(const struct dev_weight *w)
 {
     if (w->zero) return NIBBLES_ZERO;
-    if (w->dtype == DT_F4E2M1) return FLOATS4;
+    if (w->dtype == DT_F4E2M1) return w->factor ? FLOATS4_FACTOR : FLOATS4;
     return w->dtype == DT_I4 ? NIBBLES : BYTES;
 }
 
@@ -46,6 +50,7 @@ static inline void codes_next(struct codes_part *p)
     p->w += p->w_col;
     p->scale += p->scale_col;
     p->zero += p->scale_col;
+    p->factor += p->factor ? GEMM_PANEL : 0;
 }
 
 /* All rows of `p`, in tiles of at most n_tile, over all inputs in parts of `span`: x and out are those of input 0.
@@ -94,6 +99,7 @@ static inline void codes_mul(codes_tile_fn *const *tile, uint32_t n_tile, enum a
     p.scale_step = GEMM_PANEL * scale_size * side;
     p.scale_col = half ? GEMM_PANEL * scale_size : quant_n_group(&w->q, w->k) * GEMM_PANEL * scale_size;
     p.zero = w->zero ? (const char *)w->zero + at : p.scale;
+    p.factor = w->factor ? (const float *)w->factor + panel * GEMM_PANEL : NULL;
     if (n_row <= n_tile) {
         p.out = out;
         p.ldo = ldo;

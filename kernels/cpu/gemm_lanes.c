@@ -29,7 +29,9 @@ static void lanes_quant(const struct simd *v, float *out, size_t ldo, const void
                                (size_t)k * GEMM_PANEL * bytes / ((size_t)gemm_k(w->dtype, w->k) * GEMM_PANEL);
             size_t at = gemm_scale_at(w, panel + c, k);
             v->expand(t + (size_t)c * chunk * GEMM_PANEL, code, w->dtype, (const char *)w->scale + at * scale_bytes,
-                      w->zero ? (const f16 *)w->zero + at : NULL, gemm_round(n_k, 2));
+                      w->zero ? (const f16 *)w->zero + at : NULL,
+                      w->factor ? (const float *)w->factor + (size_t)(panel + c) * GEMM_PANEL : NULL,
+                      gemm_round(n_k, 2));
         }
         v->mul[DT_F32](out, ldo, (const float *)x + k, x_stride / sizeof(float), t, (size_t)chunk * GEMM_PANEL,
                        GEMM_PANEL, n_k, n_row, n_panel, add);

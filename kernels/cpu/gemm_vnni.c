@@ -42,11 +42,14 @@ enum { ROWS = 3 };
         }                                                                      \
     } while (0)
 
-/* The scales of a panel. */
-INLINE __m512 scales_of(const char *from, const enum codes t)
+/* The scales of panel c, which lie at from. */
+INLINE __m512 scales_of(const struct codes_part *p, const char *from, const enum codes t, const int c)
 {
     if (t == BYTES) return _mm512_loadu_ps(from);
     if (t == FLOATS4) return _mm512_mul_ps(e8m0_16(from), _mm512_set1_ps(0.5f));
+    if (t == FLOATS4_FACTOR)
+        return _mm512_mul_ps(_mm512_mul_ps(e4m3_16(from), _mm512_loadu_ps(p->factor + c * GEMM_PANEL)),
+                             _mm512_set1_ps(0.5f));
     return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)from));
 }
 
@@ -56,7 +59,7 @@ INLINE void tile16(const struct codes_part *p, const enum codes t, const int R, 
     const __m512i table = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)floats4_bytes));
     const size_t  w_col = t == BYTES ? p->w_col : 64,
                  w_step = t == BYTES ? 64 : p->w_step; /* a panel follows a panel, or side by side */
-    const size_t scale_size = t == FLOATS4 ? 1 : sizeof(f16),
+    const size_t scale_size = codes_floats4(t) ? 1 : sizeof(f16),
                  scale_col = t == BYTES ? p->scale_col : GEMM_PANEL * scale_size;
     const bool  kept = R <= 2; /* sums of floats stay in registers; there are none left with more rows */
     const char *x = p->x, *w = p->w, *tail = p->tail;
@@ -84,7 +87,7 @@ INLINE void tile16(const struct codes_part *p, const enum codes t, const int R, 
                 __m512i sum = lane_of(tail + (size_t)r * p->x_stride);
                 if (t == BYTES)
                     sum = _mm512_slli_epi32(sum, 7);
-                else if (t == FLOATS4)
+                else if (codes_floats4(t))
                     sum = _mm512_mullo_epi32(sum, _mm512_set1_epi32(FLOATS4_ZERO));
                 else
                     sum = t == NIBBLES ? _mm512_slli_epi32(sum, 3) : _mm512_mullo_epi32(sum, zero);
@@ -112,11 +115,11 @@ INLINE void tile16(const struct codes_part *p, const enum codes t, const int R, 
                 UNROLL for (int c = 0; c < C; c++) _mm_prefetch(w + (size_t)c * w_col + AHEAD, _MM_HINT_T0);
                 UNROLL for (int c = 0; c < C; c++) b[c] =
                     _mm512_and_si512(_mm512_loadu_si512(w + (size_t)c * w_col), half);
-                if (t == FLOATS4) UNROLL for (int c = 0; c < C; c++) b[c] = _mm512_shuffle_epi8(table, b[c]);
+                if (codes_floats4(t)) UNROLL for (int c = 0; c < C; c++) b[c] = _mm512_shuffle_epi8(table, b[c]);
                 QUAD(x);
                 UNROLL for (int c = 0; c < C; c++) b[c] =
                     _mm512_and_si512(_mm512_srli_epi16(_mm512_loadu_si512(w + (size_t)c * w_col), 4), half);
-                if (t == FLOATS4) UNROLL for (int c = 0; c < C; c++) b[c] = _mm512_shuffle_epi8(table, b[c]);
+                if (codes_floats4(t)) UNROLL for (int c = 0; c < C; c++) b[c] = _mm512_shuffle_epi8(table, b[c]);
                 QUAD(x + 4);
                 x += 8;
             }
@@ -124,7 +127,7 @@ INLINE void tile16(const struct codes_part *p, const enum codes t, const int R, 
         UNROLL for (int c = 0; c < C; c++)
         {
             const char *s_at = scale + (size_t)c * scale_col;
-            __m512      s = scales_of(s_at, t);
+            __m512      s = scales_of(p, s_at, t, c);
             UNROLL for (int r = 0; r < R; r++)
             {
                 float *to = p->out + (size_t)r * p->ldo + c * GEMM_PANEL;
@@ -157,6 +160,7 @@ TILES16(bytes, BYTES)
 TILES16(nibbles, NIBBLES)
 TILES16(nibbles_zero, NIBBLES_ZERO)
 TILES16(floats4, FLOATS4)
+TILES16(floats4_factor, FLOATS4_FACTOR)
 
 static void code_prepare(void *row, const float *x, const struct dev_weight *w)
 {
@@ -170,7 +174,8 @@ static void code_mul(const struct simd *v, float *out, size_t ldo, const void *x
     static codes_tile_fn *const by_rows[CODES][ROWS] = { { bytes_1, bytes_2, bytes_3 },
                                                          { nibbles_1, nibbles_2, nibbles_3 },
                                                          { nibbles_zero_1, nibbles_zero_2, nibbles_zero_3 },
-                                                         { floats4_1, floats4_2, floats4_3 } };
+                                                         { floats4_1, floats4_2, floats4_3 },
+                                                         { floats4_factor_1, floats4_factor_2, floats4_factor_3 } };
     (void)v;
     codes_mul(by_rows[codes_of(w)], ROWS, ACT16_PIECES, out, ldo, x, x_stride, w, panel, n_panel, n_row, add, s);
 }

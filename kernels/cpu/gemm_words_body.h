@@ -34,7 +34,7 @@ INLINE V words_of(V q, const enum codes t, const int pair)
 {
     const V byte = SET1(0x00ff00ff), half = SET1(0x000f000f);
     if (t == BYTES) return pair ? SHIFT(q, 8) : AND(q, byte);
-    if (t == FLOATS4) { /* bytes of inputs 0-3, then 4-7 */
+    if (codes_floats4(t)) { /* bytes of inputs 0-3, then 4-7 */
         V b = LOOKUP(TABLE(floats4_bytes), AND(pair < 2 ? q : SHIFT(q, 4), SET1(0x0f0f0f0f)));
         return pair % 2 ? SHIFT(b, 8) : AND(b, byte);
     }
@@ -59,11 +59,15 @@ INLINE V words_of(V q, const enum codes t, const int pair)
     } while (0)
 #endif
 
-/* Vector h of the scales of a panel. */
-INLINE VF scales_of(const char *panel, const enum codes t, const int h)
+/* Vector h of the scales of panel c. */
+INLINE VF scales_of(const struct codes_part *p, uint32_t group, const enum codes t, const int c, const int h)
 {
+    const char *panel = p->scale + (size_t)c * p->scale_col + group * p->scale_step;
     if (t == BYTES) return LOAD_F32(panel + (size_t)h * LANES * sizeof(float));
     if (t == FLOATS4) return TIMES(LOAD_E8(panel + (size_t)h * LANES), SET1_F32(0.5f));
+    if (t == FLOATS4_FACTOR)
+        return TIMES(TIMES(LOAD_E4M3(panel + (size_t)h * LANES), LOAD_F32(p->factor + c * GEMM_PANEL + h * LANES)),
+                     SET1_F32(0.5f));
     return LOAD_F16(panel + (size_t)h * LANES * sizeof(f16));
 }
 
@@ -82,7 +86,7 @@ INLINE void tile(const struct codes_part *p, const enum codes t, const int R, co
             UNROLL for (int h = 0; h < PARTS; h++) /* codes are above what they mean: so much less */
         {
             V zero = SET1(t == BYTES ? 128 : 8);
-            if (t == FLOATS4) zero = SET1(FLOATS4_ZERO);
+            if (codes_floats4(t)) zero = SET1(FLOATS4_ZERO);
             if (t == NIBBLES_ZERO)
                 zero = TO_INT(LOAD_F16(p->zero + (size_t)c * p->scale_col + group * p->scale_step +
                                        (size_t)h * LANES * sizeof(f16)));
@@ -122,7 +126,7 @@ INLINE void tile(const struct codes_part *p, const enum codes t, const int R, co
         }
         UNROLL for (int c = 0; c < C; c++) UNROLL for (int h = 0; h < PARTS; h++)
         {
-            VF s = scales_of(p->scale + (size_t)c * p->scale_col + group * p->scale_step, t, h);
+            VF s = scales_of(p, group, t, c, h);
             UNROLL for (int r = 0; r < R; r++)
             {
                 float *to = p->out + (size_t)r * p->ldo + c * GEMM_PANEL + h * LANES;
@@ -149,6 +153,7 @@ TILES(bytes, BYTES)
 TILES(nibbles, NIBBLES)
 TILES(nibbles_zero, NIBBLES_ZERO)
 TILES(floats4, FLOATS4)
+TILES(floats4_factor, FLOATS4_FACTOR)
 
 static void word_prepare(void *row, const float *x, const struct dev_weight *w)
 {
@@ -163,7 +168,8 @@ static void word_mul(const struct simd *v, float *out, size_t ldo, const void *x
         { bytes_1, bytes_2, bytes_3, bytes_4, bytes_5, bytes_6 },
         { nibbles_1, nibbles_2, nibbles_3, nibbles_4, nibbles_5, nibbles_6 },
         { nibbles_zero_1, nibbles_zero_2, nibbles_zero_3, nibbles_zero_4, nibbles_zero_5, nibbles_zero_6 },
-        { floats4_1, floats4_2, floats4_3, floats4_4, floats4_5, floats4_6 }
+        { floats4_1, floats4_2, floats4_3, floats4_4, floats4_5, floats4_6 },
+        { floats4_factor_1, floats4_factor_2, floats4_factor_3, floats4_factor_4, floats4_factor_5, floats4_factor_6 }
     };
     (void)v;
     codes_mul(by_rows[codes_of(w)], ROWS, ACT16_WORDS, out, ldo, x, x_stride, w, panel, n_panel, n_row, add, s);

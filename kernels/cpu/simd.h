@@ -30,9 +30,10 @@ struct simd {
     simd_mul_fn *mul[3]; /* by dtype of w: F32, BF16, F16 */
 
     /* n_k inputs of one panel and one group in GEMM_LANES order (gemm.h), as numbers: (code - zero) * scale -> dst
-     * [n_k, 16]. I4: n_k even, scale and zero [16] f16, zero NULL: 8; F4E2M1: n_k even, scale [16] bytes; I8, F8E4M3:
-     * scale [16] f32. Zero is looked at of I4 alone */
-    void (*expand)(float *dst, const void *code, enum dtype t, const void *scale, const f16 *zero, uint32_t n_k);
+     * [n_k, 16]. I4: n_k even, scale and zero [16] f16, zero NULL: 8; F4E2M1: n_k even, scale [16] bytes, of
+     * E4M3 where there are factors [16]; I8, F8E4M3: scale [16] f32. Zero is looked at of I4 alone */
+    void (*expand)(float *dst, const void *code, enum dtype t, const void *scale, const f16 *zero, const float *factor,
+                   uint32_t n_k);
 
     float (*sum_squares)(const float *x, uint32_t n);
     float (*total)(const float *x, uint32_t n);

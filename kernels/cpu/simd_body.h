@@ -131,7 +131,8 @@ MUL(float, f32)
 MUL(bf16, bf16)
 MUL(f16, f16)
 
-static void panel_expand(float *dst, const void *code, enum dtype t, const void *scale, const f16 *zero, uint32_t n_k)
+static void panel_expand(float *dst, const void *code, enum dtype t, const void *scale, const f16 *zero,
+                         const float *factor, uint32_t n_k)
 {
     const uint8_t *c = code;
     if (t == DT_I4) {
@@ -145,7 +146,10 @@ static void panel_expand(float *dst, const void *code, enum dtype t, const void 
     }
     if (t == DT_F4E2M1) {
         float half[16]; /* of the scales: the numbers are doubled */
-        for (uint32_t i = 0; i < 16; i++) half[i] = f8e8m0_to_f32(((const uint8_t *)scale)[i]) * 0.5f;
+        for (uint32_t i = 0; i < 16; i++) {
+            uint8_t byte = ((const uint8_t *)scale)[i];
+            half[i] = (factor ? f8e4m3_to_f32(byte) * factor[i] : f8e8m0_to_f32(byte)) * 0.5f;
+        }
         v16 s = v_load(half);
         for (uint32_t i = 0; i < n_k; i += 2, c += 16) {
             v16 high, low = v_load_f4(c, &high);

@@ -19,6 +19,7 @@
 #define TO_FLOAT     _mm256_cvtepi32_ps
 #define LOAD_F16(p)  _mm256_cvtph_ps(_mm_loadu_si128((const void *)(p)))
 #define LOAD_E8(p)   e8m0_8(p)
+#define LOAD_E4M3(p) e4m3_8(p)
 #define TABLE(p)     _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)(p)))
 #define LOOKUP       _mm256_shuffle_epi8
 #define LOAD_F32(p)  _mm256_loadu_ps((const void *)(p))

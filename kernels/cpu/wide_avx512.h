@@ -19,6 +19,7 @@
 #define TO_FLOAT     _mm512_cvtepi32_ps
 #define LOAD_F16(p)  _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(p)))
 #define LOAD_E8(p)   e8m0_16(p)
+#define LOAD_E4M3(p) e4m3_16(p)
 #define TABLE(p)     _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)(p)))
 #define LOOKUP       _mm512_shuffle_epi8
 #define LOAD_F32(p)  _mm512_loadu_ps((const void *)(p))

@@ -17,7 +17,8 @@ enum { CODES_LINE = 64, CODES_STEP = 32, CODES_ALIGN = 256 };
 /* Formats that the device multiplies: any group, activations in 16 bits. */
 static inline bool codes_ok(const struct dev_quant *q)
 {
-    return q->code == DT_I4 || q->code == DT_I8 || q->code == DT_F8E4M3 || q->code == DT_F4E2M1;
+    return q->code == DT_I4 || q->code == DT_I8 || q->code == DT_F8E4M3 ||
+           (q->code == DT_F4E2M1 && !quant_has_factor(q));
 }
 static inline bool codes_of_4_bits(enum dtype code) { return code == DT_I4 || code == DT_F4E2M1; }
 /* Inputs of a line; bytes of a group's record, and of a row of k codes. */

@@ -47,7 +47,7 @@ void ref_quant_set(struct device *d, struct dev_weight *w, uint32_t row0, uint32
         for (uint32_t g = 0; g < n_group; g++) {
             float  s = c->scale[i * c->scale_stride + g];
             size_t at = (size_t)(row0 + i) * n_group + g;
-            ((float *)w->scale)[at] = w->dtype == DT_I4 ? f16_to_f32(f32_to_f16(s)) : s;
+            ((float *)w->scale)[at] = w->dtype == DT_I4 ? f16_to_f32(f32_to_f16(s)) : s * quant_factor(c, i);
             if (w->zero) ((float *)w->zero)[at] = c->zero ? (float)c->zero[i * c->scale_stride + g] : 8.0f;
         }
     }
@@ -58,9 +58,10 @@ static void ref_quantise(struct device *d, struct dev_weight *w, uint32_t row, c
     uint32_t         n_group = quant_n_group(&w->q, w->k);
     uint8_t         *code = malloc(w->k);
     float           *scale = malloc(n_group * sizeof *scale);
-    struct dev_codes c = { .code = code, .scale = scale };
+    float            factor = 1;
+    struct dev_codes c = { .code = code, .scale = scale, .factor = &factor };
     CHECK(code && scale);
-    quant_row(&w->q, w->k, src, t, code, scale);
+    factor = quant_row(&w->q, w->k, src, t, code, scale);
     ref_quant_set(d, w, row, 1, &c);
     free(code);
     free(scale);

@@ -18,6 +18,7 @@ static const struct format {
     { "int4, groups of 512 with zeros", { DT_I4, 512, true, false, false } },
     { "fp8, groups of 128", { DT_F8E4M3, 128, false, false, false } },
     { "mxfp4", { DT_F4E2M1, 32, false, false, false } },
+    { "nvfp4", { DT_F4E2M1, 16, false, false, false } },
 };
 enum { FORMATS = sizeof formats / sizeof *formats };
 

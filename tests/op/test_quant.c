@@ -23,6 +23,7 @@ static const struct format {
     { "fp8", { DT_F8E4M3, 0, false, false, false } },
     { "fp8, groups of 128", { DT_F8E4M3, 128, false, false, false } },
     { "mxfp4", { DT_F4E2M1, 32, false, false, false } },
+    { "nvfp4", { DT_F4E2M1, 16, false, false, false } },
 };
 enum { FORMATS = sizeof formats / sizeof *formats };
 
@@ -127,14 +128,14 @@ static void rounding_at_load_is_within_half_a_step(void **state)
     dev_close(d);
 }
 
-/* Codes, scales and zeros as a checkpoint brings them: every code of every format, then products. */
+/* Codes, scales, zeros and factors as a checkpoint brings them: every code of every format, then products. */
 static void codes_are_taken_as_they_are(void **state)
 {
     (void)state;
     enum { N = 37, K = 384 };
-    static uint8_t     code[N * K], zero[N * 12];
+    static uint8_t     code[N * K], zero[N * 24];
     static const float size4[8] = { 0, 0.5f, 1, 1.5f, 2, 3, 4, 6 };
-    static float       scale[N * 12], unit[K * K], row[N * K], want[N * K], out[K * N];
+    static float       scale[N * 24], factor[N], unit[K * K], row[N * K], want[N * K], out[K * N];
     struct device     *d[OP_DEVICES_MAX + 1];
     uint32_t           n_dev = op_cpu_devices(d), id[N];
     d[n_dev++] = op_open(DEV_REF, NULL, 0);
@@ -149,24 +150,30 @@ static void codes_are_taken_as_they_are(void **state)
             if (q->code == DT_F8E4M3 && (code[i] & 0x7f) == 0x7f) code[i] = 0;
         }
         for (uint32_t i = 0; i < N * n_group; i++) {
-            scale[i] = ldexpf(q->code == DT_F4E2M1 ? 1 : 1 + (float)(i % 5) / 8, (int)(i % 7) - 4);
+            scale[i] = ldexpf(q->code == DT_F4E2M1 && q->group == 32 ? 1 : 1 + (float)(i % 5) / 8, (int)(i % 7) - 4);
             zero[i] = (uint8_t)(i % 17);
+        }
+        for (uint32_t i = 0; i < N; i++) factor[i] = q->group == 16 ? (float)(i % 3 + 1) / 2 : 1;
+        if (q->group == 16) { /* as far as scales go: one of no leading 1, the smallest, the largest, one below 0 */
+            static const float ends[4] = { 0x1.8p-8f, 0x1p-9f, 448, -1.75f };
+            memcpy(scale + 5, ends, sizeof ends);
         }
         for (uint32_t i = 0; i < N * K; i++) {
             uint32_t g = i / K * n_group + (q->group ? i % K / q->group : 0);
             float    c = q->code == DT_I8 ? (float)(int8_t)code[i] : f8e4m3_to_f32(code[i]);
             if (q->code == DT_F4E2M1) c = (code[i] & 8 ? -1.0f : 1.0f) * size4[code[i] & 7];
             if (q->code == DT_I4) c = (float)code[i] - (q->zero ? (float)zero[g] : 8.0f);
-            want[i] = c * scale[g];
+            want[i] = c * (scale[g] * factor[i / K]);
         }
         for (uint32_t i = 0; i < n_dev; i++) {
             struct dev_weight w;
-            struct dev_codes  c = { code, K, scale, q->zero ? zero : NULL, n_group };
+            struct dev_codes  c = { code, K, scale, q->zero ? zero : NULL, n_group, factor, 1 };
             assert_int_equal(d[i]->ops->quant_alloc(d[i], q, N, K, &w), ST_OK);
             d[i]->ops->quant_set(d[i], &w, 0, 20, &c);
             c.code += 20 * K;
             c.scale += 20 * n_group;
             c.zero += c.zero ? 20 * n_group : 0;
+            c.factor += 20;
             d[i]->ops->quant_set(d[i], &w, 20, N - 20, &c);
             d[i]->ops->embed(d[i], row, id, &w, N);
             op_assert_same(row, want, N * K, formats[f].name);
@@ -181,6 +188,42 @@ static void codes_are_taken_as_they_are(void **state)
                                  (double)out[k * N + r], (double)want[r * K + k]);
         }
     }
+    op_close(d, n_dev);
+}
+
+/* Every code under every scale of NVFP4, of matrices whose own scale divides: within three roundings of F32 of the exact
+ * number (docs/design/weights.md). */
+static void nvfp4_is_within_three_roundings_of_what_it_means(void **state)
+{
+    (void)state;
+    enum { N = 0x7f, K = 16 };
+    static const float divisor[] = { 1, 3, 0.07f, 2688 / 0.0213f, 1 / 3.0f, 1.1e5f };
+    static uint8_t     code[N * K];
+    static float       scale[N], row[N * K];
+    struct device     *d[OP_DEVICES_MAX + 1];
+    uint32_t           n_dev = op_cpu_devices(d), id[N];
+    d[n_dev++] = op_open(DEV_REF, NULL, 0);
+    for (uint32_t i = 0; i < N * K; i++) code[i] = i % K;
+    for (uint32_t i = 0; i < N; i++) {
+        id[i] = i;
+        scale[i] = f8e4m3_to_f32((uint8_t)i);
+    }
+    for (uint32_t i = 0; i < n_dev; i++)
+        for (size_t k = 0; k < sizeof divisor / sizeof *divisor; k++) {
+            const struct dev_quant q = { DT_F4E2M1, 16, false, false, false };
+            float                  factor = (float)(1 / (double)divisor[k]);
+            struct dev_weight      w;
+            struct dev_codes       c = { code, K, scale, NULL, 1, &factor, 0 };
+            assert_int_equal(d[i]->ops->quant_alloc(d[i], &q, N, K, &w), ST_OK);
+            d[i]->ops->quant_set(d[i], &w, 0, N, &c);
+            d[i]->ops->embed(d[i], row, id, &w, N);
+            for (uint32_t j = 0; j < N * K; j++) {
+                double want = (double)f4e2m1_to_f32(code[j]) * ((double)scale[j / K] / (double)divisor[k]);
+                if (!(fabs((double)row[j] - want) <= 3 * 0x1p-24 * fabs(want)))
+                    fail_msg("%s: code %u, scale %g / %g is %.9g", d[i]->ops->name, code[j], (double)scale[j / K],
+                             (double)divisor[k], (double)row[j]);
+            }
+        }
     op_close(d, n_dev);
 }
 
@@ -371,7 +414,9 @@ static void a_format_that_is_none_is_refused(void **state)
         { DT_I8, 32, false, true, false },      { DT_F8E4M3, 0, false, true, false },
         { DT_BF16, 0, false, false, false },    { DT_I4, 2048, false, false, false },
         { DT_F4E2M1, 64, false, false, false }, { DT_F4E2M1, 32, true, false, false },
-        { DT_F4E2M1, 32, false, true, false }
+        { DT_F4E2M1, 32, false, true, false },  { DT_F4E2M1, 16, true, false, false },
+        { DT_F4E2M1, 16, false, true, false },  { DT_F4E2M1, 0, false, false, false },
+        { DT_F8E4M3, 16, false, false, false }, { DT_I4, 16, false, false, false }
     };
     struct device *d[2] = { op_open(DEV_REF, NULL, 0), op_open(DEV_CPU, NULL, 0) };
     for (int i = 0; i < 2; i++)
@@ -389,6 +434,7 @@ int main(void)
         cmocka_unit_test(every_format_agrees_with_ref),
         cmocka_unit_test(rounding_at_load_is_within_half_a_step),
         cmocka_unit_test(codes_are_taken_as_they_are),
+        cmocka_unit_test(nvfp4_is_within_three_roundings_of_what_it_means),
         cmocka_unit_test(several_threads_may_set_codes_of_one_weight),
         cmocka_unit_test(a_row_has_the_same_bits_for_every_number_of_rows),
         cmocka_unit_test(whole_numbers_give_the_same_bits_on_every_instruction_set),

@@ -113,6 +113,7 @@ static const struct format {
     { "int4-g128 with zeros", DT_F32, { DT_I4, 128, true, false, false }, UNIT_BF16 },
     { "fp8", DT_F32, { DT_F8E4M3, 128, false, false, false }, UNIT_BF16 },
     { "mxfp4", DT_F32, { DT_F4E2M1, 32, false, false, false }, UNIT_BF16 },
+    { "nvfp4", DT_F32, { DT_F4E2M1, 16, false, false, false }, UNIT_BF16 },
     { "f16", DT_F16, { DT_F32, 0, false, false, false }, UNIT_FMA },
     { "f32", DT_F32, { DT_F32, 0, false, false, false }, UNIT_FMA },
 };

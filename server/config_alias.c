@@ -114,6 +114,8 @@ const char *config_alias_value(const char *option, const char *v)
         { "quantization", "gptq_marlin", "auto" },
         { "quantization", "none", "auto" },
         { "quantization", "compressed-tensors", "auto" },
+        { "quantization", "modelopt", "auto" },
+        { "quantization", "modelopt_fp4", "auto" },
         { "load-format", "safetensors", "auto" },
         { "log-level", "warning", "warn" },
     };

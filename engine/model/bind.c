@@ -13,10 +13,10 @@ struct bind_row {
 };
 enum { SLOTS_OF_TENSOR_MAX = 3, NAMES_SHOWN = 4, MISSING_COUNTED_MAX = 1000, BIAS_BYTES_MAX = 64 << 20 };
 
-static_assert(SLOT_COUNT <= 64 && PART_COUNT <= 4, "both go into the low byte of a key");
+static_assert(SLOT_COUNT <= 64 && PART_COUNT <= 8, "both go into the low 9 bits of a key");
 static uint64_t bind_key(enum slot slot, uint32_t layer, uint32_t expert, enum part part)
 {
-    return (uint64_t)layer << 40 | (uint64_t)expert << 8 | (uint64_t)part << 6 | (uint64_t)slot;
+    return (uint64_t)layer << 41 | (uint64_t)expert << 9 | (uint64_t)part << 6 | (uint64_t)slot;
 }
 
 static int bind_row_cmp(const void *a, const void *b)

@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* The tensors of a matrix of codes. Any other weight is a single PART_WEIGHT. */
-enum part { PART_WEIGHT, PART_SCALE, PART_ZERO, PART_INDEX, PART_COUNT };
+enum part { PART_WEIGHT, PART_SCALE, PART_ZERO, PART_INDEX, PART_FACTOR /* of all scales */, PART_COUNT };
 struct bind_row;
 struct bind {
     struct st_set   *set;
@@ -63,7 +63,7 @@ enum dtype bind_dtype(enum st_dtype t);
 /* The tensor of a slot outside the layers; NULL: none. */
 const struct st_tensor *bind_find(const struct model_spec *spec, const struct st_set *set, enum slot slot);
 
-/* Element i of unaligned F32, BF16 or F16 numbers. */
+/* Element i of unaligned F32, BF16, F16 or E4M3 numbers. */
 static inline float bind_float(const unsigned char *src, enum dtype t, size_t i)
 {
     uint16_t h;
@@ -72,6 +72,7 @@ static inline float bind_float(const unsigned char *src, enum dtype t, size_t i)
         memcpy(&f, src + 4 * i, 4);
         return f;
     }
+    if (t == DT_F8E4M3) return f8e4m3_to_f32(src[i]);
     memcpy(&h, src + 2 * i, 2);
     return t == DT_BF16 ? bf16_to_f32(h) : f16_to_f32(h);
 }

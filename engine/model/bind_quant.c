@@ -35,13 +35,29 @@ static const struct suffix bytes[] = { { ".weight_scale", PART_SCALE },
                                         { ".v_scale", PART_COUNT },
                                         { ".output_scale", PART_COUNT },
                                         { NULL, PART_COUNT } },
+                           nvfp4[] = { { ".weight_packed", PART_WEIGHT },
+                                       { ".weight_scale", PART_SCALE },
+                                       { ".weight_global_scale", PART_FACTOR },
+                                       { ".input_global_scale", PART_COUNT },
+                                       { ".k_scale", PART_COUNT },
+                                       { ".v_scale", PART_COUNT },
+                                       { ".q_scale", PART_COUNT },
+                                       { ".output_scale", PART_COUNT },
+                                       { NULL, PART_COUNT } },
+                           modelopt[] = { { ".weight_scale", PART_SCALE }, { ".weight_scale_2", PART_FACTOR },
+                                          { ".input_scale", PART_COUNT },  { ".k_scale", PART_COUNT },
+                                          { ".v_scale", PART_COUNT },      { ".q_scale", PART_COUNT },
+                                          { ".output_scale", PART_COUNT }, { NULL, PART_COUNT } },
                            /* of bytes, behind the name of a tensor of all experts, which has no .weight */
     stacked[] = { { "_scale_inv", PART_SCALE }, { "_activation_scale", PART_COUNT }, { NULL, PART_COUNT } };
 
 static const struct suffix *suffixes(const struct model_spec *s)
 {
-    if (s->quant.method == QUANT_PACKED) return packed;
-    return s->quant.method == QUANT_FP8 || s->quant.method == QUANT_INT8 ? bytes : words;
+    static const struct suffix *const of[] = {
+        [QUANT_NONE] = words, [QUANT_FP8] = bytes,     [QUANT_INT8] = bytes,  [QUANT_AWQ] = words,
+        [QUANT_GPTQ] = words, [QUANT_PACKED] = packed, [QUANT_NVFP4] = nvfp4, [QUANT_MODELOPT] = modelopt
+    };
+    return of[s->quant.method];
 }
 
 uint64_t bind_linear_slots(void)
@@ -66,6 +82,7 @@ bool bind_weight_is_codes(const struct model_spec *s, const struct st_tensor *t,
 {
     if (s->quant.method == QUANT_FP8) return t->dtype == ST_DT_F8E4M3;
     if (s->quant.method == QUANT_INT8) return t->dtype == ST_DT_I8;
+    if (s->quant.method == QUANT_MODELOPT) return t->dtype == ST_DT_U8;
     return strcmp(name, plain) != 0;
 }
 
@@ -106,6 +123,7 @@ bool bind_part_needed(const struct model_spec *s, enum part part)
 {
     if (part == PART_ZERO) return s->quant.method == QUANT_GPTQ || s->quant.q.zero;
     if (part == PART_INDEX) return s->quant.indexed;
+    if (part == PART_FACTOR) return s->quant.q.code == DT_F4E2M1;
     return part == PART_WEIGHT || part == PART_SCALE;
 }
 
@@ -165,6 +183,23 @@ static enum status packed_check(const struct model_spec *s, enum part part, cons
     }
 }
 
+/* Pairs of codes along a row, a scale of E4M3 for each group, and one for the tensor: [] or [1]. */
+static enum status nvfp4_check(const struct model_spec *s, enum part part, const struct st_tensor *t, uint64_t n,
+                               uint64_t k, char *why, size_t why_bytes)
+{
+    struct st_tensor flat = *t;
+    if (flat.rank == 0) flat.shape[0] = 1;
+    if (flat.rank == 0) flat.rank = 1;
+    if (k % s->quant.q.group) {
+        snprintf(why, why_bytes, "is of a matrix [%" PRIu64 ", %" PRIu64 "], which is no whole number of groups of %u",
+                 n, k, s->quant.q.group);
+        return ST_CONFIG;
+    }
+    if (part == PART_WEIGHT) return part_is(t, ST_DT_U8, "U8", n, k / 2, why, why_bytes);
+    if (part == PART_SCALE) return part_is(t, ST_DT_F8E4M3, "F8_E4M3", n, k / s->quant.q.group, why, why_bytes);
+    return part_is(&flat, ST_DT_F32, "F32", 1, 0, why, why_bytes);
+}
+
 enum status bind_part_check(const struct model_spec *s, enum part part, const struct st_tensor *t, uint64_t n,
                             uint64_t k, char *why, size_t why_bytes)
 {
@@ -175,6 +210,7 @@ enum status bind_part_check(const struct model_spec *s, enum part part, const st
     }
     if (s->quant.method == QUANT_FP8 || s->quant.method == QUANT_INT8)
         return byte_check(s, part, t, n, k, why, why_bytes);
+    if (s->quant.q.code == DT_F4E2M1) return nvfp4_check(s, part, t, n, k, why, why_bytes);
     bool packs = s->quant.method == QUANT_PACKED;
     if ((n % 8 && !packs) || k % 8 || (s->quant.q.group && k % s->quant.q.group)) {
         snprintf(why, why_bytes,

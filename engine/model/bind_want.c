@@ -10,6 +10,7 @@ enum dtype bind_dtype(enum st_dtype t)
     case ST_DT_F8E4M3: return DT_F8E4M3;
     case ST_DT_I32:
     case ST_DT_I8:
+    case ST_DT_U8:
     case ST_DT_OTHER: break;
     }
     return DT_COUNT;

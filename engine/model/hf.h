@@ -5,13 +5,14 @@
 #include "engine/model/model.h"
 
 struct hf {
-    const char        *file;
-    const json_t      *top;  /* the file      */
-    const json_t      *text; /* its text part: text_config of a wrapper, else top */
-    struct model_spec *spec;
-    char              *err;
-    size_t             err_bytes;
-    enum status        st; /* the first failure, so that one check suffices after many reads */
+    const char          *file;
+    const json_t        *top;  /* the file      */
+    const json_t        *text; /* its text part: text_config of a wrapper, else top */
+    const struct source *src;
+    struct model_spec   *spec;
+    char                *err;
+    size_t               err_bytes;
+    enum status          st; /* the first failure, so that one check suffices after many reads */
 };
 
 /* Writes "FILE: fmt" to err, unless there was a failure before. */

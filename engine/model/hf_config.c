@@ -403,7 +403,7 @@ enum status model_spec_load(const struct source *src, struct model_spec *spec_ou
                                .gen_top_k = -1,
                                .gen_max_new_tokens = -1,
                                .dtype = DT_COUNT };
-    struct hf         c = { .file = "config.json", .spec = &spec, .err = err, .err_bytes = err_bytes };
+    struct hf         c = { .file = "config.json", .src = src, .spec = &spec, .err = err, .err_bytes = err_bytes };
     json_t           *top = NULL, *gen = NULL;
     if (hf_read(&c, src, &top) == ST_NOT_FOUND) {
         char found[600] = "";

@@ -1,5 +1,6 @@
 /* hf_quant: quantization_config of config.json: how the checkpoint's matrices are stored (docs: transformers'
- * quantization_config; compressed-tensors' config_groups). What the tensors then must be is checked by bind.c. */
+ * quantization_config; compressed-tensors' config_groups; ModelOpt's hf_quant_config.json). What the tensors then must
+ * be is checked by bind.c. */
 #include "engine/model/hf.h"
 #include <string.h>
 
@@ -141,6 +142,38 @@ static void compressed_float(struct hf *c, const json_t *w)
                 hf_show(hf_value(w, "strategy")).text);
 }
 
+enum { NVFP4_GROUP = 16 };
+
+static void nvfp4(struct hf *c, enum model_quant_method method)
+{
+    c->spec->quant.method = method;
+    c->spec->quant.q.code = DT_F4E2M1;
+    c->spec->quant.q.group = NVFP4_GROUP;
+}
+
+/* Activations stay as they are, whatever input_activations says of rounding them too. */
+static void compressed_nvfp4(struct hf *c, const json_t *w)
+{
+    const json_t *type = hf_value(w, "scale_dtype");
+    int64_t       bits = hf_int(c, w, "num_bits", 1, 64, 0), size = hf_int(c, w, "group_size", -1, 1 << 20, 0);
+    nvfp4(c, QUANT_NVFP4);
+    if (bits != 4 || !is(w, "type", "float") || json_is_false(hf_value(w, "symmetric")) ||
+        json_is_true(hf_value(w, "dynamic")))
+        hf_fail(
+            c,
+            "quantization_config.config_groups: weights is %s, supported of nvfp4-pack-quantized are 4-bit floats, symmetric, not dynamic",
+            hf_show(w).text);
+    if (!is(w, "strategy", "tensor_group"))
+        hf_fail(c, "quantization_config: strategy is %s, supported of nvfp4-pack-quantized is tensor_group",
+                hf_show(hf_value(w, "strategy")).text);
+    if (size != NVFP4_GROUP)
+        hf_fail(c, "quantization_config: group_size is %s, supported of nvfp4-pack-quantized is %d",
+                hf_show(hf_value(w, "group_size")).text, NVFP4_GROUP);
+    if (type && !is(w, "scale_dtype", "torch.float8_e4m3fn"))
+        hf_fail(c, "quantization_config: scale_dtype is %s, supported of nvfp4-pack-quantized is torch.float8_e4m3fn",
+                hf_show(type).text);
+}
+
 static void compressed(struct hf *c, const json_t *v)
 {
     const json_t *g = NULL, *w = compressed_weights(c, v, &g), *transform = hf_value(v, "transform_config");
@@ -155,10 +188,12 @@ static void compressed(struct hf *c, const json_t *v)
         compressed_int(c, w, g);
     else if (is(in, "format", "pack-quantized"))
         compressed_packed(c, w);
+    else if (is(in, "format", "nvfp4-pack-quantized"))
+        compressed_nvfp4(c, w);
     else
         hf_fail(
             c,
-            "quantization_config.format is %s, supported of compressed-tensors are float-quantized, int-quantized and pack-quantized",
+            "quantization_config.format is %s, supported of compressed-tensors are float-quantized, int-quantized, pack-quantized and nvfp4-pack-quantized",
             hf_show(hf_value(in, "format")).text);
 }
 
@@ -212,6 +247,42 @@ static void gptq(struct hf *c, const json_t *v)
     gptq_dynamic(c, hf_value(v, "dynamic"));
 }
 
+/* ---------------------------------------------------------------- modelopt */
+
+static void modelopt_group(struct hf *c, const json_t *of, const char *where)
+{
+    const json_t *v = hf_value(of, "group_size");
+    if (v && (!json_is_integer(v) || json_integer_value(v) != NVFP4_GROUP))
+        hf_fail(c, "%s.group_size is %s, supported is %d", where, hf_show(v).text, NVFP4_GROUP);
+}
+
+/* exclude_modules and ignore say what the tensors tell; scales of activations and of KV are not used. */
+static void modelopt_at(struct hf *c, const json_t *v, const char *where)
+{
+    const char *key;
+    json_t     *g, *groups = json_object_get(v, "config_groups");
+    nvfp4(c, QUANT_MODELOPT);
+    if (!is(v, "quant_algo", "NVFP4") && !is(v, "quant_algo", "W4A16_NVFP4"))
+        hf_fail(c, "%s.quant_algo is %s, supported are NVFP4 and W4A16_NVFP4", where,
+                hf_show(hf_value(v, "quant_algo")).text);
+    modelopt_group(c, v, where);
+    json_object_foreach(groups, key, g)
+        modelopt_group(c, hf_value(g, "weights"), "quantization_config.config_groups: weights");
+}
+
+static void modelopt(struct hf *c, const json_t *v) { modelopt_at(c, v, "quantization_config"); }
+
+/* Older exports say it in a file of its own, and nothing in config.json. */
+static void modelopt_file(struct hf *c)
+{
+    const char *file = c->file;
+    json_t     *root = NULL;
+    c->file = "hf_quant_config.json";
+    if (hf_read(c, c->src, &root) == ST_OK) modelopt_at(c, hf_value(root, "quantization"), "quantization");
+    json_decref(root);
+    c->file = file;
+}
+
 /* 4-bit floats with shared exponents: of experts alone. Where there are tensors, they decide (peek.c). */
 static void mxfp4(struct hf *c, const json_t *v)
 {
@@ -232,9 +303,14 @@ void hf_quant(struct hf *c)
                     { "compressed-tensors", QUANT_FP8, compressed },
                     { "awq", QUANT_AWQ, awq },
                     { "gptq", QUANT_GPTQ, gptq },
+                    { "modelopt", QUANT_MODELOPT, modelopt },
+                    { "modelopt_fp4", QUANT_MODELOPT, modelopt },
                     { "mxfp4", QUANT_NONE, mxfp4 } };
     const json_t *v = hf_value_or_top(c, "quantization_config");
-    if (!v) return;
+    if (!v) {
+        modelopt_file(c);
+        return;
+    }
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
         if (is(v, "quant_method", methods[i].name)) {
             c->spec->quant.method = methods[i].method;
@@ -245,6 +321,8 @@ void hf_quant(struct hf *c)
                         c->spec->family->arch);
             return;
         }
-    hf_fail(c, "quantization_config.quant_method is %s, supported are fp8, compressed-tensors, awq, gptq and mxfp4",
-            hf_show(hf_value(v, "quant_method")).text);
+    hf_fail(
+        c,
+        "quantization_config.quant_method is %s, supported are fp8, compressed-tensors, awq, gptq, modelopt and mxfp4",
+        hf_show(hf_value(v, "quant_method")).text);
 }

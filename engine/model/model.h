@@ -147,7 +147,16 @@ struct model_family {
 };
 
 /* How the checkpoint stores linear matrices as codes (hf_quant.c); layer_codes says which of them are codes. */
-enum model_quant_method { QUANT_NONE, QUANT_FP8, QUANT_INT8, QUANT_AWQ, QUANT_GPTQ, QUANT_PACKED };
+enum model_quant_method {
+    QUANT_NONE,
+    QUANT_FP8,
+    QUANT_INT8,
+    QUANT_AWQ,
+    QUANT_GPTQ,
+    QUANT_PACKED,
+    QUANT_NVFP4,   /* as compressed-tensors writes it: the scale of a tensor divides */
+    QUANT_MODELOPT /* the same of ModelOpt: it multiplies */
+};
 struct model_quant {
     enum model_quant_method method;
     struct dev_quant        q;

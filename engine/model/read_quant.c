@@ -10,6 +10,8 @@
  *          bits first
  *   gptq   qweight [k / 8, n]: inputs, low bits first; qzeros [k / g, n / 8], one less than they mean but in
  *          gptq_v2; scales [k / g, n]
+ *   nvfp4  weight_packed [n, k / 2]: inputs, low bits first; weight_scale [n, k / 16], E4M3, divided by
+ *          weight_global_scale of the tensor. ModelOpt: weight, weight_scale, multiplied by weight_scale_2
  * (vLLM's layers/quantization/awq.py and gptq.py; AutoGPTQ's qlinear; the compressors of compressed-tensors.) The
  * words of awq and gptq lie across our rows, so they are read whole. */
 #include "engine/model/codes_order.h"
@@ -35,6 +37,7 @@ struct quant_read {
     uint8_t                *code, *zero;      /* [SLAB][k], [SLAB][n_group] */
     uint8_t                *line;             /* [k] */
     float                  *scale, *number;   /* [SLAB][n_group]; [k] */
+    float                   factor;           /* of all scales */
     uint32_t               *from;             /* [k] which input of the checkpoint comes at each place; NULL: its own */
     uint32_t               *group_of;         /* [k] for floats: each input's group, group0 being 0; NULL: for codes */
     uint32_t                n, k;             /* n: of the tensor, k: of this rank */
@@ -88,7 +91,9 @@ static size_t scale_place(const struct quant_read *r, uint32_t row, uint32_t g)
     switch (r->quant.method) {
     case QUANT_AWQ:
     case QUANT_GPTQ: return (size_t)g * r->n + row;
-    case QUANT_PACKED: return (size_t)row * r->groups + g;
+    case QUANT_PACKED:
+    case QUANT_NVFP4:
+    case QUANT_MODELOPT: return (size_t)row * r->groups + g;
     default: break;
     }
     if (r->n_scale == 1) return 0;
@@ -112,7 +117,7 @@ static enum status slab_scales(struct quant_read *r, uint32_t row, uint32_t n)
         for (uint32_t g = 0; g < r->n_group; g++) {
             size_t to = (size_t)i * r->n_group + g;
             r->scale[to] = scale_at(r, scale_place(r, row + i, r->group0 + g));
-            if (!isfinite(r->scale[to]))
+            if (!isfinite(r->scale[to] * r->factor))
                 return read_fail(r, PART_SCALE, "a scale is not finite", row + i, r->group0 + g);
             if (!r->part[PART_ZERO]) continue;
             r->zero[to] = zero_at(r, row + i, r->group0 + g);
@@ -121,6 +126,18 @@ static enum status slab_scales(struct quant_read *r, uint32_t row, uint32_t n)
                                  r->group0 + g);
         }
     return ST_OK;
+}
+
+/* The factor of all scales of the tensor: 1 where it has none. */
+static enum status read_factor(struct quant_read *r)
+{
+    r->factor = 1;
+    if (!r->part[PART_FACTOR]) return ST_OK;
+    float f = bind_float(r->part[PART_FACTOR], DT_F32, 0);
+    r->factor = r->quant.method == QUANT_NVFP4 ? (float)(1 / (double)f) : f;
+    return isfinite(f) && isfinite(r->factor)
+               ? ST_OK
+               : read_fail(r, PART_FACTOR, "the scale of all is no number to scale by", 0, 0);
 }
 
 /* Unpacks words that were read whole, as those of awq and gptq are. */
@@ -147,7 +164,7 @@ static void slab_words(struct quant_read *r, uint32_t row, uint32_t n)
 static enum status slab_rows(struct quant_read *r, uint32_t row, uint32_t n, const unsigned char *stage,
                              size_t row_bytes)
 {
-    bool halves = r->quant.q.code == DT_I4, packed = r->quant.method == QUANT_PACKED,
+    bool halves = dtype_is_half_byte(r->quant.q.code), packed = r->quant.method == QUANT_PACKED,
          fp8 = r->quant.q.code == DT_F8E4M3;
     uint32_t col = r->job->src_col;
     for (uint32_t i = 0; i < n; i++) {
@@ -231,7 +248,8 @@ static void slab_set_codes(struct quant_read *r, struct device *d, uint32_t row,
                                    .code_stride = (size_t)run[i].step * r->k,
                                    .scale = r->scale + group,
                                    .zero = r->quant.q.zero ? r->zero + group : NULL,
-                                   .scale_stride = (size_t)run[i].step * r->n_group };
+                                   .scale_stride = (size_t)run[i].step * r->n_group,
+                                   .factor = &r->factor };
             d->ops->quant_set(d, r->job->w, r->job->dst_row + run[i].dst, run[i].n, &c);
         }
     }
@@ -240,6 +258,7 @@ static void slab_set_codes(struct quant_read *r, struct device *d, uint32_t row,
 static float code_number(const struct quant_read *r, uint8_t code, uint8_t zero)
 {
     if (r->quant.q.code == DT_F8E4M3) return f8e4m3_to_f32(code);
+    if (r->quant.q.code == DT_F4E2M1) return f4e2m1_to_f32(code);
     if (r->quant.q.code == DT_I8) return (float)(int8_t)code;
     return (float)code - (float)(r->quant.q.zero ? zero : 8);
 }
@@ -252,7 +271,7 @@ static void slab_set_floats(struct quant_read *r, struct device *d, uint32_t row
         const uint8_t *code = r->code + (size_t)i * r->k, *zero = r->zero + (size_t)i * r->n_group;
         const float   *scale = r->scale + (size_t)i * r->n_group;
         for (uint32_t k = 0; k < r->k; k++)
-            r->number[k] = code_number(r, code[k], zero[r->group_of[k]]) * scale[r->group_of[k]];
+            r->number[k] = code_number(r, code[k], zero[r->group_of[k]]) * (scale[r->group_of[k]] * r->factor);
         place_runs(r->job, row + i, 1, run, &n_run);
         d->ops->weight_set(d, r->job->w, r->job->dst_row + run[0].dst, 1, r->number, r->k * sizeof *r->number, DT_F32);
     }
@@ -326,6 +345,7 @@ static void quant_read_sizes(struct quant_read *r)
         k = shape[0] * 8;
     }
     if (r->quant.method == QUANT_PACKED) k = shape[1] * per_word;
+    if (r->quant.q.code == DT_F4E2M1) k = shape[1] * 2;
     r->row0 = t->rank == 3 ? r->job->expert * (uint32_t)n : 0;
     r->n = (uint32_t)n;
     r->k = r->job->w->k;
@@ -354,6 +374,7 @@ enum status read_quant(struct place *p, const struct place_job *job, uint32_t ro
     enum status st = ST_OK;
     for (int i = 0; i < PART_COUNT && !st; i++)
         if (i != PART_WEIGHT || !stage) st = read_part(&r, (enum part)i);
+    if (!st) st = read_factor(&r);
     if (!st) st = read_index(&r, job->w->q.code == DT_F32, spec_sorted(p->spec, job->slot, job->layer));
     if (!st) {
         r.code = malloc((size_t)SLAB * r.k);

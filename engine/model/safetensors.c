@@ -42,14 +42,17 @@ static uint32_t st_dtype_bits(const char *s, enum st_dtype *dtype_out)
         uint32_t      bits;
         enum st_dtype dtype;
     } types[] = {
-        { "F32", 32, ST_DT_F32 },      { "BF16", 16, ST_DT_BF16 },        { "F16", 16, ST_DT_F16 },
-        { "BOOL", 8, ST_DT_OTHER },    { "U8", 8, ST_DT_OTHER },          { "I8", 8, ST_DT_I8 },
-        { "I16", 16, ST_DT_OTHER },    { "U16", 16, ST_DT_OTHER },        { "I32", 32, ST_DT_I32 },
-        { "U32", 32, ST_DT_OTHER },    { "I64", 64, ST_DT_OTHER },        { "U64", 64, ST_DT_OTHER },
-        { "F64", 64, ST_DT_OTHER },    { "C64", 64, ST_DT_OTHER },        { "F8_E4M3", 8, ST_DT_F8E4M3 },
-        { "F8_E5M2", 8, ST_DT_OTHER }, { "F8_E8M0", 8, ST_DT_OTHER },     { "F8_E4M3FNUZ", 8, ST_DT_OTHER },
-        { "F4", 4, ST_DT_OTHER },      { "F8_E5M2FNUZ", 8, ST_DT_OTHER }, { "F6_E2M3", 6, ST_DT_OTHER },
-        { "F6_E3M2", 6, ST_DT_OTHER },
+        { "F32", 32, ST_DT_F32 },       { "BF16", 16, ST_DT_BF16 },
+        { "F16", 16, ST_DT_F16 },       { "BOOL", 8, ST_DT_OTHER },
+        { "U8", 8, ST_DT_U8 },          { "I8", 8, ST_DT_I8 },
+        { "I16", 16, ST_DT_OTHER },     { "U16", 16, ST_DT_OTHER },
+        { "I32", 32, ST_DT_I32 },       { "U32", 32, ST_DT_OTHER },
+        { "I64", 64, ST_DT_OTHER },     { "U64", 64, ST_DT_OTHER },
+        { "F64", 64, ST_DT_OTHER },     { "C64", 64, ST_DT_OTHER },
+        { "F8_E4M3", 8, ST_DT_F8E4M3 }, { "F8_E5M2", 8, ST_DT_OTHER },
+        { "F8_E8M0", 8, ST_DT_OTHER },  { "F8_E4M3FNUZ", 8, ST_DT_OTHER },
+        { "F4", 4, ST_DT_OTHER },       { "F8_E5M2FNUZ", 8, ST_DT_OTHER },
+        { "F6_E2M3", 6, ST_DT_OTHER },  { "F6_E3M2", 6, ST_DT_OTHER },
     };
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (!strcmp(types[i].name, s)) {

@@ -13,6 +13,7 @@ enum st_dtype {
     ST_DT_F8E4M3,
     ST_DT_I32,
     ST_DT_I8,
+    ST_DT_U8,
     ST_DT_OTHER, /* legal, see dtype_text; refused only if the model needs the tensor */
 };
 enum { ST_RANK_MAX = 8, ST_HEADER_BYTES_MAX = 100000000 };

@@ -1,4 +1,4 @@
-/* quant_folder: small models in memory whose matrices are codes, as AWQ, GPTQ, fp8 and compressed-tensors tools write
+/* quant_folder: small models in memory whose matrices are codes, as AWQ, GPTQ, fp8, compressed-tensors and ModelOpt write
  * them, or the same numbers as plain floats; their logits. */
 #pragma once
 #include "base/rng.h"
@@ -65,6 +65,7 @@ struct codes {
     f16      half[INTER * 4];
     float    scale[INTER * 4], x[INTER * INTER];
     uint32_t group_of[INTER], word[INTER * INTER];
+    float    global; /* of NVFP4, as it is stored; its scales are bytes, in `zero` */
 };
 static struct codes codes;
 
@@ -84,11 +85,31 @@ static inline void draw_groups(struct maker *m, struct codes *c)
     if (how_has(m, "uneven")) c->group_of[0] = c->groups - 1;
 }
 
+/* NVFP4: each matrix has a scale of its own beside those of its groups. */
+static inline void draw_floats4(struct maker *m, struct codes *c)
+{
+    bool  divides = !how_has(m, "modelopt");
+    float by = 100 + (float)draw(m, 300);
+    c->global = divides ? by : 1 / by;
+    by = divides ? (float)(1 / (double)c->global) : c->global;
+    c->group = 16;
+    c->groups = c->k / c->group;
+    for (uint32_t i = 0; i < c->n * c->groups; i++) c->zero[i] = (uint8_t)(0x2a + draw(m, 0x20));
+    for (uint32_t i = 0; i < c->n * c->k; i++) {
+        c->code[i] = (uint8_t)draw(m, 16);
+        c->x[i] = f4e2m1_to_f32(c->code[i]) * (f8e4m3_to_f32(c->zero[i / c->group]) * by);
+    }
+}
+
 static inline void draw_codes(struct maker *m, struct codes *c, uint32_t n, uint32_t k)
 {
     bool fp8 = how_has(m, "fp8"), bytes = how_has(m, "int8") || how_has(m, "packed 8"), sym = how_has(m, "sym");
     c->n = n;
     c->k = k;
+    if (how_has(m, "nvfp4")) {
+        draw_floats4(m, c);
+        return;
+    }
     c->group =
         how_has(m, "whole") || (fp8 && !how_has(m, "block")) || (how_has(m, "int8") && !how_has(m, "group")) ? k : 32;
     c->groups = k / c->group;
@@ -136,6 +157,18 @@ static inline void add_bytes(struct maker *m, struct codes *c, const char *name)
             c->n / 16 * c->groups * sizeof *c->scale);
     }
     add(m, name, ".input_scale", "F32", 1, 0, c->scale, 4);
+}
+
+/* Pairs of 4-bit floats, and a scale of E4M3 for each 16. */
+static inline void add_nvfp4(struct maker *m, struct codes *c, const char *name)
+{
+    static uint8_t pair[INTER * INTER / 2];
+    bool           modelopt = how_has(m, "modelopt");
+    for (uint32_t i = 0; i < c->n * c->k; i += 2) pair[i / 2] = (uint8_t)(c->code[i] | c->code[i + 1] << 4);
+    add(m, name, modelopt ? ".weight" : ".weight_packed", "U8", c->n, c->k / 2, pair, c->n * c->k / 2);
+    add(m, name, ".weight_scale", "F8_E4M3", c->n, c->groups, c->zero, c->n * c->groups);
+    add(m, name, modelopt ? ".weight_scale_2" : ".weight_global_scale", "F32", 1, 0, &c->global, sizeof c->global);
+    add(m, name, modelopt ? ".input_scale" : ".input_global_scale", "F32", 1, 0, &c->global, sizeof c->global);
 }
 
 /* As compressed-tensors packs: words along a row, zeros along the outputs. */
@@ -199,6 +232,8 @@ static inline void add_codes(struct maker *m, const char *name, uint32_t n, uint
         add_bytes(m, &codes, name);
     else if (how_has(m, "packed"))
         add_packed(m, &codes, name);
+    else if (how_has(m, "nvfp4"))
+        add_nvfp4(m, &codes, name);
     else
         add_words(m, &codes, name);
 }
@@ -350,4 +385,8 @@ static const struct {
     { "int8 one",
       WEIGHTS("int-quantized", "\"num_bits\":8,\"type\":\"int\",\"symmetric\":true,\"strategy\":\"tensor\"", "") },
     { "int8 group", WEIGHTS("int-quantized", "\"num_bits\":8,\"type\":\"int\",\"symmetric\":true," GROUP32, "") },
+    { "nvfp4", WEIGHTS("nvfp4-pack-quantized",
+                       "\"num_bits\":4,\"type\":\"float\",\"strategy\":\"tensor_group\",\"group_size\":16",
+                       ",\"input_activations\":{\"num_bits\":4,\"type\":\"float\",\"dynamic\":\"local\"}") },
+    { "nvfp4 modelopt", "{\"quant_method\":\"modelopt\",\"quant_algo\":\"NVFP4\",\"ignore\":[\"lm_head\"]}" },
 };

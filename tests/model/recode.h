@@ -1,5 +1,5 @@
 /* recode: rounds a matrix to codes and packs them as the tools that quantise do: AutoAWQ, GPTQModel, transformers
- * (fp8) and compressed-tensors. Two files grow beside each other: one has the codes, the other the floats that they
+ * (fp8), compressed-tensors and ModelOpt. Two files grow beside each other: one has the codes, the other the floats that they
  * mean. */
 #pragma once
 #include "base/dtype.h"
@@ -9,13 +9,19 @@
 enum { RECODE_HEADER_MAX = 1 << 19, RECODE_DATA_MAX = 6 << 20, RECODE_MATRIX_MAX = 1 << 16, RECODE_NAME_MAX = 160 };
 
 enum recode_form {
-    RECODE_AWQ,    /* qweight, qzeros, scales: words across the outputs */
-    RECODE_GPTQ,   /* the same across the inputs, and g_idx */
-    RECODE_PACKED, /* weight_packed, weight_scale, weight_shape, perhaps weight_zero_point and weight_g_idx */
-    RECODE_BYTES   /* weight, weight_scale or weight_scale_inv */
+    RECODE_AWQ,     /* qweight, qzeros, scales: words across the outputs */
+    RECODE_GPTQ,    /* the same across the inputs, and g_idx */
+    RECODE_PACKED,  /* weight_packed, weight_scale, weight_shape, perhaps weight_zero_point and weight_g_idx */
+    RECODE_BYTES,   /* weight, weight_scale or weight_scale_inv */
+    RECODE_NVFP4,   /* weight_packed, weight_scale, weight_global_scale, input_global_scale */
+    RECODE_MODELOPT /* the same numbers: weight, weight_scale, weight_scale_2, input_scale */
 };
 enum recode_scale { RECODE_GROUPS, RECODE_CHANNEL, RECODE_TENSOR, RECODE_BLOCKS };
-enum { RECODE_GROUP = 32, RECODE_BLOCK_ROWS = 24 /* so that a block may lie on the border of two matrices */ };
+enum {
+    RECODE_GROUP = 32,
+    RECODE_NVFP4_GROUP = 16,
+    RECODE_BLOCK_ROWS = 24 /* so that a block may lie on the border of two matrices */
+};
 
 /* How a tool stores matrices. */
 struct recode_layout {
@@ -47,6 +53,7 @@ struct recode {
 struct recode_matrix {
     uint32_t n, k, group, groups;
     float    x[RECODE_MATRIX_MAX], scale[RECODE_MATRIX_MAX];
+    float    global; /* of NVFP4, as it is stored; its scales are bytes, in `zero` */
     uint8_t  code[RECODE_MATRIX_MAX], zero[RECODE_MATRIX_MAX];
     uint32_t group_of[4096], word[RECODE_MATRIX_MAX];
     uint16_t half[RECODE_MATRIX_MAX];
@@ -116,6 +123,35 @@ static inline float recode_number(const struct recode *r, uint8_t code, uint8_t 
     return r->how->form == RECODE_BYTES ? (float)(int8_t)code : (float)code - (float)zero;
 }
 
+static inline bool recode_is_nvfp4(const struct recode_layout *how)
+{
+    return how->form == RECODE_NVFP4 || how->form == RECODE_MODELOPT;
+}
+
+/* The same as 4-bit floats: the largest number of all is 6 times 448 of the scale that a matrix has. */
+static inline void recode_round4(const struct recode *r, struct recode_matrix *m)
+{
+    static const float size[8] = { 0, 0.5f, 1, 1.5f, 2, 3, 4, 6 };
+    float              most = 1e-6f, factor;
+    for (uint32_t i = 0; i < m->n * m->k; i++) most = fmaxf(most, fabsf(m->x[i]));
+    m->global = r->how->form == RECODE_NVFP4 ? 6 * 448 / most : most / (6 * 448);
+    factor = r->how->form == RECODE_NVFP4 ? (float)(1 / (double)m->global) : m->global;
+    for (uint32_t g = 0; g < m->n * m->groups; g++) {
+        float   *x = m->x + (size_t)g * m->group, max = 0, by;
+        uint8_t *code = m->code + (size_t)g * m->group;
+        for (uint32_t i = 0; i < m->group; i++) max = fmaxf(max, fabsf(x[i]));
+        m->zero[g] = recode_fp8(max / 6 / factor);
+        by = f8e4m3_to_f32(m->zero[g]) * factor;
+        for (uint32_t i = 0; i < m->group; i++) {
+            uint8_t best = 0;
+            for (uint8_t c = 1; c < 8; c++)
+                if (fabsf(size[c] * by - fabsf(x[i])) < fabsf(size[best] * by - fabsf(x[i]))) best = c;
+            code[i] = (uint8_t)(best | (x[i] < 0 ? 8 : 0));
+            x[i] = (x[i] < 0 ? -size[best] : size[best]) * by;
+        }
+    }
+}
+
 /* Rounds m->x [n, k] to codes; then x has what they mean. Scales are numbers of the type that the tool stores. */
 static inline void recode_round(const struct recode *r, struct recode_matrix *m, uint32_t n, uint32_t k)
 {
@@ -124,8 +160,14 @@ static inline void recode_round(const struct recode *r, struct recode_matrix *m,
     m->k = k;
     m->group = how->scale == RECODE_GROUPS && r->group ? r->group : k;
     if (how->scale == RECODE_BLOCKS) m->group = RECODE_GROUP;
+    if (recode_is_nvfp4(how)) m->group = RECODE_NVFP4_GROUP;
     m->groups = (k + m->group - 1) / m->group;
     assert_true(n * k <= RECODE_MATRIX_MAX && k <= ARRAY_N(m->group_of));
+    if (recode_is_nvfp4(how)) {
+        assert_int_equal(k % RECODE_NVFP4_GROUP, 0);
+        recode_round4(r, m);
+        return;
+    }
     for (uint32_t i = 0; i < k; i++) m->group_of[i] = how->order ? i % m->groups : i / m->group;
     bool     compressed = how->form == RECODE_BYTES || how->form == RECODE_PACKED;
     uint32_t n_scale = n * m->groups, most = how->fp8 ? 448 : (1u << (how->bits - 1)) - 1;
@@ -210,6 +252,21 @@ static inline void recode_bytes(struct recode *r, const struct recode_matrix *m,
     }
 }
 
+static inline void recode_nvfp4(struct recode *r, const struct recode_matrix *m, const char *module)
+{
+    static uint8_t pair[RECODE_MATRIX_MAX / 2];
+    const float    input = 0.125f;
+    uint32_t       n = m->n, k = m->k;
+    char           name[RECODE_NAME_MAX + 32];
+    for (uint32_t i = 0; i < n * k; i += 2) pair[i / 2] = (uint8_t)(m->code[i] | m->code[i + 1] << 4);
+    bool packed = r->how->form == RECODE_NVFP4;
+    recode_part(r, module, packed ? ".weight_packed" : ".weight", "U8", n, k / 2, pair, n * k / 2);
+    recode_part(r, module, ".weight_scale", "F8_E4M3", n, m->groups, m->zero, n * m->groups);
+    recode_part(r, module, packed ? ".input_global_scale" : ".input_scale", "F32", 1, 0, &input, sizeof input);
+    snprintf(name, sizeof name, "%s%s", module, packed ? ".weight_global_scale" : ".weight_scale_2");
+    recode_emit(&r->coded, name, "F32", packed ? "[1]" : "[]", &m->global, sizeof m->global);
+}
+
 /* m->x to the codes of a linear layer, and to what they mean. */
 static inline void recode_linear(struct recode *r, struct recode_matrix *m, const char *module, uint32_t n, uint32_t k)
 {
@@ -217,6 +274,8 @@ static inline void recode_linear(struct recode *r, struct recode_matrix *m, cons
     r->n_matrix++;
     if (r->how->form == RECODE_PACKED)
         recode_packed(r, m, module);
+    else if (recode_is_nvfp4(r->how))
+        recode_nvfp4(r, m, module);
     else if (r->how->form == RECODE_BYTES)
         recode_bytes(r, m, module);
     else

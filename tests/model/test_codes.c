@@ -1,6 +1,7 @@
 /* Checkpoints of every family as the tools write them whose matrices are codes, against the floats that the codes mean.
  * They are made here of the golden checkpoints of floats, and without engine/model/names.c: a tool takes every linear
- * layer of the decoder but routers and gates, and turns a tensor of all experts into linear layers of each. */
+ * layer of the decoder but routers and gates, and turns a tensor of all experts into linear layers of each.
+ * Over 500 lines: one rewriting, with a row for each layout. */
 #include "engine/model/bind.h"
 #include "golden_names.h"
 #include "memory_source.h"
@@ -39,6 +40,11 @@ static const struct recode_layout layouts[] = {
     { "int8", RECODE_BYTES, RECODE_CHANNEL, 8,
       .config =
           COMPRESSED("int-quantized", "\"num_bits\":8,\"type\":\"int\",\"symmetric\":true,\"strategy\":\"channel\"") },
+    { "nvfp4", RECODE_NVFP4, RECODE_GROUPS, 4,
+      .config = COMPRESSED("nvfp4-pack-quantized", "\"num_bits\":4,\"type\":\"float\",\"strategy\":\"tensor_group\","
+                                                   "\"group_size\":16,\"symmetric\":true,\"dynamic\":false") },
+    { "modelopt nvfp4", RECODE_MODELOPT, RECODE_GROUPS, 4,
+      .config = "{\"quant_method\":\"modelopt\",\"quant_algo\":\"NVFP4\",\"ignore\":[\"lm_head\"]}" },
     /* transformers 5 (FP8Experts), and files of Qwen3-VL as published: both round a tensor of all experts as it lies */
     { "fp8 blocks, experts together", RECODE_BYTES, RECODE_BLOCKS, 8, .fp8 = true, .scale_name = ".weight_scale_inv",
       .config = "{\"quant_method\":\"fp8\",\"activation_scheme\":\"dynamic\",\"weight_block_size\":[32,32]}",
@@ -238,8 +244,8 @@ static void folder(struct memory_source *out, struct recode_file *f, const char 
     memory_add(out, "model.safetensors", file, 8 + f->n_header + f->n);
 }
 
-/* Groups are of all inputs where they do not divide otherwise. Returns into how many ranks' slices of whole words the
- * inputs can be cut. */
+/* Groups are of all inputs where they do not divide otherwise. Returns into how many ranks' slices of whole words, or of
+ * whole groups of NVFP4, the inputs can be cut; 0: those have no whole groups of it. */
 static uint32_t recode(const struct gold *g, const char *golden, const struct recode_layout *how, bool stays,
                        struct memory_source *coded, struct memory_source *plain)
 {
@@ -251,7 +257,12 @@ static uint32_t recode(const struct gold *g, const char *golden, const struct re
     r.how = how;
     r.n_matrix = 0;
     r.group = all_divide(set, stacked_of(golden), RECODE_GROUP) ? RECODE_GROUP : 0;
-    uint32_t n_rank = all_divide(set, stacked_of(golden), 2 * 8) ? 2 : 1;
+    uint32_t unit = recode_is_nvfp4(how) ? RECODE_NVFP4_GROUP : 8;
+    uint32_t n_rank = all_divide(set, stacked_of(golden), 2 * unit) ? 2 : 1;
+    if (recode_is_nvfp4(how) && !all_divide(set, stacked_of(golden), unit)) {
+        st_close(set);
+        return 0;
+    }
     r.coded.n = r.coded.n_header = r.plain.n = r.plain.n_header = 0;
     for (uint32_t i = 0; i < set->n_tensor; i++) {
         const struct st_tensor *t = &set->tensor[i];
@@ -294,6 +305,8 @@ static void logits(const struct gold *g, struct memory_source *s, enum dev_kind 
     model_spec_free(&spec);
 }
 
+static uint32_t n_nvfp4; /* goldens whose inputs are whole groups of it */
+
 /* On ref the same bits; where inputs are sorted by group, they are added in another order. */
 static void codes_are_what_they_mean(const char *golden, const struct recode_layout *how, bool stays)
 {
@@ -303,8 +316,13 @@ static void codes_are_what_they_mean(const char *golden, const struct recode_lay
     snprintf(what, sizeof what, "%s as %s%s", golden, how->name, stays ? ", experts as they were" : "");
     gold_open(&g, golden);
     uint32_t n_rank = recode(&g, golden, how, stays, &coded, &plain);
-    bool     whole =
-        how->scale == RECODE_CHANNEL || (how->stack && how->scale == RECODE_TENSOR); /* no slice cuts a group */
+    bool     whole = how->scale == RECODE_CHANNEL || recode_is_nvfp4(how) ||
+                 (how->stack && how->scale == RECODE_TENSOR); /* no slice cuts a group */
+    if (!n_rank) {
+        gold_close(&g);
+        return;
+    }
+    n_nvfp4 += recode_is_nvfp4(how);
     if (!whole || (!how->fp8 && !test_size(1, 0))) n_rank = 1;
     float *want = malloc(6 * g.spec.vocab * sizeof *want), *got = want + 3 * g.spec.vocab;
     for (uint32_t ranks = 1; ranks <= n_rank; ranks++) {
@@ -352,6 +370,7 @@ static void codes_of_every_family_are_the_numbers_that_they_mean(void **state)
             codes_are_what_they_mean(gold_names[i], &layouts[k], false);
         }
     }
+    assert_true(n_nvfp4 > 2 * 20);
 }
 
 /* A tool that knows linear layers alone leaves a tensor of all experts as it is. */

@@ -415,6 +415,13 @@ static void gpt_oss_with_sinks_and_biases_of_experts(void **state)
     (void)state;
     exact("gpt-oss-mxfp4", 2, 8001, n_mixes / 40);
 }
+/* As compressed-tensors writes them on one rank, as ModelOpt does on two. */
+static void floats_of_4_bits_with_a_scale_for_16(void **state)
+{
+    (void)state;
+    exact("llama3-nvfp4", 1, 15001, n_mixes / 40);
+    exact("qwen3-moe-nvfp4", 2, 15101, n_mixes / 40);
+}
 static void two_ranks(void **state)
 {
     (void)state;
@@ -536,6 +543,7 @@ int main(void)
         cmocka_unit_test(gemma2_with_soft_caps_and_norms_on_both_sides),
         cmocka_unit_test(olmo2_on_two_ranks_with_norms_over_whole_projections),
         cmocka_unit_test(gpt_oss_with_sinks_and_biases_of_experts),
+        cmocka_unit_test(floats_of_4_bits_with_a_scale_for_16),
         cmocka_unit_test(two_ranks),
         cmocka_unit_test(glm4_moe_with_groups_a_bias_and_a_shared_expert_on_two_ranks),
         cmocka_unit_test(qwen2_moe_with_a_gated_shared_expert),

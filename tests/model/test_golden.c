@@ -82,7 +82,7 @@ static void   logits_and_64_greedy_tokens_are_those_of_transformers(void **state
     each(f32, "f32 weights, f32 kv");
 }
 
-/* Checkpoints as compressed-tensors, AutoAWQ and transformers (FP8) write them, of MXFP4 as published, and of GPTQ whose
+/* Checkpoints as compressed-tensors, AutoAWQ, ModelOpt (NVFP4) and transformers (FP8) write them, of MXFP4 as published, and of GPTQ whose
  * inputs have their groups in another order. The best instruction set multiplies codes with activations of 16 bits;
  * rounded to 8 bits (ct-w8a8), a difference of one rounding may move a code by one, and transformers divides by 127.5
  * where we do by 127. */
@@ -101,7 +101,8 @@ static void checkpoints_of_codes_give_the_logits_of_transformers(void **state)
                   { "qwen3-vl-moe-awq", 1e-4, 5e-2, true }, { "llama4-fp8", 1e-4, 5e-2, false },
                   { "gemma4-awq", 1e-4, 5e-2, false },      { "gemma4-small-awq", 1e-4, 5e-2, false },
                   { "gemma3-awq", 1e-4, 5e-2, false },      { "cohere2-gptq-order", 1e-4, 5e-2, false },
-                  { "gpt-oss-mxfp4", 1e-4, 5e-2, true } };
+                  { "gpt-oss-mxfp4", 1e-4, 5e-2, true },    { "llama3-nvfp4", 1e-4, 5e-2, true },
+                  { "qwen3-moe-nvfp4", 1e-4, 5e-2, true } };
     for (size_t i = 0; i < ARRAY_N(codes); i++) {
         if (!shard_next()) continue;
         struct gold g;

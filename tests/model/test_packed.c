@@ -170,7 +170,9 @@ static void change(const char *tensor, size_t at, unsigned char by)
 static void codes_of_a_checkpoint_are_kept_as_well(void **state)
 {
     (void)state;
-    static const char *const names[] = { "ct-pack", "ct-pack8", "ct-w8a8", "gptq-order", "gpt-oss-mxfp4" };
+    static const char *const names[] = {
+        "ct-pack", "ct-pack8", "ct-w8a8", "gptq-order", "gpt-oss-mxfp4", "llama3-nvfp4"
+    };
     for (size_t i = 0; i < ARRAY_N(names); i++) {
         copy_model(names[i]);
         each(cache, true);

@@ -233,6 +233,33 @@ static void an_unsupported_quantization_is_refused_in_one_line(void **state)
     refused_with(&s, 1, none, DEV_CPU, "missing tensors: model.layers.0.self_attn.q_proj.weight_zero_point");
     folder(&s, "packed", true, checkpoints[10].config);
     refused_with(&s, 1, none, DEV_CPU, "a zero is not 8");
+    const char *nvfp4 = checkpoints[ARRAY_N(checkpoints) - 2].config,
+               *modelopt = checkpoints[ARRAY_N(checkpoints) - 1].config;
+    folder(&s, "nvfp4", true, nvfp4);
+    spoil(&s, "mlp.up_proj.weight_scale\"", 5, "\xff", 1);
+    refused_with(&s, 1, none, DEV_CPU,
+                 "model.layers.1.mlp.up_proj.weight_scale: a scale is not finite at output 1, input or group 1");
+    folder(&s, "nvfp4", true, nvfp4);
+    spoil(&s, "mlp.up_proj.weight_global_scale", 0, "\x00\x00\x00\x00", 4);
+    refused_with(&s, 1, none, DEV_CPU, "model.layers.1.mlp.up_proj.weight_global_scale: the scale of all");
+    folder(&s, "nvfp4 modelopt", true, modelopt);
+    spoil(&s, "mlp.up_proj.weight_scale_2", 0, "\x00\x00\x80\x7f", 4);
+    refused_with(&s, 1, none, DEV_CPU, "model.layers.1.mlp.up_proj.weight_scale_2: the scale of all");
+    folder(&s, "nvfp4", true, nvfp4);
+    rename_tensor(&s, "layers.1.mlp.up_proj.weight_global_scale", "layers.1.mlp.up_proj.input_global_scalex");
+    refused_with(&s, 1, none, DEV_CPU, "model.layers.1.mlp.up_proj.input_global_scalex");
+    folder(&s, "nvfp4", true, nvfp4);
+    refused_with(&s, 1, int8, DEV_CPU, "--quantization: the checkpoint is quantised already");
+    folder(&s, "nvfp4", true, nvfp4);
+    refused_with(&s, 1, none, DEV_CUDA, "quantization_config: NVFP4 (groups of 16 inputs) is not multiplied by a GPU");
+    folder(&s, "nvfp4", true, nvfp4);
+    refused_with(&s, 8, none, DEV_CPU, "num_attention_heads is 4, which does not divide among 8");
+    folder(&s, "nvfp4 modelopt", true, nvfp4);
+    refused_with(&s, 1, none, DEV_CPU, "model.layers.0.self_attn.q_proj.weight");
+    folder(&s, "nvfp4", true, modelopt);
+    refused_with(&s, 1, none, DEV_CPU, "model.layers.0.self_attn.q_proj.weight_packed");
+    folder(&s, "packed sym", true, nvfp4);
+    refused_with(&s, 1, none, DEV_CPU, "weight_packed has dtype I32, quantization_config makes it U8");
     folder(&s, "awq", true, awq);
     rename_tensor(&s, "layers.0.mlp.down_proj.scales", "layers.0.mlp.down_proj.scalez");
     refused_with(&s, 1, none, DEV_CPU,

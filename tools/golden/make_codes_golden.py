@@ -3,12 +3,16 @@
 
     tools/golden/make_codes_golden.py [tests/data/golden] [name ...]
 
-The codes are those of AWQ (gemm), of GPTQ with desc_act, and of FP8 in blocks, in the names and shapes that AutoAWQ, GPTQModel and transformers write.
+The codes are those of AWQ (gemm), of GPTQ with desc_act, of FP8 in blocks, and of NVFP4, in the names and shapes that AutoAWQ, GPTQModel, transformers,
+compressed-tensors (which packs them itself) and ModelOpt write.
 The logits are those of the floats that the codes mean. Needs what make_golden.py needs."""
+import json
 import os
 import sys
 
 import torch
+from compressed_tensors.compressors import BaseCompressor
+from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
 from safetensors.torch import load_file, save_file
 
 from make_golden import BASE, GPTQ, MODELS, add_quantization, answers_of, fill, gptq, gptq_pack, save, write_golden
@@ -49,6 +53,49 @@ def fp8(module, w):
     return {module + ".weight": code.reshape(-1, k)[:n].contiguous(), module + ".weight_scale_inv": scale.contiguous()}, plain
 
 
+# Activations would be rounded to 4 bits too; the logits are those of weights alone.
+NVFP4 = dict(num_bits=4, type="float", strategy="tensor_group", group_size=16, symmetric=True, dynamic=False, scale_dtype="torch.float8_e4m3fn")
+COMPRESSED_NVFP4 = dict(quant_method="compressed-tensors", format="nvfp4-pack-quantized", quantization_status="compressed", ignore=["lm_head"], config_groups={
+    "group_0": dict(format="nvfp4-pack-quantized", targets=["Linear"], weights=NVFP4,
+                    input_activations=dict(num_bits=4, type="float", strategy="tensor_group", group_size=16, symmetric=True, dynamic="local"))})
+MODELOPT_NVFP4 = {"producer": {"name": "modelopt", "version": "0.39.0"}, "quantization": dict(
+    quant_algo="NVFP4", kv_cache_quant_algo="FP8", group_size=16, exclude_modules=["lm_head", "model.layers.*.mlp.gate"])}
+E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6], dtype=torch.float64)
+
+
+def nvfp4_scales(w, factor):
+    return (w.reshape(w.shape[0], -1, 16).abs().amax(-1) / 6 / factor).clamp(max=448).to(torch.float8_e4m3fn)
+
+
+def nvfp4_floats(packed, scale, factor):
+    """What packed codes mean, rounded once."""
+    code = torch.stack((packed & 15, packed >> 4), -1).reshape(packed.shape[0], -1, 16).to(torch.int64)
+    return (E2M1[code] * (scale.to(torch.float64) * factor)[..., None]).reshape(packed.shape[0], -1).to(torch.float32)
+
+
+def compressed_nvfp4(module, w):
+    divisor = (6 * 448 / w.abs().amax()).to(torch.float32).reshape(1)
+    scheme = QuantizationScheme(targets=["Linear"], weights=QuantizationArgs(**NVFP4))
+    compressor = BaseCompressor.get_value_from_registry("nvfp4-pack-quantized")
+    state = {"weight": w, "weight_scale": nvfp4_scales(w, 1 / divisor).to(torch.float32), "weight_global_scale": divisor}
+    parts = compressor.compress(state, scheme)
+    plain = nvfp4_floats(parts["weight_packed"], parts["weight_scale"], 1 / divisor.to(torch.float64))
+    theirs = compressor.decompress(parts, scheme)["weight"].to(torch.float32)
+    assert (plain - theirs).abs().amax() <= plain.abs().amax() / 128, "compressed-tensors' own numbers, in bfloat16, are others"
+    tensors = {f"{module}.{part}": t.contiguous() for part, t in parts.items()}
+    return tensors | {module + ".input_global_scale": torch.tensor([448.0 * 6])}, plain
+
+
+def modelopt_nvfp4(module, w):
+    factor = (w.abs().amax() / (6 * 448)).to(torch.float32)
+    scale = nvfp4_scales(w, factor)
+    by = (scale.to(torch.float64) * factor.to(torch.float64))[..., None]
+    code = (w.reshape(w.shape[0], -1, 16, 1) - E2M1 * by[..., None]).abs().argmin(-1).to(torch.uint8).reshape(w.shape[0], -1)
+    packed = code[:, ::2] | code[:, 1::2] << 4
+    return {module + ".weight": packed.contiguous(), module + ".weight_scale": scale.contiguous(), module + ".weight_scale_2": factor,
+            module + ".input_scale": torch.tensor(1 / 2688.0)}, nvfp4_floats(packed, scale, factor.to(torch.float64))
+
+
 def matrices(tensors, one):
     """The tensors of a checkpoint with the matrices of its layers as codes; experts that lie in one tensor get a tensor each."""
     out, plain = {}, {}
@@ -87,6 +134,8 @@ CODES = {
     "gemma4-small-awq": ("gemma4-small", EVEN | dict(vocab_size=96, hidden_size_per_layer_input=4), AWQ, lambda tensors: matrices(tensors, awq)),
     "gemma3-awq": ("gemma3", EVEN | dict(num_hidden_layers=3, layer_types=["sliding_attention", "full_attention", "sliding_attention"]), AWQ, lambda tensors: matrices(tensors, awq)),
     "cohere2-gptq-order": ("cohere2", WIDE | dict(num_hidden_layers=2, layer_types=["sliding_attention", "full_attention"]), GPTQ, lambda tensors: gptq(tensors, {})),
+    "llama3-nvfp4": ("llama3", WIDE, COMPRESSED_NVFP4, lambda tensors: matrices(tensors, compressed_nvfp4)),
+    "qwen3-moe-nvfp4": ("qwen3-moe", WIDE | dict(num_experts=4, moe_intermediate_size=32), MODELOPT_NVFP4, lambda tensors: matrices(tensors, modelopt_nvfp4)),
     "qwen3-vl-moe-awq": ("qwen3-vl-moe-rows", dict(hidden_size=64, moe_intermediate_size=64, tie_word_embeddings=False), AWQ, lambda tensors: matrices(tensors, awq)),
 }
 
@@ -98,16 +147,25 @@ def make_codes(root, name):
     kw = dict(BASE, **over) | dict(intermediate_size=128, vocab_size=256) | differs
     if kw.get("head_dim") == "drop":
         del kw["head_dim"]
-    dtype = torch.bfloat16 if quantization is FP8 else torch.float16
+    dtype = torch.float16 if quantization in (AWQ, GPTQ) else torch.bfloat16
     for seed in range(1, 400):
         model = model_cls._from_config(config_cls(**kw), attn_implementation="eager").to(torch.float32).eval()
         fill(model, seed, dtype)
         save(model, path, dtype, False, 1)
         file = os.path.join(path, "model.safetensors")
         tensors, plain = codes_of(load_file(file))
+        if "nvfp4" in name:  # a file's names of experts are not the model's
+            save_file(plain, file, metadata={"format": "pt"})
+            model = model_cls.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
         save_file(tensors, file, metadata={"format": "pt"})
-        add_quantization(path, quantization)
-        model.load_state_dict(plain, strict=False)
+        if quantization is MODELOPT_NVFP4:
+            with open(os.path.join(path, "hf_quant_config.json"), "w") as f:
+                json.dump(quantization, f, indent=1)
+                f.write("\n")
+        else:
+            add_quantization(path, quantization)
+        if "nvfp4" not in name:
+            model.load_state_dict(plain, strict=False)
         answers = answers_of(model, seed, kw["vocab_size"], "moe" in name)
         if answers:
             break

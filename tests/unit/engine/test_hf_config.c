@@ -436,8 +436,9 @@ static void an_unsupported_value_in_config_json_is_refused_by_name(void **state)
           "weight_block_size is [128]" },
         { "{\"quantization_config\": {\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\"}}",
           "config_groups is missing, must hold a group with weights" },
-        { COMPRESSED("nvfp4-pack-quantized", "\"num_bits\": 4, \"type\": \"float\""),
-          "format is \"nvfp4-pack-quantized\", supported of" },
+        { COMPRESSED("mxfp4-pack-quantized", "\"num_bits\": 4, \"type\": \"float\""),
+          "format is \"mxfp4-pack-quantized\", supported of compressed-tensors are float-quantized, int-quantized, "
+          "pack-quantized and nvfp4-pack-quantized" },
         { COMPRESSED("pack-quantized", "\"num_bits\": 3, \"type\": \"int\", \"strategy\": \"channel\""),
           "supported of pack-quantized are 4-bit whole numbers, and 8-bit symmetric ones" },
         { COMPRESSED("pack-quantized",

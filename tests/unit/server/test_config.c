@@ -235,6 +235,8 @@ static void a_model_may_be_a_word_of_its_own(void **state)
     assert_true(C.help);
     assert_int_equal(PARSE("--quantization", "awq", "--quantization", "None"), 0);
     assert_null(C.codes_named);
+    assert_int_equal(PARSE("--quantization", "modelopt_fp4"), 0);
+    assert_string_equal(C.codes_named, "modelopt_fp4");
     assert_int_equal(PARSE("serv"), 64);
     assert_non_null(strstr(err, "did you mean 'serve'?"));
     assert_int_equal(PARSE("--port", "1", "serve"), 64);

@@ -49,12 +49,6 @@ enum status model_quant_check(const struct model_spec *spec, const struct model_
             "int4, int4-all, int4-g128 and fp8");
         return ST_CONFIG;
     }
-    if (kind == DEV_CUDA && q->q.code == DT_F4E2M1) {
-        snprintf(err, err_bytes,
-                 "config.json: quantization_config: NVFP4 (groups of 16 inputs) is not multiplied by a GPU, allowed is "
-                 "--device cpu");
-        return ST_CONFIG;
-    }
     if (q->method && cfg->quant.code != DT_F32) {
         snprintf(err, err_bytes,
                  "--quantization: the checkpoint is quantised already (quantization_config), allowed is auto");

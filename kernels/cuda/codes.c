@@ -21,6 +21,7 @@ enum status cuda_quant_alloc(struct device *dev, const struct dev_quant *q, uint
     if (st) return st;
     w.q.act8 = false;
     if (w.data) w.scale = (char *)w.data + codes_data_bytes(q, n, k);
+    if (w.data && quant_has_factor(q)) w.factor = (char *)w.data + codes_factor_at(q, n, k);
     *w_out = w;
     return d->lost ? ST_DEVICE : ST_OK;
 }
@@ -97,6 +98,25 @@ static void fill_lines(void *out, const void *rows)
         pack_row(r->w->dtype, r->w->k, r->c->code + (r->row + i) * r->c->code_stride, (uint8_t *)out + i * bytes);
 }
 
+/* Two scales of 16 inputs each in a record. */
+static void fill_pairs(void *out, const void *rows)
+{
+    const struct codes_rows *r = rows;
+    uint32_t                 n_group = quant_n_group(&r->w->q, r->w->k);
+    uint8_t                 *to = out;
+    for (uint32_t i = 0; i < r->n; i++) {
+        for (uint32_t g = 0; g < n_group; g++)
+            *to++ = f32_to_f8e4m3(r->c->scale[(r->row + i) * r->c->scale_stride + g]);
+        if (n_group % 2) *to++ = 0;
+    }
+}
+
+static void fill_factors(void *out, const void *rows)
+{
+    const struct codes_rows *r = rows;
+    for (uint32_t i = 0; i < r->n; i++) ((float *)out)[i] = quant_factor(r->c, r->row + i);
+}
+
 static void fill_records(void *out, const void *rows)
 {
     const struct codes_rows *r = rows;
@@ -117,13 +137,15 @@ void cuda_quant_set(struct device *dev, struct dev_weight *w, uint32_t row0, uin
 {
     struct cuda_dev *d = cuda_of(dev);
     size_t           line = codes_row_bytes(w->dtype, w->k);
-    size_t           record = (size_t)quant_n_group(&w->q, w->k) * codes_record_bytes(w->dtype);
+    size_t           record = (size_t)codes_n_record(&w->q, w->k) * codes_record_bytes(&w->q);
     size_t           most = CUDA_LOAD_BYTES / (line > record ? line : record);
     CHECK(row0 <= w->n && n_row <= w->n - row0 && most > 0);
     for (uint32_t r = 0; r < n_row && !d->lost; r += (uint32_t)most) {
         struct codes_rows rows = { w, c, dev->act, r, n_row - r < most ? n_row - r : (uint32_t)most };
         cuda_load_send(d, (char *)w->data + (row0 + r) * line, rows.n * line, fill_lines, &rows);
-        cuda_load_send(d, (char *)w->scale + (row0 + r) * record, rows.n * record, fill_records, &rows);
+        cuda_load_send(d, (char *)w->scale + (row0 + r) * record, rows.n * record,
+                       w->factor ? fill_pairs : fill_records, &rows);
+        if (w->factor) cuda_load_send(d, (float *)w->factor + row0 + r, rows.n * sizeof(float), fill_factors, &rows);
     }
 }
 
@@ -132,14 +154,19 @@ void cuda_quantise(struct device *dev, struct dev_weight *w, uint32_t row0, uint
 {
     uint32_t n_group = quant_n_group(&w->q, w->k);
     uint8_t *code = malloc((size_t)ROUND_ROWS * w->k);
-    float   *scale = malloc((size_t)ROUND_ROWS * n_group * sizeof *scale);
+    float   *scale = malloc((size_t)ROUND_ROWS * n_group * sizeof *scale), factor[ROUND_ROWS];
     if (code && scale) {
         for (uint32_t r = 0; r < n_row; r += ROUND_ROWS) {
             uint32_t         n = n_row - r < ROUND_ROWS ? n_row - r : ROUND_ROWS;
-            struct dev_codes c = { .code = code, .code_stride = w->k, .scale = scale, .scale_stride = n_group };
+            struct dev_codes c = { .code = code,
+                                   .code_stride = w->k,
+                                   .scale = scale,
+                                   .scale_stride = n_group,
+                                   .factor = factor,
+                                   .factor_stride = 1 };
             for (uint32_t i = 0; i < n; i++)
-                quant_row(&w->q, w->k, (const char *)src + (r + i) * src_stride, src_t, code + (size_t)i * w->k,
-                          scale + (size_t)i * n_group);
+                factor[i] = quant_row(&w->q, w->k, (const char *)src + (r + i) * src_stride, src_t,
+                                      code + (size_t)i * w->k, scale + (size_t)i * n_group);
             cuda_quant_set(dev, w, row0 + r, n, &c);
         }
     } else {

@@ -1,8 +1,9 @@
 /* codes: from the codes of codes.h to numbers of 16 bits, in registers.   Device code of gemm_codes.cu,
  * moe_codes.cu, embed_codes.cu and, of E4M3, of KV in 8 bits.
  * Every number that comes out is exact: a code less its zero has at most 6 bits, a code of 8 bits 8, an E4M3 4, an E2M1
- * 2. Codes are put behind the point of a number whose last bit is 1 (128 of bf16, 1024 of f16), or the bits of E4M3 and
- * E2M1 where those of a smaller exponent are; one fma of two numbers at a time does the rest. */
+ * 2, the product of those two 6. Codes are put behind the point of a number whose last bit is 1 (128 of bf16, 1024 of
+ * f16), or the bits of E4M3 and E2M1 where those of a smaller exponent are; one fma of two numbers at a time does the
+ * rest. */
 #pragma once
 #include "kernels/cuda/codes.h"
 #include "kernels/cuda/common.cuh"
@@ -135,13 +136,45 @@ struct codes_f4 {
     }
 };
 
+/* The same with the scales of NVFP4: a thread's 8 inputs of a step are of its first 16 or of its last, so numbers come
+ * out times their scale, exactly, and what is left to multiply by is the factor of the row, once at the end. */
+struct codes_nvf4 : codes_f4 {
+    typedef uint16_t                                           record_t;
+    static __device__ __forceinline__ float                    scale(uint32_t) { return 1.0f; }
+    template <class T> static __device__ __forceinline__ uint4 take(const uint4 &v, int s, uint32_t record)
+    {
+        typedef codes_of<T> N;
+        const uint32_t      both = __byte_perm(record, 0, threadIdx.x & 2 ? 0x4141 : 0x4040); /* its byte, twice */
+        const uint32_t      by = N::fma2((both << N::UP & N::E4M3) | (both << 8 & CODES_SIGNS), N::RAISE, CODES_SIGNS);
+        const uint4         code = codes_f4::take<T>(v, s, record);
+        return make_uint4(N::fma2(code.x, by, CODES_SIGNS), N::fma2(code.y, by, CODES_SIGNS),
+                          N::fma2(code.z, by, CODES_SIGNS), N::fma2(code.w, by, CODES_SIGNS));
+    }
+};
+/* Do the numbers of a kind have their scale, and its matrices factors? */
+template <class C> constexpr bool codes_scaled = false;
+template <> constexpr bool        codes_scaled<codes_nvf4> = true;
+/* A sum of row r at last. */
+template <class C> static __device__ __forceinline__ float codes_end(float sum, const float *factor, uint32_t r)
+{
+    if constexpr (codes_scaled<C>) return __fmul_rn(sum, __ldg(factor + r));
+    (void)factor, (void)r;
+    return sum;
+}
+
 /* ---------------------------------------------------------------- products */
 
-/* acc += scale * (32 inputs of 16 rows of w by a group of 8 rows of x) */
-template <class T>
+/* acc += scale * (32 inputs of 16 rows of w by a group of 8 rows of x). Where numbers have their scale already, mma adds to
+ * acc itself. */
+template <class T, class C>
 static __device__ __forceinline__ void codes_step(float acc[4], const uint4 &top, const uint4 &low, const uint4 &x,
                                                   float scale_top, float scale_low)
 {
+    if constexpr (codes_scaled<C>) {
+        (void)scale_top, (void)scale_low;
+        rows_mma32<T>(acc, top, low, x);
+        return;
+    }
     float d[4] = {};
     rows_mma32<T>(d, top, low, x);
     acc[0] = __fmaf_rn(d[0], scale_top, acc[0]), acc[1] = __fmaf_rn(d[1], scale_top, acc[1]);

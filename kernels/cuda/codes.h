@@ -7,8 +7,9 @@
  *   4 bits: a word; bits 4 (i / 2) + 16 (i % 2) are code i, so that pairs fall out of it by a shift and a mask
  *   8 bits: two words of four codes i .. + 3; byte (i / 2) + 2 (i % 2) is code i, I8 plus 128
  * Behind the rows of all codes lie records, a word of each group of each row: the scale, F32; of I4 the scale, F16, in
- * the lower half, and in the upper one what its zero is subtracted by (codes.c). Of F4E2M1, which experts alone have,
- * a record is a byte, the scale's own. */
+ * the lower half, and in the upper one what its zero is subtracted by (codes.c). Of F4E2M1 a record is a byte, the
+ * scale's own (MXFP4, which experts alone have); with factors (NVFP4) the two of a step, the first one low, and behind
+ * all records follow the factors of the rows, F32. */
 #pragma once
 #include "kernels/quant.h"
 
@@ -17,15 +18,20 @@ enum { CODES_LINE = 64, CODES_STEP = 32, CODES_ALIGN = 256 };
 /* Formats that the device multiplies: any group, activations in 16 bits. */
 static inline bool codes_ok(const struct dev_quant *q)
 {
-    return q->code == DT_I4 || q->code == DT_I8 || q->code == DT_F8E4M3 ||
-           (q->code == DT_F4E2M1 && !quant_has_factor(q));
+    return q->code == DT_I4 || q->code == DT_I8 || q->code == DT_F8E4M3 || q->code == DT_F4E2M1;
 }
 static inline bool codes_of_4_bits(enum dtype code) { return code == DT_I4 || code == DT_F4E2M1; }
 /* Inputs of a line; bytes of a group's record, and of a row of k codes. */
 static inline uint32_t codes_unit(enum dtype code) { return codes_of_4_bits(code) ? 2 * CODES_LINE : CODES_LINE; }
-static inline uint32_t codes_record_bytes(enum dtype code)
+static inline uint32_t codes_record_bytes(const struct dev_quant *q)
 {
-    return code == DT_F4E2M1 ? sizeof(uint8_t) : sizeof(uint32_t);
+    if (quant_has_factor(q)) return sizeof(uint16_t);
+    return q->code == DT_F4E2M1 ? sizeof(uint8_t) : sizeof(uint32_t);
+}
+/* Records of a row: of each group, or of each step. */
+static inline uint32_t codes_n_record(const struct dev_quant *q, uint32_t k)
+{
+    return quant_has_factor(q) ? (k + CODES_STEP - 1) / CODES_STEP : quant_n_group(q, k);
 }
 static inline uint64_t codes_row_bytes(enum dtype code, uint32_t k)
 {
@@ -33,15 +39,19 @@ static inline uint64_t codes_row_bytes(enum dtype code, uint32_t k)
 }
 /* Bytes filled up so that what follows is aligned. */
 static inline uint64_t codes_up(uint64_t bytes) { return (bytes + CODES_ALIGN - 1) / CODES_ALIGN * CODES_ALIGN; }
-/* Where the records begin, and bytes of all. */
+/* Where the records begin, and the factors behind them; bytes of all. */
 static inline uint64_t codes_data_bytes(const struct dev_quant *q, uint32_t n, uint32_t k)
 {
     return codes_up(n * codes_row_bytes(q->code, k));
 }
+static inline uint64_t codes_factor_at(const struct dev_quant *q, uint32_t n, uint32_t k)
+{
+    return codes_data_bytes(q, n, k) + codes_up((uint64_t)n * codes_n_record(q, k) * codes_record_bytes(q));
+}
 static inline uint64_t codes_bytes(const struct dev_quant *q, uint32_t n, uint32_t k)
 {
     if (!codes_ok(q)) return 0;
-    return codes_data_bytes(q, n, k) + codes_up((uint64_t)n * quant_n_group(q, k) * codes_record_bytes(q->code));
+    return codes_factor_at(q, n, k) + (quant_has_factor(q) ? codes_up((uint64_t)n * sizeof(float)) : 0);
 }
 
 #ifdef __cplusplus

@@ -54,10 +54,11 @@ static bool codes_mul(struct cuda_dev *d, const struct gemm_pin *pin, const stru
 CODES(i4, DT_I4)
 CODES(f8, DT_F8E4M3)
 CODES(i8, DT_I8)
+CODES(f4, DT_F4E2M1)
 #undef CODES
 
 /* Best first; each kind of weights has one that is its last. */
-static const struct cuda_gemm_kind *const kinds[] = { &gemm_rows, &gemm_lt, &gemm_i4, &gemm_f8, &gemm_i8 };
+static const struct cuda_gemm_kind *const kinds[] = { &gemm_rows, &gemm_lt, &gemm_i4, &gemm_f8, &gemm_i8, &gemm_f4 };
 enum { N_KIND = sizeof kinds / sizeof *kinds };
 
 static bool kind_suits(const struct cuda_gemm_kind *k, enum dtype code, bool act8, uint32_t m)

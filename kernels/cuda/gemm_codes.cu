@@ -5,6 +5,8 @@
  * step from the first of a slice. K is cut into slices by the shape of w alone and slices are added up in their order,
  * as in gemm_rows.cu, which says how threads share the inputs of a step too. Both kernels do that, for any tile; inputs
  * beyond k meet zeros of x. So a scale is never rounded to 16 bits, and the size of groups does not show in the order.
+ * Of NVFP4 the numbers are those times their scale of E4M3, exact too; a step is added as it is, and the sum of all
+ * slices is multiplied with the factor of its output.
  *
  *   k_codes_rows   few rows of x, as k_gemm_rows: a warp streams 16 rows of codes through its registers, for one slice
  *   k_codes_many   128 rows of w times 64 of x per block: both through shared memory by cp.async, codes as they
@@ -18,7 +20,8 @@ struct codes_args {
     void           *out;
     const uint16_t *x;
     const uint4    *line;   /* [n][n_line][4] */
-    const uint32_t *record; /* [n][n_group] */
+    const void     *record; /* [n][n_group] of the kind's record_t */
+    const float    *factor; /* [n]; NULL where the kind has none */
     uint32_t        m, n, k;
     uint32_t        n_line, n_group, shift; /* step s is of group s >> shift */
     bool            wide;                   /* out is F32 */
@@ -44,8 +47,9 @@ __global__ void __launch_bounds__(ROWS_THREADS, codes_blocks(NB, VECTOR))
     const uint32_t   k0 = l0 * C::UNIT, k1 = min(k0 + p.cut.slice, p.k);
     const uint32_t   n_l = (lines + DEEP - 1) / DEEP * DEEP, n_step = n_l * C::STEPS; /* those behind l1: of zeros */
     uint32_t         top, low, row[NB], group = blockIdx.x, parity = 0;
-    uint4            a0[DEEP], a1[DEEP], b[AHEAD][NB];
-    uint32_t         s0[DEEP], s1[DEEP];
+    const typename C::record_t *record = (const typename C::record_t *)p.record;
+    uint4                       a0[DEEP], a1[DEEP], b[AHEAD][NB];
+    uint32_t                    s0[DEEP], s1[DEEP];
     /* rows past the last, of w and of x, are computed from the last and not stored */
     auto rows_at = [&](uint32_t of) {
         uint32_t r = (of * each + warp / side) * ROWS_TILE + g;
@@ -58,8 +62,8 @@ __global__ void __launch_bounds__(ROWS_THREADS, codes_blocks(NB, VECTOR))
                                       bool        in = l < until;
                                       a0[u] = in ? ld_stream16(p.line + ((top * p.n_line + l) * 4 + t)) : none;
                                       a1[u] = in ? ld_stream16(p.line + ((low * p.n_line + l) * 4 + t)) : none;
-                                      s0[u] = in ? __ldg(p.record + (top * p.n_group + of)) : (uint32_t)C::NONE;
-                                      s1[u] = in ? __ldg(p.record + (low * p.n_group + of)) : (uint32_t)C::NONE;
+                                      s0[u] = in ? __ldg(record + (top * p.n_group + of)) : (uint32_t)C::NONE;
+                                      s1[u] = in ? __ldg(record + (low * p.n_group + of)) : (uint32_t)C::NONE;
     };
 #pragma unroll
     for (int i = 0; i < NB; i++) row[i] = min((blockIdx.y * NB + i) * 8 + g, p.m - 1) * p.k;
@@ -99,7 +103,7 @@ __global__ void __launch_bounds__(ROWS_THREADS, codes_blocks(NB, VECTOR))
                         const uint4    w1 = C::template take<T>(a1[u], s, of_low);
 #pragma unroll
                         for (int i = 0; i < NB; i++)
-                            codes_step<T>(acc[i], w0, w1, b[s][i], C::scale(of_top), C::scale(of_low));
+                            codes_step<T, C>(acc[i], w0, w1, b[s][i], C::scale(of_top), C::scale(of_low));
                         uint32_t then = (c + u) * C::STEPS + pair * 2 + s + AHEAD;
                         if (then >= n_step) then -= n_step; /* every tile has the same x */
 #pragma unroll
@@ -131,7 +135,7 @@ __global__ void __launch_bounds__(ROWS_THREADS, codes_blocks(NB, VECTOR))
 #pragma unroll
                 for (int e = 0; e < 4; e++) { /* rows g (0, 1) and g + 8 of w, row 2t or 2t + 1 of x */
                     uint32_t r = r0 + (e >> 1) * 8, at = (blockIdx.y * NB + i) * 8 + t * 2 + (e & 1);
-                    if (r < p.n && at < p.m) rows_put(out + (size_t)at * p.n + r, acc[i][e]);
+                    if (r < p.n && at < p.m) rows_put(out + (size_t)at * p.n + r, codes_end<C>(acc[i][e], p.factor, r));
                 }
         };
         if (p.wide)
@@ -191,7 +195,7 @@ __global__ void __launch_bounds__(CODES_THREADS, 2) k_codes_many(const __grid_co
 #pragma unroll
                               for (int h = 0; h < 2; h++)
                                   record[i][h] = __ldg(
-                                      p.record +
+                                      (const typename C::record_t *)p.record +
                                       (size_t)min(w0 + mine + i * ROWS_TILE + h * 8 + g, p.n - 1) * p.n_group + of);
         };
     float  acc[TILES][GROUPS][4] = {};
@@ -251,7 +255,7 @@ __global__ void __launch_bounds__(CODES_THREADS, 2) k_codes_many(const __grid_co
                     const uint4 x = *(const uint4 *)(xs + b * 8 * ROW + pair * 128 + ((uint32_t)s * 64 ^ turn));
 #pragma unroll
                     for (int i = 0; i < TILES; i++)
-                        codes_step<T>(acc[i][b], w[i][0], w[i][1], x, scale[i][0], scale[i][1]);
+                        codes_step<T, C>(acc[i][b], w[i][0], w[i][1], x, scale[i][0], scale[i][1]);
                 }
             }
 #pragma unroll
@@ -277,7 +281,8 @@ __global__ void __launch_bounds__(CODES_THREADS, 2) k_codes_many(const __grid_co
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
                     uint32_t at = x0 + b * 8 + t * 2 + (e & 1), r = w0 + mine + i * ROWS_TILE + g + (e >> 1) * 8;
-                    if (at < p.m && r < p.n) rows_put(out + (size_t)at * p.n + r, acc[i][b][e]);
+                    if (at < p.m && r < p.n)
+                        rows_put(out + (size_t)at * p.n + r, codes_end<C>(acc[i][b][e], p.factor, r));
                 }
     };
     if (p.wide) {
@@ -296,8 +301,9 @@ __global__ void __launch_bounds__(CODES_THREADS, 2) k_codes_many(const __grid_co
         for (int i = 0; i < TILES; i++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                rows_put(result + (b * 8 + t * 2 + (e & 1)) * PITCH + mine + i * ROWS_TILE + g + (e >> 1) * 8,
-                         acc[i][b][e]);
+                rows_put(
+                    result + (b * 8 + t * 2 + (e & 1)) * PITCH + mine + i * ROWS_TILE + g + (e >> 1) * 8,
+                    codes_end<C>(acc[i][b][e], p.factor, min(w0 + mine + i * ROWS_TILE + g + (e >> 1) * 8, p.n - 1)));
     __syncthreads();
     for (uint32_t v = tid; v < CODES_X * (CODES_ROWS / VEC); v += CODES_THREADS) {
         uint32_t at = x0 + v / (CODES_ROWS / VEC), col = v % (CODES_ROWS / VEC) * VEC;
@@ -341,6 +347,7 @@ template <class T> static void codes_kind(struct cuda_dev *d, const struct codes
     case DT_I4: codes_choose<T, codes_i4>(d, p); break;
     case DT_F8E4M3: codes_choose<T, codes_f8>(d, p); break;
     case DT_I8: codes_choose<T, codes_i8>(d, p); break;
+    case DT_F4E2M1: codes_choose<T, codes_nvf4>(d, p); break;
     default: CHECK(false);
     }
 }
@@ -350,14 +357,15 @@ extern "C" void cuda_gemm_codes(struct cuda_dev *d, const struct gemm_product *g
     const struct dev_weight *w = g->w;
     struct codes_args        p = {};
     p.out = g->out, p.x = (const uint16_t *)g->x, p.wide = g->out_t == DT_F32;
-    p.line = (const uint4 *)w->data, p.record = (const uint32_t *)w->scale;
+    p.line = (const uint4 *)w->data, p.record = w->scale, p.factor = (const float *)w->factor;
     p.m = g->m, p.n = w->n, p.k = w->k;
     p.n_line = (uint32_t)(codes_row_bytes(w->dtype, w->k) / CODES_LINE);
-    p.n_group = quant_n_group(&w->q, w->k), p.shift = codes_shift(w->q.group);
+    p.n_group = codes_n_record(&w->q, w->k), p.shift = codes_shift(w->q.group);
     p.cut = rows_cut(w->n, w->k, codes_unit(w->dtype));
     CHECK(p.m && p.m <= GEMM_ROWS_MAX && p.n && p.k);
     CHECK((uint64_t)p.m * p.k <= UINT32_MAX && (uint64_t)p.n * p.n_line * 4 <= UINT32_MAX); /* as kernels count */
     CHECK((uint64_t)p.n * p.n_group <= UINT32_MAX);
+    CHECK(w->dtype != DT_F4E2M1 || w->factor); /* MXFP4 is of experts alone */
     d->impl.dev.act == DT_F16 ? codes_kind<__half>(d, p, w->dtype) : codes_kind<__nv_bfloat16>(d, p, w->dtype);
     cuda_launched(d, "gemm");
 }

@@ -315,6 +315,7 @@ static size_t moe_stride(const struct dev_weight *w, uint32_t n_expert, enum dty
         CHECK(w[e].n == n && w[e].k == k);
         CHECK((const char *)w[e].data == (const char *)w[0].data + e * stride);
         CHECK(!codes || (const char *)w[e].scale == (const char *)w[0].scale + e * stride);
+        CHECK(!w[0].factor || (const char *)w[e].factor == (const char *)w[0].factor + e * stride);
     }
     return stride;
 }

@@ -13,8 +13,8 @@ enum { MOE_CODES_THREADS = 128, MOE_CODES_BLOCKS = 4 /* of an SM */ };
 
 struct moe_codes_args {
     struct moe_args p;
-    const char     *line, *record;          /* of expert 0 */
-    size_t          stride;                 /* bytes from one expert to the next, of both */
+    const char     *line, *record, *factor; /* of expert 0; factor: where the kind has some */
+    size_t          stride;                 /* bytes from one expert to the next, of all */
     uint32_t        n_line, n_group, shift; /* lines and groups of a row; step s is of group s >> shift */
     bool            gate_up;                /* which product */
 };
@@ -39,6 +39,7 @@ __global__ void __launch_bounds__(MOE_CODES_THREADS, MOE_CODES_BLOCKS)
         const struct moe_item it = moe_at(first, p.start, p.n_expert, NB * 8, item, n_rt);
         const uint4          *line = (const uint4 *)(a.line + it.expert * a.stride);
         const record_t       *record = (const record_t *)(a.record + it.expert * a.stride);
+        const float          *factor = a.factor ? (const float *)(a.factor + it.expert * a.stride) : NULL;
         const uint32_t        r0 = it.rt * out_tile + g, r1 = a.gate_up ? r0 : r0 + 8, nb = (it.end - it.place + 7) / 8;
         /* rows past the last are computed from the last and not stored */
         const uint32_t  top = min(r0, n_out - 1), low = a.gate_up ? n_out + top : min(r1, n_out - 1);
@@ -83,7 +84,7 @@ __global__ void __launch_bounds__(MOE_CODES_THREADS, MOE_CODES_BLOCKS)
                         for (int b = 0; b < NB; b++) {
                             if (b && b >= (int)nb) continue;
                             const uint4 x = vec_load8<VECTOR, false>(token[b], k, token_k[b]);
-                            codes_step<T>(acc[b], w0, w1, x, C::scale(of_top), C::scale(of_low));
+                            codes_step<T, C>(acc[b], w0, w1, x, C::scale(of_top), C::scale(of_low));
                         }
                     }
                     C::turn(a0[u]), C::turn(a1[u]);
@@ -97,6 +98,8 @@ __global__ void __launch_bounds__(MOE_CODES_THREADS, MOE_CODES_BLOCKS)
             for (int j = 0; j < 2; j++) { /* c0, c2: rows g and g + 8 of token 2t; c1, c3: of token 2t + 1 */
                 uint32_t at = it.place + b * 8 + t * 2 + j;
                 if (at >= it.end) continue;
+                acc[b][j] = codes_end<C>(acc[b][j], factor, top);
+                acc[b][j + 2] = codes_end<C>(acc[b][j + 2], factor, low);
                 if (a.gate_up) {
                     if (r0 < n_out)
                         ((T *)p.h)[(size_t)at * n_out + r0] =
@@ -144,7 +147,12 @@ static void moe_codes_kind(struct cuda_dev *d, const struct moe_codes_args &a, u
     case DT_I4: moe_codes_of<T, codes_i4>(d, a, n_row, vector); break;
     case DT_F8E4M3: moe_codes_of<T, codes_f8>(d, a, n_row, vector); break;
     case DT_I8: moe_codes_of<T, codes_i8>(d, a, n_row, vector); break;
-    case DT_F4E2M1: moe_codes_of<T, codes_f4>(d, a, n_row, vector); break;
+    case DT_F4E2M1:
+        if (a.factor)
+            moe_codes_of<T, codes_nvf4>(d, a, n_row, vector);
+        else
+            moe_codes_of<T, codes_f4>(d, a, n_row, vector);
+        break;
     default: CHECK(false);
     }
 }
@@ -155,9 +163,10 @@ void cuda_moe_codes(struct cuda_dev *d, const struct moe_args &p, const struct d
     struct moe_codes_args a = { p,
                                 (const char *)w->data,
                                 (const char *)w->scale,
+                                (const char *)w->factor,
                                 stride,
                                 (uint32_t)(codes_row_bytes(w->dtype, w->k) / CODES_LINE),
-                                quant_n_group(&w->q, w->k),
+                                codes_n_record(&w->q, w->k),
                                 codes_shift(w->q.group),
                                 gate_up };
     if (d->impl.dev.act == DT_F16)

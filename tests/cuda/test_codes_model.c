@@ -51,6 +51,7 @@ static void experts_of_codes_are_near_ref(void **state)
     folder_experts = true;
     assert_near_ref("awq", checkpoints[0].config, 1, DT_BF16);
     assert_near_ref("fp8 block", checkpoints[6].config, 1, DT_BF16);
+    assert_near_ref("nvfp4 modelopt", checkpoints[ARRAY_N(checkpoints) - 1].config, 1, DT_BF16);
     folder_experts = false;
 }
 
@@ -78,7 +79,9 @@ static void what_is_rounded_at_load_is_near_ref(void **state)
 static void two_ranks_are_near_ref(void **state)
 {
     (void)state;
-    static const char *const hows[] = { "awq", "gptq sym", "fp8", "fp8 block", "packed", "packed 8 sym", "int8" };
+    static const char *const hows[] = {
+        "awq", "gptq sym", "fp8", "fp8 block", "packed", "packed 8 sym", "nvfp4", "int8"
+    };
     emu_set_devices(2);
     for (size_t h = 0; h < ARRAY_N(hows); h += (size_t)test_size(1, 2)) {
         size_t c = 0;
@@ -91,7 +94,7 @@ static void two_ranks_are_near_ref(void **state)
 static void kernels_that_begin_early_give_the_same_bits(void **state)
 {
     (void)state;
-    static const char *const hows[] = { "awq", "gptq order", "fp8 block", "int8" };
+    static const char *const hows[] = { "awq", "gptq order", "fp8 block", "int8", "nvfp4" };
     static float             want[3 * VOCAB], got[3 * VOCAB];
     struct emu_schedule      early = emu_schedule_at(EMU_SCHEDULES - 1);
     for (size_t h = 0; h < ARRAY_N(hows); h++) {

@@ -11,6 +11,7 @@ static const struct dev_quant formats[] = {
     { .code = DT_I4, .group = 128 },
     { .code = DT_F8E4M3 },
     { .code = DT_I8 },
+    { .code = DT_F4E2M1, .group = 16 },
     { .code = DT_I4, .group = 64, .zero = true },
     { .code = DT_F8E4M3, .group = 128 },
     { .code = DT_I8, .group = 32 },
@@ -29,10 +30,10 @@ struct rig {
     char             *dx, *out;
 };
 
-/* Codes with scales and zeros; rows of codes lie SPARE bytes apart. */
+/* Codes with scales, zeros and factors; rows of codes lie SPARE bytes apart. */
 struct given {
     uint8_t         *code, *zero;
-    float           *scale;
+    float           *scale, *factor;
     struct dev_codes c;
 };
 static uint32_t draw(uint64_t seed, uint64_t i) { return rng_philox(seed, 7, i).x[0]; }
@@ -41,16 +42,20 @@ static struct given given_make(const struct dev_quant *q, uint32_t n, uint32_t k
 {
     uint32_t     groups = q->group ? (k + q->group - 1) / q->group : 1;
     struct given g = { malloc((size_t)n * (k + SPARE)), malloc((size_t)n * groups), malloc(4 * (size_t)n * groups),
-                       .c = { .code_stride = k + SPARE, .scale_stride = groups } };
+                       malloc(4 * (size_t)n), .c = { .code_stride = k + SPARE, .scale_stride = groups } };
     for (size_t i = 0; i < (size_t)n * (k + SPARE); i++) {
-        g.code[i] = (uint8_t)(draw(1, i) & (q->code == DT_I4 ? 15 : 255));
+        g.code[i] = (uint8_t)(draw(1, i) & (dtype_is_half_byte(q->code) ? 15 : 255));
         if (q->code == DT_F8E4M3 && (g.code[i] & 0x7f) == 0x7f) g.code[i] = 0x81;
     }
     float unit = q->code == DT_F8E4M3 ? 0.001f : 0.02f;
     for (size_t i = 0; i < (size_t)n * groups; i++) {
         g.scale[i] = unit * (1 + (float)(draw(2, i) % 1000) / 700) * (i % 5 ? 1 : -1);
         g.zero[i] = (uint8_t)(draw(3, i) % 17);
+        if (q->group == 16) g.scale[i] = f8e4m3_to_f32((uint8_t)(draw(2, i) % 0x7f)); /* each there is, of one sign */
     }
+    for (uint32_t i = 0; i < n; i++) g.factor[i] = q->group == 16 ? 0.001f * (1 + (float)(draw(4, i) % 100) / 90) : 1;
+    g.c.factor = g.factor;
+    g.c.factor_stride = 1;
     g.c.code = g.code;
     g.c.scale = g.scale;
     g.c.zero = q->zero ? g.zero : NULL;
@@ -61,6 +66,7 @@ static void given_free(struct given *g)
     free(g->code);
     free(g->zero);
     free(g->scale);
+    free(g->factor);
 }
 
 static void rig_open(struct rig *r, enum dtype act, const struct dev_quant *q, uint32_t n, uint32_t k)
@@ -154,7 +160,8 @@ static void products_agree_with_ref(void **state)
 static void a_row_has_the_same_bits_for_every_number_of_rows(void **state)
 {
     (void)state;
-    for (size_t f = 0; f < ARRAY_N(formats); f += (size_t)test_size(1, 3)) {
+    for (size_t f = 0; f < ARRAY_N(formats); f++) {
+        if (f % (size_t)test_size(1, 3) && formats[f].code != DT_F4E2M1) continue;
         struct rig   r;
         const bool   logits = f % 2;
         const size_t s = f % ARRAY_N(shapes);
@@ -187,7 +194,7 @@ static void every_order_of_threads_gives_the_same_bits(void **state)
     (void)state;
     enum { N = 264, MOST = 70 };
     static const uint32_t m[] = { 3, 13, 29, MOST };
-    for (size_t f = 0; f < 4; f += (size_t)test_size(1, 2)) {
+    for (size_t f = 0; f < 5; f += (size_t)test_size(1, 2)) {
         struct rig r;
         rig_open(&r, DT_BF16, &formats[f], N, N);
         char *mid = ct_alloc(r.d, MOST * N * 2), *want = malloc(MOST * N * 2), *got = malloc(MOST * N * 2);
@@ -229,6 +236,7 @@ static void codes_may_arrive_in_any_pieces(void **state)
             struct dev_codes c = g.c;
             c.code += row * c.code_stride;
             c.scale += row * c.scale_stride;
+            c.factor += row;
             if (c.zero) c.zero += row * c.scale_stride;
             d->ops->quant_set(d, &w[1], row, n, &c);
         }
@@ -261,7 +269,8 @@ static void floats_are_rounded_as_ref_rounds_them(void **state)
     }
 }
 
-/* Numbers are exact and the scale multiplies once: one rounding to act. What is in no vocabulary is zero. */
+/* Numbers are exact and the scale multiplies once: one rounding to act. What is in no vocabulary is zero. No embedding is
+ * of 4-bit floats. */
 static void an_embedding_of_codes_gives_the_rows_that_ref_gives(void **state)
 {
     (void)state;
@@ -271,6 +280,7 @@ static void an_embedding_of_codes_gives_the_rows_that_ref_gives(void **state)
         for (int half = 0; half < 2; half++) {
             struct rig r;
             uint32_t   k = widths[f % ARRAY_N(widths)];
+            if (formats[f].code == DT_F4E2M1) continue;
             rig_open(&r, half ? DT_F16 : DT_BF16, &formats[f], N, k);
             size_t          n = (size_t)IDS * k;
             void           *out = ct_alloc(r.d, (n + 1) * 2);

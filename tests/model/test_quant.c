@@ -251,8 +251,6 @@ static void an_unsupported_quantization_is_refused_in_one_line(void **state)
     folder(&s, "nvfp4", true, nvfp4);
     refused_with(&s, 1, int8, DEV_CPU, "--quantization: the checkpoint is quantised already");
     folder(&s, "nvfp4", true, nvfp4);
-    refused_with(&s, 1, none, DEV_CUDA, "quantization_config: NVFP4 (groups of 16 inputs) is not multiplied by a GPU");
-    folder(&s, "nvfp4", true, nvfp4);
     refused_with(&s, 8, none, DEV_CPU, "num_attention_heads is 4, which does not divide among 8");
     folder(&s, "nvfp4 modelopt", true, nvfp4);
     refused_with(&s, 1, none, DEV_CPU, "model.layers.0.self_attn.q_proj.weight");

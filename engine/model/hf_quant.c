@@ -272,13 +272,17 @@ static void modelopt_at(struct hf *c, const json_t *v, const char *where)
 
 static void modelopt(struct hf *c, const json_t *v) { modelopt_at(c, v, "quantization_config"); }
 
-/* Older exports say it in a file of its own, and nothing in config.json. */
+/* Older exports say it in a file of its own, and nothing in config.json. A quant_algo of null: only the KV cache has scales, and the
+ * weights are plain. */
 static void modelopt_file(struct hf *c)
 {
     const char *file = c->file;
     json_t     *root = NULL;
     c->file = "hf_quant_config.json";
-    if (hf_read(c, c->src, &root) == ST_OK) modelopt_at(c, hf_value(root, "quantization"), "quantization");
+    if (hf_read(c, c->src, &root) == ST_OK) {
+        const json_t *v = hf_value(root, "quantization");
+        if (!json_is_null(json_object_get(v, "quant_algo"))) modelopt_at(c, v, "quantization");
+    }
     json_decref(root);
     c->file = file;
 }

@@ -112,7 +112,6 @@ static void older_exports_of_modelopt_have_a_file_of_their_own(void **state)
           "hf_quant_config.json: quantization.quant_algo is \"FP8\", supported are NVFP4 and W4A16_NVFP4" },
         { "{\"quantization\": {\"quant_algo\": \"NVFP4\", \"group_size\": 32}}",
           "hf_quant_config.json: quantization.group_size is 32, supported is 16" },
-        { "{\"quantization\": {\"quant_algo\": null, \"kv_cache_quant_algo\": \"FP8\"}}", "quant_algo is missing" },
         { "{}", "hf_quant_config.json: quantization.quant_algo is missing" },
         { "[]", "hf_quant_config.json: is not a JSON object" },
         { "{", "hf_quant_config.json: not valid JSON" },
@@ -131,6 +130,12 @@ static void older_exports_of_modelopt_have_a_file_of_their_own(void **state)
         assert_int_equal(load_beside("{" SMALL "}", wrong[i].file, &s), ST_CONFIG);
         if (!strstr(err, wrong[i].says)) fail_msg("\"%s\" does not say \"%s\"", err, wrong[i].says);
     }
+    /* scales of the KV cache alone: the weights are plain */
+    assert_int_equal(
+        load_beside("{" SMALL "}", "{\"quantization\": {\"quant_algo\": null, \"kv_cache_quant_algo\": \"FP8\"}}", &s),
+        ST_OK);
+    assert_int_equal(s.quant.method, QUANT_NONE);
+    model_spec_free(&s);
     /* what config.json says itself counts */
     assert_int_equal(load_beside("{" SMALL ", \"quantization_config\": {\"quant_method\": \"fp8\"}}", "{", &s), ST_OK);
     assert_int_equal(s.quant.method, QUANT_FP8);

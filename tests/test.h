@@ -21,6 +21,13 @@ enum { PATIENCE_S = 60 };
 
 #define ARRAY_N(a) (sizeof(a) / sizeof *(a))
 
+/* TEST_FILTER=NAME in the environment: that test of the program alone. The fault table runs its rows so (tests/fault/score). */
+__attribute__((constructor)) static void test_filter(void)
+{
+    const char *name = getenv("TEST_FILTER");
+    if (name) cmocka_set_test_filter(name);
+}
+
 /* Leaves this test. The reason is the line before the word SKIPPED: there tests/count.awk looks for it. */
 #define test_skip(...) (print_message(__VA_ARGS__), print_message("\n"), skip())
 

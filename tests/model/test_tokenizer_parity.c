@@ -4,10 +4,8 @@
 #include "model/tok_corpus.h"
 #include "base/utf8.h"
 #include "tests_root.h"
+#include "test.h"
 #include <openssl/evp.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <cmocka.h>
 
 static struct corpus corpus;
 enum {

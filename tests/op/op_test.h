@@ -3,16 +3,8 @@
 #include "base/dtype.h"
 #include "base/rng.h"
 #include "kernels/device.h"
+#include "test.h"
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { OP_ARENA = 64 << 20, OP_DEVICES_MAX = 16 };
 

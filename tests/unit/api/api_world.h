@@ -2,14 +2,9 @@
  * counted. Included once per test. */
 #pragma once
 #include "api/answer.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
 #include "tests/unit/api/tiny_model.h"
+#include "test.h"
 
 /* ---------------------------------------------------------------- requests */
 

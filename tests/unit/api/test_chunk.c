@@ -1,9 +1,5 @@
 #include "api/openai/chunk.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test.h"
 
 struct fixture {
     struct buf head, tail, out;

@@ -1,10 +1,6 @@
 #include "api/error.h"
 #include "base/json.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test.h"
 
 static void an_error_has_all_four_keys(void **state)
 {

@@ -1,13 +1,7 @@
 #include "api/jinja/template.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-#include <cmocka.h>
-#include "size.h"
 #include "tests_root.h"
+#include "test.h"
 
 /* What Jinja2 made of the same templates lies in tests/data/templates (tools/golden/make_template_golden.py). */
 

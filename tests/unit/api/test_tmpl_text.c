@@ -1,9 +1,5 @@
 #include "api/jinja/tmpl_text.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test.h"
 
 static void whitespace_is_pythons(void **state)
 {

@@ -72,7 +72,7 @@ static enum gate_phase push_args(struct gate *base, uint32_t token, struct gate_
     struct answer_gate      *g = (struct answer_gate *)base;
     const struct calls_tool *tool = NULL;
     int                      mark = calls_mark_of(g->m->calls, token);
-    struct token_bytes       b = { .n = 0 };
+    struct token_bytes       b = { .p = (const unsigned char *)"" }; /* a mark has none */
     uint32_t                 taken = 0;
     if (calls_reasoning(&g->calls) && g->n_left) g->n_left--;
     if (mark >= 0) {
@@ -131,7 +131,7 @@ static enum gate_phase push(struct gate *base, uint32_t token, struct gate_open 
 {
     struct answer_gate *g = (struct answer_gate *)base;
     int                 mark = calls_mark_of(g->m->calls, token);
-    struct token_bytes  b = { .n = 0 };
+    struct token_bytes  b = { .p = (const unsigned char *)"" };
     size_t              taken = 0;
     bool                was_free = g->phase == GATE_FREE, parts = was_free && g->kind != GATE_NONE;
     if (calls_reasoning(&g->calls) && g->n_left) g->n_left--;

@@ -292,7 +292,8 @@ static bool advance(struct lane_dev *l) /* false: nothing has moved */
 /* Only the digest of a place on the host is wanted. */
 static bool is_look(const struct xfer_item *it)
 {
-    return it->src->kind == XFER_HOST && it->dst->base + it->job.dst_off == it->src->base + it->job.src_off;
+    return it->src->kind == XFER_HOST && it->dst->base &&
+           it->dst->base + it->job.dst_off == it->src->base + it->job.src_off;
 }
 
 static enum status memory_move(struct xfer_item *it)

@@ -125,6 +125,7 @@ static const char *pack(struct tok_regex *re, const unsigned char *of)
 /* The structure with a list of atoms for each set. */
 static void put_pattern(struct buf *b, const struct tok_onig *o, const struct atoms *a)
 {
+    if (!o->text.n) return;
     const char *p = o->text.data, *end = p + o->text.n;
     for (; p < end; p++) {
         if (*p != ONIG_SET) {

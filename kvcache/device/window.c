@@ -343,8 +343,8 @@ static enum status check_order(const struct kv *kv)
 enum status kv_windows_check(const struct kv *kv)
 {
     const struct kv_windows *x = &kv->win;
-    uint32_t                *ref = x->scratch, n = kv->cfg.n_window, *seen = ref + n, n_kept = 0;
     if (!kv_has_windows(kv)) return ST_OK;
+    uint32_t *ref = x->scratch, n = kv->cfg.n_window, *seen = ref + n, n_kept = 0;
     memset(ref, 0, (size_t)2 * n * sizeof *ref);
     for (uint32_t i = 0; i < kv->cfg.n_seq_max; i++) {
         if (!kv->table[i].owner) continue;

@@ -37,6 +37,7 @@ cmd:g++|g++
 cmd:clang|clang
 cmd:clang-format|clang-format
 cmd:ld.lld|lld
+cmd:llvm-symbolizer|llvm
 fuzzer:|libclang-rt-dev/libclang-rt-14-dev
 '
 

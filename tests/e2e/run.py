@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """End to end: the real server, the official `openai` client, streaming and not, alone and 64 at once.
 
-    run.py [--preset dev] [--quick] [--args "--tensor-parallel-size 2"] [name ...]
+    run.py [--preset dev] [--quick] [--but NAME] [--args "--tensor-parallel-size 2"] [name ...]
 
---quick: the tests that need no openai package. Each test is a function `test_*` that takes the server; one line each, then
+--quick: the tests that need no openai package. --but: all but this one. Each test is a function `test_*` that takes the server; one line each, then
 `N passed, N failed, N skipped`.
 
 Over 500 lines: a list of tests of one server, which is started once."""
@@ -772,6 +772,7 @@ def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--preset", default="dev")
     ap.add_argument("--quick", action="store_true")
+    ap.add_argument("--but", default="")
     ap.add_argument("--args", default="")
     ap.add_argument("names", nargs="*")
     a = ap.parse_args()
@@ -781,7 +782,7 @@ def main():
     passed, failed, skipped = 0, [], 0
     s = Server(*shlex.split(a.args))
     for fn, needs_sdk in TESTS:
-        if (a.names and fn.__name__ not in a.names) or (needs_sdk and a.quick):
+        if (a.names and fn.__name__ not in a.names) or (needs_sdk and a.quick) or fn.__name__ == a.but:
             continue
         t0 = time.monotonic()
         try:

@@ -7,6 +7,7 @@
 Pebble: texts that its training never drew (another seed of pebble_data.py). Perplexity over them, in tokens; how often the most likely
 id is bf16's (greedy agreement, position by position on the same text); mean KL divergence from bf16's distribution, in nats.
 --random: the shape tiny of make_random_model.py, random ids, the same columns without perplexity.
+The format nvfp4 is a checkpoint of its own, made of this one by write_nvfp4.py.
 A format kv-NAME is a type of KV (kv-bfloat16, kv-fp8) with the checkpoint's own weights; every other row has KV in float32.
 Everything goes through tools/logits, which runs the server's own engine code. Needs numpy.
 """
@@ -18,8 +19,10 @@ import tempfile
 
 import numpy as np
 
+from write_nvfp4 import write_nvfp4
+
 HERE = os.path.dirname(os.path.abspath(__file__))
-FORMATS = ["auto", "int8", "int8-g128", "w8a8", "fp8", "int4-g128", "int4", "int4-all", "w4a8", "kv-bfloat16", "kv-fp8"]
+FORMATS = ["auto", "int8", "int8-g128", "w8a8", "fp8", "int4-g128", "int4", "int4-all", "w4a8", "nvfp4", "kv-bfloat16", "kv-fp8"]
 ROWS_MAX = 512
 
 
@@ -83,8 +86,11 @@ def main():
         print("%d texts, %d tokens" % (len(ids), at))
         print("%-12s %10s %12s %12s %12s" % ("format", "perplexity", "agreement", "KL mean", "KL p99"))
         for f in a.formats.split(","):
-            option = ["--kv-cache-dtype", f[3:]] if f.startswith("kv-") else ["--quantization", f]
-            lp = log_softmax(logits(a.build, a.model, ids, ["--cpu-isa", a.cpu_isa, *option]))
+            option, folder = ["--kv-cache-dtype", f[3:]] if f.startswith("kv-") else ["--quantization", f], a.model
+            if f == "nvfp4":
+                option, folder = [], os.path.join(tmp, "nvfp4")
+                write_nvfp4(a.model, folder)
+            lp = log_softmax(logits(a.build, folder, ids, ["--cpu-isa", a.cpu_isa, *option]))
             kl = (np.exp(base) * (base - lp)).sum(1)
             ppl = float(np.exp(-lp[rows, nexts].mean())) if not a.random else float("nan")
             print("%-12s %10.4f %11.2f%% %12.6f %12.6f" % ("bf16" if f == "auto" else f, ppl, 100 * float((lp.argmax(1) == base.argmax(1)).mean()),

@@ -23,6 +23,7 @@ CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "%s"}}\n</too
 ANSWER = "It is sunny in the city, 24 degrees."
 SCRIPTS = {"@weather": "<think>\nThe user asks for Rome.</think>\n\n" + CALL % "Rome", "@sunny": ANSWER, "@hello": "Hello to you too.",
            "@form": '{"town": "Oslo", "n": 3}', "@plainly": CALL % "Rome",
+           "@note": '<tool_call>\n{"name": "Bash", "arguments": {"command": "cat note.txt", "description": "Shows it"}} \n</tool_call>',
            "@memory": '{"memory": [{"id": "0", "text": "Likes the sea at night"}]}'}
 QUESTION = "How is it in Rome? @weather"
 TEXTS = ["the sea", "a town by the river", "the sea"]
@@ -481,6 +482,35 @@ def open_webui(url):
         frames = [json.loads(line[6:]) for line in f if line.startswith(b"data: {")]
     text = "".join(x["choices"][0]["delta"].get("content") or "" for x in frames if x["choices"])
     assert text == SCRIPTS["@hello"] and frames[-1]["choices"][0]["finish_reason"] == "stop", frames
+
+
+@client
+def claude_code(url):
+    """The program that claude-agent-sdk brings, with its own system prompt and its own tools: it asks, runs a command, and answers from
+    what the command printed; then it goes on with that session. It is told to talk to this server alone."""
+    import claude_agent_sdk as lib
+
+    with tempfile.TemporaryDirectory() as folder:
+        with open(os.path.join(folder, "note.txt"), "w") as f:
+            f.write("@sunny\n")
+        env = {"HOME": folder, "ANTHROPIC_BASE_URL": url.rsplit("/v1", 1)[0], "ANTHROPIC_API_KEY": "none", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
+
+        async def ask(prompt, **more):
+            options = lib.ClaudeAgentOptions(model="m", cwd=folder, env=env, max_turns=4, allowed_tools=["Bash(cat:*)"], setting_sources=[],
+                                             system_prompt={"type": "preset", "preset": "claude_code"}, include_partial_messages=True, **more)
+            said = [x async for x in lib.query(prompt=prompt, options=options)]
+            return said, said[-1]
+
+        said, end = asyncio.run(ask("What does note.txt say? @note"))
+        calls = [b for x in said if isinstance(x, lib.AssistantMessage) for b in x.content if isinstance(b, lib.ToolUseBlock)]
+        assert [(b.name, b.input["command"]) for b in calls] == [("Bash", "cat note.txt")], said
+        assert not end.is_error and end.result == ANSWER and end.num_turns == 2, end
+        assert end.usage["cache_read_input_tokens"] > 0.95 * end.usage["input_tokens"], end.usage  # the second request was the first one and more
+        _, end = asyncio.run(ask("@hello", resume=end.session_id))
+        assert not end.is_error and end.result == SCRIPTS["@hello"] and end.num_turns == 1, end
+
+
+LISTS["claude_code"] = "claude_code"  # a program of 200 MB
 
 
 def main():

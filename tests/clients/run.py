@@ -24,6 +24,7 @@ ANSWER = "It is sunny in the city, 24 degrees."
 SCRIPTS = {"@weather": "<think>\nThe user asks for Rome.</think>\n\n" + CALL % "Rome", "@sunny": ANSWER, "@hello": "Hello to you too.",
            "@form": '{"town": "Oslo", "n": 3}', "@plainly": CALL % "Rome",
            "@note": '<tool_call>\n{"name": "Bash", "arguments": {"command": "cat note.txt", "description": "Shows it"}} \n</tool_call>',
+           "@codex": '<tool_call>\n{"name": "exec_command", "arguments": {"cmd": "cat ./note.txt"}}\n\n</tool_call>',
            "@memory": '{"memory": [{"id": "0", "text": "Likes the sea at night"}]}'}
 QUESTION = "How is it in Rome? @weather"
 TEXTS = ["the sea", "a town by the river", "the sea"]
@@ -510,7 +511,37 @@ def claude_code(url):
         assert not end.is_error and end.result == SCRIPTS["@hello"] and end.num_turns == 1, end
 
 
-LISTS["claude_code"] = "claude_code"  # a program of 200 MB
+@client
+def codex(url):
+    """The program itself, by its command line: it asks, runs a command, answers from what the command printed, and the session goes on."""
+    import json
+
+    import codex_cli_bin
+
+    with tempfile.TemporaryDirectory() as home, tempfile.TemporaryDirectory() as folder:
+        with open(os.path.join(folder, "note.txt"), "w") as f:
+            f.write("@sunny\n")
+        provider = 'model_providers.here={name="Spillway",base_url="%s",wire_api="responses",env_key="KEY"}' % url
+
+        def ask(*words):
+            command = [codex_cli_bin.bundled_codex_path(), "exec", *words[:-1], "--json", "--skip-git-repo-check", "-m", "m", "-c", 'model_provider="here"', "-c", provider,
+                       "-c", 'sandbox_mode="danger-full-access"', words[-1]]
+            r = subprocess.run(command, cwd=folder, env=dict(os.environ, HOME=home, CODEX_HOME=home, KEY="none"), stdin=subprocess.DEVNULL,
+                               capture_output=True, text=True, timeout=120)
+            assert r.returncode == 0, r
+            events = [json.loads(line) for line in r.stdout.splitlines()]
+            return [x["item"] for x in events if x["type"] == "item.completed" and x["item"]["type"] != "error"], events[-1]
+
+        items, end = ask("What does note.txt say? @codex")
+        assert [x["type"] for x in items] == ["command_execution", "agent_message"], items
+        assert items[0]["exit_code"] == 0 and items[0]["aggregated_output"] == "@sunny\n" and items[1]["text"] == ANSWER, items
+        assert end["type"] == "turn.completed", end
+        assert end["usage"]["cached_input_tokens"] > 0.45 * end["usage"]["input_tokens"], end  # of two requests, the second
+        items, _ = ask("resume", "--last", "@hello")
+        assert [x["text"] for x in items] == [SCRIPTS["@hello"]], items
+
+
+LISTS.update(claude_code="claude_code", codex="codex")  # programs of hundreds of MB
 
 
 def main():

@@ -26,20 +26,21 @@ static inline bool op_wants(const char *simd)
     return !only;
 }
 
-/* Every instruction set that this machine has, once alone and once with a team; scalar, which is slow, with a team. */
+/* Every instruction set that this machine has, once alone and once with a team; with a team only: scalar, which is slow, and where
+ * OP_SIMD names the sets, a slice (tests/size.h). */
 static inline uint32_t op_cpu_devices(struct device **d)
 {
     static const char *const simd[] = { "scalar",      "avx2", "avx-vnni", "avx512",   "avx512-vnni",
                                         "avx512-bf16", "amx",  "neon",     "neon-bf16" };
     char                     have[128];
-    uint32_t                 n = 0;
+    uint32_t                 n = 0, fewest = getenv("OP_SIMD") ? (uint32_t)test_size(1, 2) : 1;
     dev_cpu_isas(have, sizeof have);
     for (size_t i = 0; i < sizeof simd / sizeof *simd; i++) {
         if (!op_wants(simd[i])) continue;
         size_t      len = strlen(simd[i]);
         const char *at = strstr(have, simd[i]);
         while (at && at[len] && at[len] != ',') at = strstr(at + 1, simd[i]);
-        for (uint32_t n_thread = i ? 1 : 2; at && n_thread <= 2; n_thread++) {
+        for (uint32_t n_thread = i ? fewest : 2; at && n_thread <= 2; n_thread++) {
             d[n] = op_open(DEV_CPU, simd[i], n_thread);
             assert_non_null(d[n++]);
         }

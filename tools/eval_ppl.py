@@ -86,9 +86,11 @@ def main():
         print("%d texts, %d tokens" % (len(ids), at))
         print("%-12s %10s %12s %12s %12s" % ("format", "perplexity", "agreement", "KL mean", "KL p99"))
         for f in a.formats.split(","):
-            option, folder = ["--kv-cache-dtype", f[3:]] if f.startswith("kv-") else ["--quantization", f], a.model
-            if f == "nvfp4":
-                option, folder = [], os.path.join(tmp, "nvfp4")
+            folder, option = a.model, ["--quantization", f]
+            if f.startswith("kv-"):
+                option = ["--kv-cache-dtype", f[3:]]
+            elif f == "nvfp4":
+                folder, option = os.path.join(tmp, f), []
                 write_nvfp4(a.model, folder)
             lp = log_softmax(logits(a.build, folder, ids, ["--cpu-isa", a.cpu_isa, *option]))
             kl = (np.exp(base) * (base - lp)).sum(1)

@@ -112,6 +112,7 @@ static const struct callform_row rows[] = {
       .between = ", ",
       .end = "]</tool_calls>" },
     { .row = "list_json", .begin = "<tool_call>[", .call = ARGUMENTS, .between = ", ", .end = "]" },
+    { .row = "granite", .begin = "<|tool_call|>[", .call = ARGUMENTS, .between = ", ", .end = "]" },
     {
         .row = "qwen_xml",
         .begin = "",

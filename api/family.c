@@ -47,6 +47,7 @@ static const struct pick {
     { "olmo3", { { IN_TEMPLATE, "<function_calls>" } } },
     { "pythonic", { { EITHER, "<|python_start|>" } } },
     { "llama_json", { { EITHER, "<|python_tag|>" } } },
+    { "granite", { { IN_TEMPLATE, "<response>" }, { EITHER, "<|tool_call|>" } } },
     { "list_json", { { IN_TEMPLATE, "<TOOLCALL>" } } },
     { "list_json", { { IN_TEMPLATE, "functools" } } },
     { "list_json", { { EITHER, "<|tool_call|>" } } },

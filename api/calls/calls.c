@@ -38,6 +38,7 @@ static void text_byte(struct calls *p, char c)
 static void enter(struct calls *p, uint8_t state)
 {
     p->state = state;
+    if (state == CS_REASON) p->thought = true;
     if (state == CS_NAME) p->n_name = 0;
     if (state == CS_KEY) p->n_key = 0;
     if (state == CS_LABEL) p->n_key = 0;
@@ -88,7 +89,14 @@ static void sink_byte(struct calls *p, char c)
 /* Without tools nothing leads into a call. */
 static bool counts(const struct calls *p, const struct calls_step *x)
 {
-    return p->cfg.tools || is_free(x->to) || p->cfg.model->row->thinks;
+    return p->cfg.tools || is_free(x->to) || x->to == CS_ENDING || p->cfg.model->row->thinks;
+}
+
+/* A step out of text, or out of what may be its end, into a call. */
+static bool begins_call(const struct calls_step *x)
+{
+    bool inside = is_gap(x->from) && x->from != CS_ENDING;
+    return !is_free(x->to) && x->to != CS_ENDING && !(inside && is_gap(x->to)) && !(x->act & CA_DROP);
 }
 
 static bool may(const struct calls *p, const struct calls_step *x)
@@ -96,6 +104,8 @@ static bool may(const struct calls *p, const struct calls_step *x)
     if (x->from != p->state) return false;
     if (x->act & CA_FIRST && p->said) return false;
     if (x->act & CA_LINE && !p->quiet && p->last != '\n') return false;
+    if (x->act & CA_THOUGHT && !p->thought) return false;
+    if (x->act & CA_TAG && x->to == CS_ENDING && !p->tagged) return false;
     return counts(p, x);
 }
 
@@ -141,9 +151,9 @@ static void fire(struct calls *p, const struct calls_step *x)
     uint32_t                  n = m->mark[x->mark].n;
     unsigned                  act = x->act;
     bool                      shows = !(p->cfg.hidden && m->mark[x->mark].special), good = true;
-    bool                      begins = !is_free(x->to) && !(is_gap(x->from) && is_gap(x->to)) && !(act & CA_DROP);
-    if (x->from == CS_REASON || (begins && !p->holding && !p->opened)) p->left = x->mark;
-    if (begins) calls_hold(p);
+    bool                      begins = begins_call(x), between = !p->holding && !p->opened;
+    if (x->from == CS_REASON || x->from == CS_ENDING || (begins && between)) p->left = x->mark;
+    if (begins || x->to == CS_ENDING) calls_hold(p);
     if (p->holding && shows && !(act & CA_REDO)) buf_put(&p->raw, text, n);
     if (act & CA_VALUE) good = calls_value_end(p);
     if (good && act & CA_KEY) good = calls_key_end(p);
@@ -163,6 +173,7 @@ static void fire(struct calls *p, const struct calls_step *x)
         if (p->holding) calls_drop_raw(p);
         if (act & CA_TRIM) p->skip_newlines = true;
         if (act & CA_FIRST || act & CA_TRIM) p->n_blank = 0;
+        if (act & CA_TAG) p->tagged = true;
     }
     enter(p, to);
     if (act & CA_TEXT) p->kinds = CALLS_STRING;
@@ -255,7 +266,7 @@ void calls_init(struct calls *p, const struct calls_cfg *cfg, bool reasoning)
     buf_init(&p->args, CALLS_ARGS_MAX);
     buf_init(&p->value, CALLS_ARGS_MAX + HEADER_BYTES_MAX);
     buf_init(&p->keys, CALLS_KEYS_MAX * sizeof(uint64_t));
-    if (reasoning && cfg->model->think) p->state = CS_REASON;
+    if (reasoning && cfg->model->think) enter(p, CS_REASON);
     if (!cfg->model->row || !cfg->model->row->thinks) return;
     calls_hold(p); /* the prompt ends inside a header */
     enter(p, CS_HEADER);
@@ -306,11 +317,10 @@ void calls_mark(struct calls *p, int mark)
 void calls_end(struct calls *p)
 {
     settle(p, true);
-    if (!p->done && p->opened) {
+    if (!p->done && p->state == CS_ENDING)
+        calls_drop_raw(p);
+    else if (!p->done && (p->opened || p->holding))
         calls_give_up(p);
-    } else if (!p->done && p->holding) {
-        calls_give_up(p);
-    }
     if (p->quiet && !p->n_call && p->n_blank) calls_put_blanks(p);
     calls_flush(p);
     p->done = true;
@@ -321,14 +331,15 @@ bool calls_reasoning(const struct calls *p) { return p->state == CS_REASON; }
 bool calls_is_free(const struct calls *p, enum calls_free what)
 {
     if (what == CALLS_FREE_REASON) return p->state == CS_REASON;
+    if (p->state == CS_ENDING) return true;
     return !p->holding && !p->opened && (is_free(p->state) || is_gap(p->state));
 }
 
-/* A step out of text, into a call. */
-static bool begins_call(const struct calls_step *x)
+/* Whether it is outside of all calls that a call begins. */
+static bool leaves_text(const struct calls_step *x)
 {
-    bool outside = is_free(x->from) || x->from == CS_AFTER;
-    return outside && !is_free(x->to) && !(is_gap(x->from) && is_gap(x->to)) && !(x->act & CA_DROP);
+    bool outside = is_free(x->from) || x->from == CS_AFTER || x->from == CS_ENDING;
+    return outside && begins_call(x);
 }
 
 bool calls_leaves(const struct calls *p, enum calls_free what, uint32_t mark, uint32_t *n_begun_out)
@@ -337,7 +348,7 @@ bool calls_leaves(const struct calls *p, enum calls_free what, uint32_t mark, ui
     bool                      leaves = false;
     for (uint32_t i = 0; i < m->n_step; i++) {
         const struct calls_step *x = &m->step[i];
-        bool ends = what == CALLS_FREE_REASON ? x->from == CS_REASON && x->to != CS_REASON : begins_call(x);
+        bool ends = what == CALLS_FREE_REASON ? x->from == CS_REASON && x->to != CS_REASON : leaves_text(x);
         leaves = leaves || (ends && x->mark == mark && counts(p, x));
     }
     bool begun = p->n_held <= m->mark[mark].n && memcmp(m->mark[mark].text, p->held, p->n_held) == 0;
@@ -348,7 +359,7 @@ bool calls_leaves(const struct calls *p, enum calls_free what, uint32_t mark, ui
 bool calls_mark_begins(const struct calls_model *m, uint32_t mark)
 {
     for (uint32_t i = 0; i < m->n_step; i++)
-        if (m->step[i].mark == mark && begins_call(&m->step[i])) return true;
+        if (m->step[i].mark == mark && leaves_text(&m->step[i])) return true;
     return false;
 }
 
@@ -356,7 +367,7 @@ bool calls_have_marks(const struct calls_model *m)
 {
     bool any = false;
     for (uint32_t i = 0; i < m->n_step; i++) {
-        if (!begins_call(&m->step[i])) continue;
+        if (!leaves_text(&m->step[i])) continue;
         if (m->step[i].act & CA_REDO) return false;
         any = true;
     }

@@ -100,9 +100,11 @@ struct calls_machine {
 struct calls {
     struct calls_cfg         cfg;
     uint8_t                  state, origin;
-    uint8_t                  left; /* the marker with which reasoning, or a text between calls, was last left */
-    bool                     done; /* cfg.one: the call is over, and all further bytes are ignored */
-    bool                     said; /* text that is not blank, or a call, was emitted */
+    uint8_t                  left;    /* the marker with which reasoning, or a text between calls, was last left */
+    bool                     done;    /* cfg.one: the call is over, and all further bytes are ignored */
+    bool                     said;    /* text that is not blank, or a call, was emitted */
+    bool                     thought; /* there was reasoning */
+    bool                     tagged;  /* the text stands in tags of the family's own */
     bool                     quiet, skip_newlines, holding, opened;
     char                     last; /* the last byte of text */
     char                     held[CALLS_MARK_BYTES], blank[CALLS_MARK_BYTES];

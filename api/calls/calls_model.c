@@ -31,6 +31,16 @@ static void add_step(struct calls_model *m, unsigned from, unsigned mark, unsign
     m->first[from][c / 8] |= (uint8_t)(1u << c % 8);
 }
 
+/* The markers of reasoning, in one spelling. */
+static void add_think(struct calls_model *m, const struct tok *tok, const char *start, const char *stop)
+{
+    uint8_t begin = add_mark(m, tok, start, false), end = add_mark(m, tok, stop, false);
+    add_step(m, CS_TEXT, begin, CS_REASON, CA_FIRST);
+    add_step(m, CS_TEXT, end, CS_TEXT, CA_FIRST | CA_TRIM);
+    add_step(m, CS_REASON, begin, CS_REASON, 0);
+    add_step(m, CS_REASON, end, CS_TEXT, CA_TRIM);
+}
+
 void calls_model_init(struct calls_model *m, const struct calls_row *row, const struct calls_think *think,
                       const struct tok *tok)
 {
@@ -38,19 +48,14 @@ void calls_model_init(struct calls_model *m, const struct calls_row *row, const 
     *m = (struct calls_model){ .row = row, .think = row && row->thinks ? NULL : think };
     for (uint32_t i = 0; row && i < sizeof row->mark / sizeof *row->mark && row->mark[i]; i++)
         CHECK(add_mark(m, tok, row->mark[i], row->by_id >> i & 1) == i);
-    if (m->think) {
-        uint8_t start = add_mark(m, tok, think->start, false), stop = add_mark(m, tok, think->stop, false);
-        add_step(m, CS_TEXT, start, CS_REASON, CA_FIRST);
-        add_step(m, CS_TEXT, stop, CS_TEXT, CA_FIRST | CA_TRIM);
-        add_step(m, CS_REASON, start, CS_REASON, 0);
-        add_step(m, CS_REASON, stop, CS_TEXT, CA_TRIM);
-    }
+    if (m->think) add_think(m, tok, think->start, think->stop);
+    if (m->think && think->stop_too) add_think(m, tok, think->start_too, think->stop_too);
     const size_t n_max = row ? sizeof row->step / sizeof *row->step : 0;
     for (size_t i = 0; i < n_max && (row->step[i].from || row->step[i].mark || row->step[i].to); i++) {
         const struct calls_step *x = &row->step[i];
         add_step(m, x->from, x->mark, x->to, x->act);
         /* a call ends reasoning that was left open; what needs a place in the text to be a call does not */
-        bool begins = x->from == CS_TEXT && x->to != CS_TEXT && !(x->act & (CA_FIRST | CA_LINE));
+        bool begins = x->from == CS_TEXT && x->to != CS_TEXT && x->to != CS_ENDING && !(x->act & (CA_FIRST | CA_LINE));
         if (begins && m->think) add_step(m, CS_REASON, x->mark, x->to, x->act);
     }
 }

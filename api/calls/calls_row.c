@@ -312,8 +312,9 @@ static const struct calls_row rows[] = {
                   { CS_CLOSER, E, CS_CLOSER, 0 },
                   { CS_CLOSER, F, CS_SECTION, 0 },
                   { CS_CLOSER, G, CS_TEXT, 0 },
-                  { CS_TEXT, H, CS_TEXT, CA_TRIM },
-                  { CS_TEXT, I, CS_TEXT, 0 } },
+                  { CS_TEXT, H, CS_TEXT, CA_FIRST | CA_TRIM | CA_TAG },
+                  { CS_TEXT, I, CS_ENDING, CA_TAG },
+                  { CS_ENDING, A, CS_SECTION, 0 } },
     },
     {
         .name = "ernie",
@@ -322,8 +323,21 @@ static const struct calls_row rows[] = {
                   { CS_CALL, CALLS_DONE, CS_AFTER, 0 },
                   { CS_AFTER, B, CS_TEXT, 0 },
                   { CS_AFTER, A, CS_CALL, 0 },
-                  { CS_TEXT, C, CS_TEXT, CA_TRIM },
-                  { CS_TEXT, D, CS_TEXT, 0 } },
+                  { CS_TEXT, C, CS_TEXT, CA_FIRST | CA_TRIM | CA_TAG },
+                  { CS_TEXT, D, CS_ENDING, CA_TAG },
+                  { CS_ENDING, A, CS_CALL, 0 } },
+    },
+    {
+        /* Granite 3: an answer behind reasoning stands in tags, any other does not. */
+        .name = "granite",
+        .mark = { "<|tool_call|>", "<tool_call>", "<response>", "</response>" },
+        .step = { { CS_TEXT, A, CS_LIST, 0 },
+                  { CS_TEXT, B, CS_LIST, 0 },
+                  { CS_LIST, CALLS_DONE, CS_AFTER, 0 },
+                  { CS_TEXT, C, CS_TEXT, CA_FIRST | CA_THOUGHT | CA_TRIM | CA_TAG },
+                  { CS_TEXT, D, CS_ENDING, CA_TAG },
+                  { CS_ENDING, A, CS_LIST, 0 },
+                  { CS_ENDING, B, CS_LIST, 0 } },
     },
     {
         .name = "hy_v3",
@@ -362,14 +376,19 @@ static const struct calls_row rows[] = {
 };
 
 static const struct calls_think thinks[] = {
-    { "think", "<think>", "</think>", NULL },
-    { "mistral", "[THINK]", "[/THINK]", NULL },
-    { "cohere", "<|START_THINKING|>", "<|END_THINKING|>", NULL },
-    { "gemma4", "<|channel>thought\n", "<channel|>", NULL },
-    { "minimax_m3", "<mm:think>", "</mm:think>", NULL },
-    { "kimi_k1", "\xe2\x97\x81think\xe2\x96\xb7", "\xe2\x97\x81/think\xe2\x96\xb7", NULL },
-    { "seed_oss", "<seed:think>", "</seed:think>", NULL },
-    { "solar_open", "<|think|>", "<|end|>", "<|tool_call:args|>" },
+    { .name = "think", .start = "<think>", .stop = "</think>" },
+    { .name = "mistral", .start = "[THINK]", .stop = "[/THINK]" },
+    { .name = "cohere", .start = "<|START_THINKING|>", .stop = "<|END_THINKING|>" },
+    { .name = "gemma4", .start = "<|channel>thought\n", .stop = "<channel|>" },
+    { .name = "minimax_m3", .start = "<mm:think>", .stop = "</mm:think>" },
+    { .name = "kimi_k1", .start = "\xe2\x97\x81think\xe2\x96\xb7", .stop = "\xe2\x97\x81/think\xe2\x96\xb7" },
+    { .name = "seed_oss", .start = "<seed:think>", .stop = "</seed:think>" },
+    { .name = "solar_open", .start = "<|think|>", .stop = "<|end|>", .sign = "<|tool_call:args|>" },
+    { .name = "granite", /* 3.2 */
+      .start = "Here is my thought process:",
+      .stop = "Here is my response:",
+      .start_too = "Here's my thought process:",
+      .stop_too = "Here's my response:" },
 };
 
 /* ---------------------------------------------------------------- names */
@@ -400,7 +419,6 @@ static const struct alias row_alias[] = {
     { "gpt-oss", "harmony" },
     { "llama4_pythonic", "pythonic" },
     { "phi4_mini_json", "list_json" },
-    { "granite", "list_json" },
     { "hunyuan_a13b", "hunyuan" },
     { "ernie45", "ernie" },
     { "cohere_command3", "cohere" },

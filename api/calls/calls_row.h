@@ -10,6 +10,7 @@ enum calls_state {
     CS_BETWEEN, /* a blank byte: nothing; any other byte: the markup so far was text, or text begins */
     CS_SECTION, /* as CS_BETWEEN, between the calls of a section */
     CS_AFTER,   /* as CS_BETWEEN, after a call */
+    CS_ENDING,  /* as CS_BETWEEN, behind the tag that ends an answer in tags */
     CS_PARAMS,  /* as CS_BETWEEN, between the arguments of a call */
     CS_KEYED,   /* as CS_BETWEEN, between a key and its value */
     CS_FENCE,   /* as CS_BETWEEN, between a name and the arguments */
@@ -31,19 +32,21 @@ enum calls_state {
 
 /* Effects and conditions of a marker between two states, bits. */
 enum calls_act {
-    CA_OPEN = 1,      /* the name is complete */
-    CA_CLOSE = 2,     /* the call is over */
-    CA_KEY = 4,       /* the key is complete */
-    CA_VALUE = 8,     /* the value is complete */
-    CA_TEXT = 16,     /* the next value is a string, whatever the schema says */
-    CA_DATA = 32,     /* the next value is JSON, whatever the schema says */
-    CA_FIRST = 64,    /* the marker counts only before the first text or call */
-    CA_LINE = 128,    /* the marker counts only at the beginning of the answer or of a line */
-    CA_REDO = 256,    /* the next state reads the marker's bytes again */
-    CA_TRIM = 512,    /* newlines after the marker are dropped */
-    CA_BARE = 1024,   /* the call has no marker of its own: its tool must be one of the request's */
-    CA_HEADER = 2048, /* harmony: the header is complete */
-    CA_DROP = 4096,   /* the marker begins no call and is never text */
+    CA_OPEN = 1,        /* the name is complete */
+    CA_CLOSE = 2,       /* the call is over */
+    CA_KEY = 4,         /* the key is complete */
+    CA_VALUE = 8,       /* the value is complete */
+    CA_TEXT = 16,       /* the next value is a string, whatever the schema says */
+    CA_DATA = 32,       /* the next value is JSON, whatever the schema says */
+    CA_FIRST = 64,      /* the marker counts only before the first text or call */
+    CA_LINE = 128,      /* the marker counts only at the beginning of the answer or of a line */
+    CA_REDO = 256,      /* the next state reads the marker's bytes again */
+    CA_TRIM = 512,      /* newlines after the marker are dropped */
+    CA_BARE = 1024,     /* the call has no marker of its own: its tool must be one of the request's */
+    CA_HEADER = 2048,   /* harmony: the header is complete */
+    CA_DROP = 4096,     /* the marker begins no call and is never text */
+    CA_TAG = 8192,      /* into text: the answer stands in tags; to CS_ENDING: the marker counts only if it does */
+    CA_THOUGHT = 16384, /* the marker counts only behind reasoning */
 };
 
 enum { CALLS_DONE = 255 }; /* in place of a marker: the machine has reached the end of its value */
@@ -63,7 +66,8 @@ struct calls_row {
 };
 struct calls_think {
     const char *name, *start, *stop;
-    const char *sign; /* templates that have it are of this family; NULL: those that have stop */
+    const char *sign;                 /* templates that have it are of this family; NULL: those that have stop */
+    const char *start_too, *stop_too; /* as models of this family spell them now and then; or NULL */
 };
 
 /* Look up by a name in the spelling of other servers' options; NULL: unknown. "mistral" is the newer of its two rows.

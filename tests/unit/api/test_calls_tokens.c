@@ -26,6 +26,7 @@ static const struct {
     { "lfm2", { "cl100k" } },         { "hy_v3", { "cl3" } },
     { "olmo3", { "cl100k", "cl3" } }, { "solar_open", { "cl3" } },
     { "seed_oss", { "gpt2" } },       { "hunyuan", { "cl3" } },
+    { "granite", { "gpt2" } },
 };
 
 static void add_token(json_t *list, const char *text, bool special, int id)

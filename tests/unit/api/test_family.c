@@ -170,6 +170,12 @@ static void families_that_share_a_marker_are_told_apart(void **state)
     assert_string_equal(f.calls.row->name, "hunyuan");
     family_of(&f, TURNS "<tool_calls>" END);
     assert_string_equal(f.calls.row->name, "list_json");
+    family_of(&f, TURNS "<|tool_call|> between <response></response>" END "</think>");
+    assert_string_equal(f.calls.row->name, "granite");
+    assert_string_equal(f.calls.think->name, "think");
+    family_of(&f, TURNS "<|tool_call|>" END "Here is my thought process: and Here is my response:");
+    assert_string_equal(f.calls.row->name, "list_json");
+    assert_string_equal(f.calls.think->name, "granite");
 }
 
 static void a_row_can_be_named(void **state)

@@ -174,7 +174,7 @@ static void behind_reasoning_that_ends_with_bytes_comes_what_the_grammar_says(vo
 
 static void behind_reasoning_that_ends_with_a_token_comes_what_the_grammar_says(void **state)
 {
-    static const struct calls_think special = { "t", "<|im_start|>", "<tool>", NULL };
+    static const struct calls_think special = { .name = "t", .start = "<|im_start|>", .stop = "<tool>" };
     (void)state;
     walks(NULL, &special);
 }
@@ -193,7 +193,9 @@ static void reasoning_has_a_mask_only_inside_of_a_marker(void **state)
     struct guides                  *g = NULL;
     struct ring                     wake;
     uint32_t                        n;
-    static const struct calls_think think = { "t", "<think>", "</thinks>", NULL }; /* no token holds it and more */
+    static const struct calls_think think = { .name = "t",
+                                              .start = "<think>",
+                                              .stop = "</thinks>" }; /* no token holds it and more */
     thinker_open(&k, NULL, &think);
     assert_int_equal(ring_init(&wake, 4), ST_OK);
     assert_int_equal(guides_create(0, 4, &wake, &g), ST_OK);
@@ -306,7 +308,7 @@ static void thinking_ends_behind_its_budget(const struct calls_think *how, uint3
 
 static void the_token_that_ends_reasoning_comes_behind_its_budget(void **state)
 {
-    static const struct calls_think special = { "t", "<|im_start|>", "<tool>", NULL };
+    static const struct calls_think special = { .name = "t", .start = "<|im_start|>", .stop = "<tool>" };
     (void)state;
     thinking_ends_behind_its_budget(&special, 1, 1);
 }

@@ -1,6 +1,7 @@
 #include "kernels/kv8.h"
 #include "kernels/ref/ref.h"
 #include <math.h>
+#include <stdlib.h>
 
 /* The key of token `pos` of the row's sequence; its value lies kv_value_bytes behind. */
 static const char *slot(const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv, uint32_t seq,
@@ -26,12 +27,16 @@ static uint32_t first_key(const struct op_attn *o, uint32_t pos)
     return pos >= o->window ? pos - o->window + 1 : 0;
 }
 
-/* out = softmax(scale * q k^T) v over the keys a row may see, and a sink; two passes, nothing running. */
+/* out = softmax(scale * q k^T) v over the keys a row may see, and a sink. All scores of a row and head come first, then
+ * what they make of the values. */
 void ref_attention(struct device *d, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv)
 {
     (void)d;
-    uint32_t hd = o->head_dim, group = o->n_head / o->n_kv_head;
+    uint32_t hd = o->head_dim, group = o->n_head / o->n_kv_head, pos_max = 0;
     CHECK(kv_holds_heads(kv, o->layer, o->n_kv_head, hd) && hd <= 1024);
+    for (uint32_t r = 0; r < b->n_row; r++) pos_max = b->pos[r] > pos_max ? b->pos[r] : pos_max;
+    double *score = malloc(((size_t)pos_max + 1) * sizeof *score);
+    CHECK(score);
     for (uint32_t r = 0; r < b->n_row; r++)
         for (uint32_t h = 0; h < o->n_head; h++) {
             const float *q = (const float *)o->qkv + ((size_t)r * op_attn_heads(o) + h) * hd;
@@ -39,21 +44,21 @@ void ref_attention(struct device *d, const struct op_attn *o, const struct dev_b
             uint32_t     seq = b->row_seq[r], pos = b->pos[r];
             uint32_t     first = first_key(o, pos);
             double       max = o->sinks ? (double)o->sinks[h] : -INFINITY, sum = 0, acc[1024] = { 0 };
-            for (int pass = 0; pass < 2; pass++)
-                for (uint32_t t = first; t <= pos; t++) {
-                    const char *k = slot(o, b, kv, seq, h / group, t), *v = k + kv_value_bytes(kv, o->layer);
-                    double      score = 0;
-                    for (uint32_t i = 0; i < hd; i++) score += (double)q[i] * number(kv, k, t, hd, i);
-                    score = ref_soft_cap(score * (double)o->scale, o->cap);
-                    if (pass == 0) {
-                        max = fmax(max, score);
-                        continue;
-                    }
-                    double p = exp(score - max);
-                    sum += p;
-                    for (uint32_t i = 0; i < hd; i++) acc[i] += p * number(kv, v, t, hd, i);
-                }
+            for (uint32_t t = first; t <= pos; t++) {
+                const char *k = slot(o, b, kv, seq, h / group, t);
+                double      dot = 0;
+                for (uint32_t i = 0; i < hd; i++) dot += (double)q[i] * number(kv, k, t, hd, i);
+                score[t] = ref_soft_cap(dot * (double)o->scale, o->cap);
+                max = fmax(max, score[t]);
+            }
+            for (uint32_t t = first; t <= pos; t++) {
+                const char *v = slot(o, b, kv, seq, h / group, t) + kv_value_bytes(kv, o->layer);
+                double      p = exp(score[t] - max);
+                sum += p;
+                for (uint32_t i = 0; i < hd; i++) acc[i] += p * number(kv, v, t, hd, i);
+            }
             if (o->sinks) sum += exp((double)o->sinks[h] - max);
             for (uint32_t i = 0; i < hd; i++) out[i] = (float)(acc[i] / sum);
         }
+    free(score);
 }

@@ -1,13 +1,18 @@
 #include "kernels/ref/ref.h"
+#include <stdlib.h>
 
 /* What one row's adapter adds to it: t = A x, then out += scale * B t. */
 static void lora_row(const struct op_lora *o, uint32_t slot, const float *x, float *out)
 {
     const struct dev_lora   *w = o->w;
     const struct dev_weight *a = &w->a[slot], *b = &w->b[slot];
-    for (uint32_t p = 0; p < w->rank; p++) o->mid[p] = (float)ref_dot(x, a, p);
-    for (uint32_t j = 0; j < w->n; j++)
-        out[j] = (float)((double)out[j] + (double)w->scale[slot] * ref_dot(o->mid, b, j));
+    double                  *sum = malloc(sizeof *sum * (w->n > w->rank ? w->n : w->rank));
+    CHECK(sum);
+    ref_dots(x, a, 0, w->rank, sum);
+    for (uint32_t p = 0; p < w->rank; p++) o->mid[p] = (float)sum[p];
+    ref_dots(o->mid, b, 0, w->n, sum);
+    for (uint32_t j = 0; j < w->n; j++) out[j] = (float)((double)out[j] + (double)w->scale[slot] * sum[j]);
+    free(sum);
 }
 
 void ref_lora(struct device *d, const struct op_lora *o)

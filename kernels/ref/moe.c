@@ -1,8 +1,8 @@
 #include "kernels/ref/ref.h"
 #include <math.h>
+#include <stdlib.h>
 
-/* out += weight * down(act(gate(x)) * up(x)) of expert e, or down(act(weight * gate(x)) * weight * up(x)); nothing is
- * stored between, so up to inter dot products are taken again per output */
+/* out += weight * down(act(gate(x)) * up(x)) of expert e, or down(act(weight * gate(x)) * weight * up(x)) */
 static void expert(const struct op_moe *o, float *out, const float *x, uint32_t e, double weight)
 {
     const struct dev_weight *gate_up = &o->gate_up[e], *down = &o->down[e];
@@ -13,18 +13,20 @@ static void expert(const struct op_moe *o, float *out, const float *x, uint32_t 
     uint32_t                   inter = down->k;
     double                     in = o->weigh_input ? weight : 1, by = o->weigh_input ? 1 : weight;
     CHECK(inter <= INTER_MAX && gate_up->k <= INTER_MAX);
-    x = ref_act(x, gate_up, rounded);
+    double *sum = malloc(sizeof *sum * (2 * inter > down->n ? 2 * inter : down->n));
+    CHECK(sum);
+    ref_dots(ref_act(x, gate_up, rounded), gate_up, 0, 2 * inter, sum);
     for (uint32_t j = 0; j < inter; j++) {
-        double gate = ref_dot(x, gate_up, j) * in, up = ref_dot(x, gate_up, inter + j) * in;
+        double gate = sum[j] * in, up = sum[inter + j] * in;
         if (gu_bias) {
             gate += (double)gu_bias[j];
             up += (double)gu_bias[inter + j];
         }
         act[j] = ref_gated(o->act, (float)gate, (float)up);
     }
-    const float *a = ref_act(act, down, rounded);
-    for (uint32_t j = 0; j < down->n; j++)
-        out[j] += (float)(by * (ref_dot(a, down, j) + (down_bias ? (double)down_bias[j] : 0)));
+    ref_dots(ref_act(act, down, rounded), down, 0, down->n, sum);
+    for (uint32_t j = 0; j < down->n; j++) out[j] += (float)(by * (sum[j] + (down_bias ? (double)down_bias[j] : 0)));
+    free(sum);
 }
 
 enum { EXPERTS_MAX = 4096 };

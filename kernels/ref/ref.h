@@ -44,7 +44,14 @@ void ref_quant_set(struct device *d, struct dev_weight *w, uint32_t row0, uint32
 float ref_gated(enum op_act act, float gate, float up); /* act(gate) * up */
 /* cap * tanh(x / cap); x itself where cap is 0 */
 double ref_soft_cap(double x, float cap);
-float  ref_weight(const struct dev_weight *w, uint32_t n, uint32_t k); /* codes with their scales and zeros */
+/* Row n as floats, codes with their scales and zeros, to every stride-th place of out. */
+void ref_weight_row(const struct dev_weight *w, uint32_t n, float *out, size_t stride);
 /* x [w->k], or where the format says so, rounded to 8 bits: then it lies in `rounded`. Returns one of the two. */
 const float *ref_act(const float *x, const struct dev_weight *w, float *rounded);
-double       ref_dot(const float *x, const struct dev_weight *w, uint32_t row);
+/* Products, each summed in double from the first element to the last. */
+enum { REF_TILE = 8 };
+/* tile [k][REF_TILE]: rows [row, row + n) of w side by side, then zeros. */
+void ref_tile(const struct dev_weight *w, uint32_t row, uint32_t n, float *tile);
+void ref_tile_dot(const float *x, const float *tile, uint32_t k, double sum[REF_TILE]);
+/* out [n]: x times rows [row, row + n). */
+void ref_dots(const float *x, const struct dev_weight *w, uint32_t row, uint32_t n, double *out);

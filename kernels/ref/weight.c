@@ -82,12 +82,32 @@ void ref_weight_set(struct device *d, struct dev_weight *w, uint32_t row0, uint3
     }
 }
 
-/* w[n, k], codes with their scales and zeros applied */
-float ref_weight(const struct dev_weight *w, uint32_t n, uint32_t k)
+static void codes_row(const struct dev_weight *w, uint32_t n, float *out, size_t stride)
 {
-    size_t at = (size_t)n * w->k + k, g = (size_t)n * quant_n_group(&w->q, w->k) + (w->q.group ? k / w->q.group : 0);
-    if (!dev_weight_is_quant(w)) return elem_load(w->data, w->dtype, at);
-    float zero = w->dtype == DT_I4 ? 8.0f : 0.0f;
-    if (w->zero) zero = ((const float *)w->zero)[g];
-    return (quant_code(w->dtype, ((const uint8_t *)w->data)[at]) - zero) * ((const float *)w->scale)[g];
+    const uint8_t *code = (const uint8_t *)w->data + (size_t)n * w->k;
+    uint32_t       n_group = quant_n_group(&w->q, w->k), group = w->q.group ? w->q.group : w->k;
+    for (uint32_t g = 0; g < n_group; g++) {
+        float scale = ((const float *)w->scale)[(size_t)n * n_group + g], zero = w->dtype == DT_I4 ? 8.0f : 0.0f;
+        if (w->zero) zero = ((const float *)w->zero)[(size_t)n * n_group + g];
+        for (uint32_t k = g * group; k < w->k && k < (g + 1) * group; k++)
+            out[k * stride] = (quant_code(w->dtype, code[k]) - zero) * scale;
+    }
+}
+
+void ref_weight_row(const struct dev_weight *w, uint32_t n, float *out, size_t stride)
+{
+    size_t at = (size_t)n * w->k;
+    CHECK(n < w->n);
+    switch (w->dtype) { /* loops in which nothing is left to choose */
+    case DT_F32:
+        for (uint32_t k = 0; k < w->k; k++) out[k * stride] = elem_load(w->data, DT_F32, at + k);
+        break;
+    case DT_BF16:
+        for (uint32_t k = 0; k < w->k; k++) out[k * stride] = elem_load(w->data, DT_BF16, at + k);
+        break;
+    case DT_F16:
+        for (uint32_t k = 0; k < w->k; k++) out[k * stride] = elem_load(w->data, DT_F16, at + k);
+        break;
+    default: codes_row(w, n, out, stride);
+    }
 }

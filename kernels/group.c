@@ -1,6 +1,7 @@
 /* group: ranks that meet. A barrier that spins shortly, then sleeps; abort lets everybody through, for good. */
 #include "base/check.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "kernels/futex.h"
 #include "kernels/impl.h"
 #include <pthread.h>
@@ -10,6 +11,7 @@ enum { GROUP_SPIN = 2000 };
 
 struct dev_group {
     uint32_t         n_rank;
+    int              spin;    /* 0 where ranks outnumber CPUs: who spins would keep another rank from its work */
     _Atomic uint32_t turn;    /* rises when all have arrived; the word that sleepers wait on */
     _Atomic uint32_t arrived; /* in this turn */
     _Atomic uint32_t asleep;
@@ -36,6 +38,7 @@ enum status dev_group_create(uint32_t n_rank, struct dev_group **g_out)
         return ST_NOMEM;
     }
     g->n_rank = n_rank;
+    g->spin = n_rank <= thread_cpu_count() ? GROUP_SPIN : 0;
     pthread_mutex_init(&g->lock, NULL);
     *g_out = g;
     return ST_OK;
@@ -118,7 +121,7 @@ bool group_meet(struct dev_group *g)
         if (atomic_load(&g->asleep)) futex_wake_all(&g->turn);
         return !atomic_load(&g->aborted);
     }
-    for (int i = 0; i < GROUP_SPIN && atomic_load_explicit(&g->turn, memory_order_acquire) == turn; i++) cpu_relax();
+    for (int i = 0; i < g->spin && atomic_load_explicit(&g->turn, memory_order_acquire) == turn; i++) cpu_relax();
     atomic_fetch_add(&g->asleep, 1);
     while (atomic_load(&g->turn) == turn) futex_wait(&g->turn, turn);
     atomic_fetch_sub(&g->asleep, 1);

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How much a test does. TESTS_FULL=1 asks for `full`: ./check sets it under AddressSanitizer on every commit, and
- * everywhere in ./check all. Otherwise a test does `slice`, which is large enough to fail for every reason for which
+/* How much a test does. TESTS_FULL=1 asks for `full`: a whole ./check sets it for the unit tests of the plain build, and
+ * ./check all everywhere. Otherwise a test does `slice`, which is large enough to fail for every reason for which
  * `full` can. */
 static inline int test_size(int full, int slice)
 {

@@ -30,6 +30,7 @@ from tiers import BASE, arguments, metric, run_named, settle  # noqa: E402
 
 GOLDENS = os.path.join(ROOT, "tests", "data", "golden")
 GOLDEN = os.path.join(GOLDENS, "qwen3")
+SANITIZED = bool(os.environ.get("SANITIZED_BUILD"))
 POOLED = ["lasttoken", "mean_tokens", "cls_token"]  # in the order of pooled.f32
 TEXTS = ["%s number %d" % (("The sea", "A town", "Once upon a time, in a house by the river, there was a cat")[i % 3], i) for i in range(96)]
 TESTS, test = world.tests()
@@ -241,19 +242,19 @@ def a_text_has_the_same_bits_in_any_company(w):
 @test
 def two_thousand_inputs_fit_into_one_request(w):
     s = w.pebble("--pooling", "mean")
-    few = TEXTS[:32]
+    few, times = TEXTS[:32], 8 if SANITIZED else 64
     want = embed(s, few)
-    r = s.post("/v1/embeddings", {"input": few * 64, "encoding_format": "base64", "dimensions": 32}, timeout=600)
+    r = s.post("/v1/embeddings", {"input": few * times, "encoding_format": "base64", "dimensions": 32}, timeout=600)
     assert r.status == 200, r
     cut = [base64.b64decode(d["embedding"]) for d in r.json["data"]]
-    assert len(cut) == 2048 and cut == cut[:32] * 64, "the same text has other bits"
+    assert len(cut) == 32 * times and cut == cut[:32] * times, "the same text has other bits"
     assert cut[:4] == [embed(s, t, dimensions=32)[0] for t in few[:4]], "other bits alone"
     assert all(cosine(floats(cut[i]), floats(want[i])[:32]) > 0.99999 for i in range(32))
-    assert r.json["usage"]["prompt_tokens"] == r.json["usage"]["total_tokens"] > 2048 * 3
+    assert r.json["usage"]["prompt_tokens"] == r.json["usage"]["total_tokens"] > 32 * times * 3
     refused(s.post("/v1/embeddings", {"input": ["a"] * 2049}), 400, "2048", "input")
     # a client that leaves in the middle of many leaves nothing behind
     c = s.conn()
-    body = json.dumps({"input": [[300 + i] * 110 for i in range(2048)]}).encode()
+    body = json.dumps({"input": [[300 + i] * 110 for i in range(32 * times)]}).encode()
     c.send(b"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
     settle(s, "a request that runs", lambda: metric(s, "vllm:num_requests_running") > 0)
     c.close()

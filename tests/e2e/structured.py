@@ -22,7 +22,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
 import scratch  # noqa: E402
 from tiers import arguments, run_named  # noqa: E402
 
-N_SCHEMA = int(os.environ.get("SCHEMAS", "60"))
+N_SCHEMA = int(os.environ.get("SCHEMAS", "20" if os.environ.get("SANITIZED_BUILD") else "60"))
 CHAT = "/v1/chat/completions"
 TESTS = []
 

@@ -26,6 +26,10 @@
 #define EXACT_MIXES 200
 #endif
 #endif
+/* Tokens of an answer, at most. */
+#ifndef EXACT_OUT
+#define EXACT_OUT 24
+#endif
 /* tests/model/test_poison_windows.c: after every step all free blocks are filled with NaN. */
 #ifndef EXACT_POISON
 #define EXACT_POISON 0
@@ -35,7 +39,7 @@ enum {
     REQS_MAX = 6,
     CHOICES_MAX = 3,
     PROMPT_MAX = 120,
-    OUT_MAX = 24,
+    OUT_MAX = EXACT_OUT,
     TOP_MAX = 3,
     CONTEXT = 256,
     BLOCKS = 96,

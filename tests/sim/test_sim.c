@@ -237,8 +237,8 @@ static bool run_seed(uint64_t seed, uint32_t depth, struct totals *t)
     return ok;
 }
 
-#ifdef __SANITIZE_THREAD__
-enum { SEEDS = 2000 }; /* one thread: that it runs at all is enough there */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { SEEDS = 2000 };
 #else
 enum { SEEDS = 10000 };
 #endif

@@ -515,10 +515,45 @@ static void a_token_may_end_a_text_and_begin_a_call(void **state)
     ring_free(&wake);
 }
 
+/* Families that put an answer into tags: what stands behind the last one is a call, or the tag was text. */
+static void a_call_may_follow_the_tag_that_ends_an_answer(void **state)
+{
+    (void)state;
+    static const char *const cases[][3] = {
+        { "ernie", "<response>a < b</response>\n", "<tool_call>" },
+        { "hunyuan", "<answer>\na</answer>", "<tool_calls>" },
+    };
+    struct guides *g = NULL;
+    struct ring    wake;
+    assert_int_equal(ring_init(&wake, 4), ST_OK);
+    assert_int_equal(guides_create(0, 4, &wake, &g), ST_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct family_under_test k;
+        uint32_t                 n_word;
+        family_open(&k, calls_row_find(cases[i][0]), false);
+        struct guide *u = guide_of(&k, false, AGAIN);
+        write_bytes(g, u, cases[i][1]);
+        assert_true(may_come(u, '!'));
+        write_bytes(g, u, cases[i][2]);
+        (void)guide_mask(u, &n_word);
+        if (!n_word || may_come(u, '!')) fail_msg("%s: no call has begun", cases[i][0]);
+        guide_drop(u);
+        u = guide_of(&k, false, AGAIN);
+        write_bytes(g, u, cases[i][1]);
+        write_bytes(g, u, "more <b");
+        assert_true(may_come(u, '!'));
+        guide_drop(u);
+        family_close(&k);
+    }
+    guides_free(g);
+    ring_free(&wake);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_token_may_end_a_text_and_begin_a_call),
+        cmocka_unit_test(a_call_may_follow_the_tag_that_ends_an_answer),
         cmocka_unit_test(a_token_may_end_a_call_and_begin_the_text_behind_it),
         cmocka_unit_test(every_answer_of_every_family_is_calls_that_the_schemas_accept),
     };

@@ -7,6 +7,7 @@ The router here is an independent one: its messages come through pyzmq, are deco
 each tier. What it predicts is compared with what the server then does and counts. EVENTS_REQUESTS sets the number of requests.
 Over 500 lines: one router, and everything that it must get right.
 One line each, then `N passed, N failed, N skipped`."""
+# Under sanitizers: in ./check all. What is published has unit tests that always run there.
 
 import json
 import os

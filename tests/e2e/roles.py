@@ -7,6 +7,7 @@ Every answer is compared, text, token ids and logprobs bit for bit, with that of
 between the two calls; parameters are forged, replayed, and sent by another tenant.
 SPILLWAY_ROLE_ROUNDS=N: more requests. One line each, then
 `N passed, N failed, N skipped`."""
+# Under sanitizers: in ./check all. Parcels and peers have tests of the labels unit and peer that always run there.
 
 import json
 import os

@@ -5,6 +5,7 @@
 
 Every answer is compared, token ids and logprobs bit for bit, with that of a server that caches nothing. One line each, then
 `N passed, N failed, N skipped`. What happens to the files under a server (rows F11 and F14) is run by tests/fault/f_shared.py."""
+# Under sanitizers: in ./check all. Folders have unit tests that always run there.
 
 import os
 import random

@@ -6,6 +6,7 @@ clear error.
 
 The store is moto's server of S3 with the files of the embedded model, and a proxy before it. One line each, then `N passed, N failed,
 N skipped`."""
+# Under sanitizers: in ./check all. The lane and the source of weights have unit tests that always run there.
 
 import os
 import shutil

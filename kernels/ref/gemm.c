@@ -25,40 +25,44 @@ const float *ref_act(const float *x, const struct dev_weight *w, float *rounded)
     return rounded;
 }
 
-void ref_tile(const struct dev_weight *w, uint32_t row, uint32_t n, float *tile)
+enum { TILE = 8 }; /* rows of a matrix side by side: their sums run beside each other */
+
+/* tile [k][TILE]: rows [row, row + n) of w, then zeros. */
+static void tile_fill(const struct dev_weight *w, uint32_t row, uint32_t n, float *tile)
 {
-    CHECK(n <= REF_TILE);
-    for (uint32_t r = 0; r < n; r++) ref_weight_row(w, row + r, tile + r, REF_TILE);
-    for (uint32_t r = n; r < REF_TILE; r++)
-        for (uint32_t p = 0; p < w->k; p++) tile[(size_t)p * REF_TILE + r] = 0;
+    for (uint32_t r = 0; r < n; r++) ref_weight_row(w, row + r, tile + r, TILE);
+    for (uint32_t r = n; r < TILE; r++)
+        for (uint32_t p = 0; p < w->k; p++) tile[(size_t)p * TILE + r] = 0;
 }
 
-void ref_tile_dot(const float *x, const float *tile, uint32_t k, double sum[REF_TILE])
+static void tile_dot(const float *x, const float *tile, uint32_t k, double sum[TILE])
 {
-    double s[REF_TILE] = { 0 };
+    double s[TILE] = { 0 };
     for (uint32_t p = 0; p < k; p++)
-        for (uint32_t r = 0; r < REF_TILE; r++) s[r] += (double)x[p] * (double)tile[(size_t)p * REF_TILE + r];
+        for (uint32_t r = 0; r < TILE; r++) s[r] += (double)x[p] * (double)tile[(size_t)p * TILE + r];
     memcpy(sum, s, sizeof s);
 }
 
-void ref_dots(const float *x, const struct dev_weight *w, uint32_t row, uint32_t n, double *out)
+void ref_dots(const float *x, uint32_t m, const struct dev_weight *w, double *out)
 {
-    float *tile = malloc((size_t)w->k * REF_TILE * sizeof *tile);
-    double sum[REF_TILE];
+    float *tile = malloc((size_t)w->k * TILE * sizeof *tile);
+    double sum[TILE];
     CHECK(tile);
-    for (uint32_t j = 0; j < n; j += REF_TILE) {
-        uint32_t n_here = n - j < REF_TILE ? n - j : REF_TILE;
-        ref_tile(w, row + j, n_here, tile);
-        ref_tile_dot(x, tile, w->k, sum);
-        memcpy(out + j, sum, n_here * sizeof *sum);
+    for (uint32_t j = 0; j < w->n; j += TILE) {
+        uint32_t n = w->n - j < TILE ? w->n - j : TILE;
+        tile_fill(w, j, n, tile);
+        for (uint32_t i = 0; i < m; i++) {
+            tile_dot(x + (size_t)i * w->k, tile, w->k, sum);
+            memcpy(out + (size_t)i * w->n + j, sum, n * sizeof *sum);
+        }
     }
     free(tile);
 }
 
-/* Each row of x, rounded as the format says. malloc'd, [m][k]; NULL: the format leaves x as it is. */
+/* Each row of x, rounded as the format says. [m][k], which the caller frees; NULL: the format leaves x as it is. */
 static float *acts_of(const float *x, const struct dev_weight *w, uint32_t m)
 {
-    float *rounded = w->q.act8 ? malloc((size_t)m * w->k * sizeof *rounded + 1) : NULL;
+    float *rounded = w->q.act8 ? calloc((size_t)m * w->k + 1, sizeof *rounded) : NULL;
     CHECK(rounded || !w->q.act8);
     for (uint32_t i = 0; rounded && i < m; i++) ref_act(x + (size_t)i * w->k, w, rounded + (size_t)i * w->k);
     return rounded;
@@ -68,20 +72,12 @@ static float *acts_of(const float *x, const struct dev_weight *w, uint32_t m)
 void ref_linear(struct device *d, void *out, const void *x, const struct dev_weight *w, const float *bias, uint32_t m)
 {
     (void)d;
-    float       *y = out, *tile = malloc((size_t)w->k * REF_TILE * sizeof *tile), *rounded = acts_of(x, w, m);
-    const float *a = rounded ? rounded : x;
-    double       sum[REF_TILE];
-    CHECK(tile);
-    for (uint32_t j = 0; j < w->n; j += REF_TILE) {
-        uint32_t n_here = w->n - j < REF_TILE ? w->n - j : REF_TILE;
-        ref_tile(w, j, n_here, tile);
-        for (uint32_t i = 0; i < m; i++) {
-            ref_tile_dot(a + (size_t)i * w->k, tile, w->k, sum);
-            for (uint32_t r = 0; r < n_here; r++)
-                y[(size_t)i * w->n + j + r] = (float)((bias ? (double)bias[j + r] : 0.0) + sum[r]);
-        }
-    }
-    free(tile);
+    float  *y = out, *rounded = acts_of(x, w, m);
+    double *sum = malloc((size_t)m * w->n * sizeof *sum + 1);
+    CHECK(sum);
+    ref_dots(rounded ? rounded : x, m, w, sum);
+    for (size_t i = 0; i < (size_t)m * w->n; i++) y[i] = (float)((bias ? (double)bias[i % w->n] : 0.0) + sum[i]);
+    free(sum);
     free(rounded);
 }
 

@@ -8,9 +8,9 @@ static void lora_row(const struct op_lora *o, uint32_t slot, const float *x, flo
     const struct dev_weight *a = &w->a[slot], *b = &w->b[slot];
     double                  *sum = malloc(sizeof *sum * (w->n > w->rank ? w->n : w->rank));
     CHECK(sum);
-    ref_dots(x, a, 0, w->rank, sum);
+    ref_dots(x, 1, a, sum);
     for (uint32_t p = 0; p < w->rank; p++) o->mid[p] = (float)sum[p];
-    ref_dots(o->mid, b, 0, w->n, sum);
+    ref_dots(o->mid, 1, b, sum);
     for (uint32_t j = 0; j < w->n; j++) out[j] = (float)((double)out[j] + (double)w->scale[slot] * sum[j]);
     free(sum);
 }

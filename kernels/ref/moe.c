@@ -13,9 +13,9 @@ static void expert(const struct op_moe *o, float *out, const float *x, uint32_t 
     uint32_t                   inter = down->k;
     double                     in = o->weigh_input ? weight : 1, by = o->weigh_input ? 1 : weight;
     CHECK(inter <= INTER_MAX && gate_up->k <= INTER_MAX);
-    double *sum = malloc(sizeof *sum * (2 * inter > down->n ? 2 * inter : down->n));
+    double *sum = malloc(sizeof *sum * (gate_up->n > down->n ? gate_up->n : down->n));
     CHECK(sum);
-    ref_dots(ref_act(x, gate_up, rounded), gate_up, 0, 2 * inter, sum);
+    ref_dots(ref_act(x, gate_up, rounded), 1, gate_up, sum);
     for (uint32_t j = 0; j < inter; j++) {
         double gate = sum[j] * in, up = sum[inter + j] * in;
         if (gu_bias) {
@@ -24,7 +24,7 @@ static void expert(const struct op_moe *o, float *out, const float *x, uint32_t 
         }
         act[j] = ref_gated(o->act, (float)gate, (float)up);
     }
-    ref_dots(ref_act(act, down, rounded), down, 0, down->n, sum);
+    ref_dots(ref_act(act, down, rounded), 1, down, sum);
     for (uint32_t j = 0; j < down->n; j++) out[j] += (float)(by * (sum[j] + (down_bias ? (double)down_bias[j] : 0)));
     free(sum);
 }

@@ -48,10 +48,5 @@ double ref_soft_cap(double x, float cap);
 void ref_weight_row(const struct dev_weight *w, uint32_t n, float *out, size_t stride);
 /* x [w->k], or where the format says so, rounded to 8 bits: then it lies in `rounded`. Returns one of the two. */
 const float *ref_act(const float *x, const struct dev_weight *w, float *rounded);
-/* Products, each summed in double from the first element to the last. */
-enum { REF_TILE = 8 };
-/* tile [k][REF_TILE]: rows [row, row + n) of w side by side, then zeros. */
-void ref_tile(const struct dev_weight *w, uint32_t row, uint32_t n, float *tile);
-void ref_tile_dot(const float *x, const float *tile, uint32_t k, double sum[REF_TILE]);
-/* out [n]: x times rows [row, row + n). */
-void ref_dots(const float *x, const struct dev_weight *w, uint32_t row, uint32_t n, double *out);
+/* out [m][w->n]: x [m][w->k] times each row of w, summed in double from the first element to the last. */
+void ref_dots(const float *x, uint32_t m, const struct dev_weight *w, double *out);

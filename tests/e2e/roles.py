@@ -24,13 +24,12 @@ sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
 
 import scratch
-from peers import connected, lines, ports  # noqa: E402
+from peers import SANITIZED, connected, lines, ports  # noqa: E402
 from tiers import BASE, World, arguments, metric, run_named, settle, start  # noqa: E402
 
 HOST = BASE + ["--kv-cache-bytes", "16MiB", "--kv-host-gib", "0.05"]
 ROUNDS = int(os.environ.get("SPILLWAY_ROLE_ROUNDS", "6"))  # requests of each of four clients
 FREED_S = 5  # on both sides, whatever happened
-SANITIZED = bool(os.environ.get("SANITIZED_BUILD"))
 NOTHING = {"remote_engine_id": None, "remote_block_ids": None, "remote_host": None, "remote_port": None}
 TESTS = []
 

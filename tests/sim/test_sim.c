@@ -238,7 +238,7 @@ static bool run_seed(uint64_t seed, uint32_t depth, struct totals *t)
 }
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { SEEDS = 2000 };
+enum { SEEDS = 2000 }; /* slow there, and of one thread: that it runs at all is enough */
 #else
 enum { SEEDS = 10000 };
 #endif

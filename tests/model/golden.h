@@ -33,6 +33,7 @@ struct gold {
     uint32_t          row[GOLD_ROWS_MAX][2]; /* prompt, row of it */
     float            *logits;                /* [n_row, vocab] */
     float             max_abs;
+    double            bf16; /* error of transformers in bfloat16, relative to max_abs; 0: it is not known */
 };
 
 static inline uint32_t gold_ids(const json_t *a, uint32_t *out, uint32_t max)
@@ -65,6 +66,7 @@ static inline void gold_open(struct gold *g, const char *name)
     g->n_row = (uint32_t)json_array_size(rows);
     assert_in_range(g->n_row, 1, GOLD_ROWS_MAX);
     for (uint32_t i = 0; i < g->n_row; i++) gold_ids(json_array_get(rows, i), g->row[i], 2);
+    g->bf16 = json_number_value(json_object_get(root, "bf16"));
     json_decref(root);
 
     struct source_file f;

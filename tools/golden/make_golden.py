@@ -4,8 +4,8 @@
     pip install torch transformers safetensors compressed-tensors        # made with 5.23, torch 2.15, compressed-tensors 0.20
     tools/golden/make_golden.py [tests/data/golden] [name ...]
 
-rope.json holds configurations and the inverse frequencies that they mean. Per checkpoint NAME: config.json, the weights, golden.json {prompts, rows, greedy, min_gap} and logits.f32, the float32 logits
-[rows, vocab] of the listed (prompt, row) pairs. The seed is the first for which no greedy step has its two best logits closer
+rope.json holds configurations and the inverse frequencies that they mean. Per checkpoint NAME: config.json, the weights, golden.json {prompts, rows, greedy, min_gap, bf16} and logits.f32, the float32 logits
+[rows, vocab] of the listed (prompt, row) pairs. bf16: how far transformers itself is from them in bfloat16, of the largest logit. The seed is the first for which no greedy step has its two best logits closer
 than GAP, so that tokens must be equal wherever sums are taken in another order. CI reads the files and needs none of this. Over 500 lines: one recipe; a
 row for each family, and the tools that write codes.
 """
@@ -447,10 +447,10 @@ def make(root, name):
     save(model, path, dtype, v4, shards)
     again = model_cls.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
     assert torch.equal(logits_of(again, answers[0][0]), logits_of(model, answers[0][0])), "what was saved is another model"
-    write_golden(path, name, seed, model, *answers)
+    write_golden(path, name, seed, model, *answers, model_cls.from_pretrained(path, dtype=torch.bfloat16, attn_implementation="eager").eval())
 
 
-def write_golden(path, name, seed, model, prompts, tokens, gaps):
+def write_golden(path, name, seed, model, prompts, tokens, gaps, rounded=None):
     rows, logits = [], []
     for i, p in enumerate(prompts):
         all_rows = logits_of(model, p)
@@ -459,7 +459,11 @@ def write_golden(path, name, seed, model, prompts, tokens, gaps):
             logits.append(all_rows[r].numpy())
     np.stack(logits).astype("<f4").tofile(os.path.join(path, "logits.f32"))
     with open(os.path.join(path, "golden.json"), "w") as f:
-        json.dump({"seed": seed, "prompts": prompts, "rows": rows, "greedy": tokens, "min_gap": round(min(gaps), 6)}, f)
+        golden = {"seed": seed, "prompts": prompts, "rows": rows, "greedy": tokens, "min_gap": round(min(gaps), 6)}
+        if rounded:
+            away = max(float((logits_of(rounded, prompts[i])[r] - torch.from_numpy(want)).abs().max()) for (i, r), want in zip(rows, logits))
+            golden["bf16"] = float(f"{away / np.abs(logits).max():.3g}")
+        json.dump(golden, f)
         f.write("\n")
     size = sum(os.path.getsize(os.path.join(path, x)) for x in os.listdir(path))
     distinct = len({t for ts in tokens for t in ts})

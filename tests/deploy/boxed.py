@@ -36,9 +36,15 @@ class Boxed(Server):
         if wait:
             self.wait_ready()
 
-    def pid(self):
+    def children(self):
         with open("/proc/%d/task/%d/children" % (self.proc.pid, self.proc.pid)) as f:
-            return int(f.read().split()[0])
+            return [int(pid) for pid in f.read().split()]
+
+    def has_begun(self):
+        return len(self.children()) > 0
+
+    def pid(self):
+        return self.children()[0]
 
     def status(self):
         with open("/proc/%d/status" % self.pid()) as f:

@@ -196,9 +196,11 @@ def it_is_not_taken_for_sagemakers():
 
 
 def sigterm_while_it_loads_ends_it():
-    """Process 1 of a container gets no signal that it does not expect: one that comes before main has run is lost."""
-    for delay in (0.2, 0.5):
+    """Process 1 of a container gets no signal that it does not expect: one that comes before main has run is lost. One that comes before there is
+    a process 1 ends the box alone."""
+    for delay in (0, 0.1, 0.4):
         s = Boxed(tree, wait=False)
+        eventually(s.has_begun, "there is a process 1")
         time.sleep(delay)
         eventually(lambda: s.proc.poll() is not None or s.proc.send_signal(signal.SIGTERM), "it ends")
         assert s.proc.wait(PATIENCE) == 0, (s.proc.returncode, s.tail())

@@ -58,6 +58,7 @@ struct api_model {
     uint32_t                  stop_max, stop_bytes_max; /* 16, 256 */
     uint32_t                  bias_max;                 /* 1024 */
     bool                      clamp_max_tokens;         /* --clamp-max-tokens: cut max_tokens instead of a 400 */
+    bool                      open_schemas;             /* --json-schema-open: struct schema_form.open */
     bool                      priority;                 /* --enable-priority: a priority other than 0 is allowed */
     const struct api_peering *peering;                  /* NULL: there are no peers */
     enum api_task             task;

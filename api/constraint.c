@@ -367,7 +367,8 @@ static enum status make_guides(struct call *c, struct binding b, const char *par
 
 enum status constraint_prepare(struct call *c, struct api_error *e)
 {
-    struct constraint k = { .form.schema.big = json_object_get(c->body, JSON_BIG) };
+    struct constraint k = { .form.schema = { .big = json_object_get(c->body, JSON_BIG),
+                                             .open = c->model->open_schemas } };
     enum status       st = read_all(c, &k, e);
     struct binding    b = { .form = k.form.kind || calls_alone(c),
                             .again = !st && calls_again(c, &k),

@@ -333,6 +333,7 @@ static int fill_model(struct boot *b)
     m->stop_bytes_max = 256;
     m->bias_max = 1024;
     m->clamp_max_tokens = cfg->clamp_max_tokens;
+    m->open_schemas = cfg->open_schemas;
     m->priority = cfg->priority;
     return 0;
 }

@@ -72,7 +72,7 @@ struct config {
     uint64_t        kv_bytes;
     double          kv_gib;
     double          window_share;
-    bool            prefix_caching, priority, clamp_max_tokens;
+    bool            prefix_caching, priority, clamp_max_tokens, open_schemas;
     enum lmi_form   lmi_form;
     double          kv_host_gib;
     enum in_place   kv_in_place;

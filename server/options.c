@@ -127,6 +127,7 @@ static const struct opt options[] = {
     { U32("kv-audit-every", kv_audit_every, "256", 0, 1000000000, "N", "one in N blocks that came up from below is computed again while the server is idle, and compared; 0: none") },
     { STR("kv-events-config", kv_events_config, "JSON", "tell routers over ZeroMQ which KV blocks are stored and removed, on every tier; fields as vLLM's: enable_kv_cache_events, endpoint, ...; empty: off") },
     { BOOL("enable-priority", priority, "false", "honour \"priority\" in requests; lower runs earlier") },
+    { BOOL("json-schema-open", open_schemas, "false", "JSON schemas of answers: what they do not say is allowed, as the specification has it: members beyond \"properties\", values that no keyword is about") },
     { BOOL("clamp-max-tokens", clamp_max_tokens, "false", "cut max_tokens to the room left instead of a 400") },
     { U32("max-queue-requests", queue_requests, "1024", 1, 1048576, "N", "waiting requests; above: 429") },
     { U32("max-queue-tokens", queue_tokens, "0", 0, U32_MAX, "TOKENS", "waiting prompt tokens; above: 429; 0: 256 full contexts") },

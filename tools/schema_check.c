@@ -1,6 +1,6 @@
 /* schema_check: what grammars of JSON schemas say of texts, for tests/e2e/schema_suite.py.
  *   schema_check
- * Each line of the input is JSON: {"schema": .., "strict": true, "texts": [".." ..], "walks": N, "seed": N}. For each a
+ * Each line of the input is JSON: {"schema": .., "strict": true, "open": false, "texts": [".." ..], "walks": N, "seed": N}. For each a
  * line comes out: {"error": "why there is no grammar"}, or {"accepted": [true ..], "walks": [".." ..], "ignored":
  * ".."}. A walk is a text that was put together of random bytes that the grammar allows; it ends where it may, by
  * chance or because nothing else follows. A walk that is not at its end after 4000 bytes is left out; one that comes to
@@ -85,7 +85,9 @@ static void answer(const json_t *line, const json_t *big, struct buf *out)
     char               err[SCHEMA_ERR] = "", ignored[SCHEMA_IGNORED] = "";
     struct gr_rules   *r = gr_rules_create(&gr_limits_default);
     struct grammar    *g = NULL;
-    struct schema_form form = { .ignored = json_is_true(json_object_get(line, "strict")) ? NULL : ignored, .big = big };
+    struct schema_form form = { .ignored = json_is_true(json_object_get(line, "strict")) ? NULL : ignored,
+                                .open = json_is_true(json_object_get(line, "open")),
+                                .big = big };
     struct dice        dice = { .seed = (uint64_t)json_integer_value(json_object_get(line, "seed")) };
     const json_t      *texts = json_object_get(line, "texts");
     uint32_t           symbol;

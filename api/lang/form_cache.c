@@ -72,7 +72,8 @@ bool form_key_json(const json_t *v, struct buf *key)
 
 bool form_key(const struct form *f, struct buf *key)
 {
-    buf_printf(key, "%d %d %d %d ", (int)f->kind, f->schema.compact, f->schema.closed, f->schema.ignored != NULL);
+    buf_printf(key, "%d %d %d %d %d ", (int)f->kind, f->schema.compact, f->schema.closed, f->schema.open,
+               f->schema.ignored != NULL);
     if (f->schema.space) buf_printf(key, "%zu %s ", strlen(f->schema.space), f->schema.space);
     if (!form_key_json(f->schema.big, key)) return false;
     return form_key_json(f->kind == FORM_OBJECT ? NULL : f->value, key);

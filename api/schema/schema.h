@@ -12,12 +12,13 @@ enum { SCHEMA_ERR = 500, SCHEMA_IGNORED = 200, SCHEMA_NODES_MAX = 50000, SCHEMA_
 #define SCHEMA_ROOT "x-root"
 
 struct schema_form {
-    bool          compact; /* no white space anywhere */
-    bool          closed;  /* objects without additionalProperties allow no further properties */
-    const char   *space;   /* between tokens: an expression that regex_is_blank; NULL: as the design page says */
-    const char   *at;      /* the schema's place in what the client sent, as a pointer for errors; NULL: the whole */
-    const json_t *big;     /* digits of numbers that are beyond 64 bits (JSON_BIG); NULL: there are none */
-    char *ignored; /* [SCHEMA_IGNORED], "" at first: takes the names of keywords that are ignored; NULL: strict */
+    bool        compact; /* no white space anywhere */
+    bool        closed;  /* objects without additionalProperties allow no further properties */
+    bool        open;  /* what a schema does not say is allowed, as its specification has it (docs/design/grammar.md) */
+    const char *space; /* between tokens: an expression that regex_is_blank; NULL: as the design page says */
+    const char *at;    /* the schema's place in what the client sent, as a pointer for errors; NULL: the whole */
+    const json_t *big; /* digits of numbers that are beyond 64 bits (JSON_BIG); NULL: there are none */
+    char *ignored;     /* [SCHEMA_IGNORED], "" at first: takes the names of keywords that are ignored; NULL: strict */
 };
 
 /* Adds rules to r; *symbol_out: the symbol of all values that the schema accepts. ST_INVALID: err has the JSON

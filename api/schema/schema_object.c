@@ -200,8 +200,8 @@ static bool holds(struct object *o, const char *name, uint32_t patterns, struct 
         said = true;
         schema_add(o->s, all, other);
     }
-    /* Objects whose members are named are closed, unless they say otherwise. */
-    if (!said && (o->named || o->s->form.closed)) return false;
+    /* Objects whose members are named are closed, unless they or the form say otherwise. */
+    if (!said && ((o->named && !o->s->form.open) || o->s->form.closed)) return false;
     return !all->nothing;
 }
 

@@ -17,7 +17,8 @@ static uint32_t type_bit(struct schema *s, const json_t *name)
     return 0;
 }
 
-/* The types that a keyword is about; a schema with such keywords and without a type is taken to mean these. */
+/* The types that a keyword is about; a schema with such keywords and without a type is taken to mean these, unless the
+ * form is open. */
 static const struct {
     const char *key;
     uint32_t    types;
@@ -74,7 +75,7 @@ uint32_t schema_types(struct schema *s, const struct schema_all *all)
             if (json_object_get(node, about[k].key)) implied |= about[k].types;
     }
     s->node = was;
-    return named || valued || !implied ? bits : implied;
+    return named || valued || !implied || s->form.open ? bits : implied;
 }
 
 static uint32_t literal_text(struct schema *s, const char *text) { return rx_of_bytes(s->x, text, strlen(text)); }

@@ -40,6 +40,7 @@ static struct grammar *compile(uint8_t form, const char *text, size_t n)
     enum status        st = ST_INVALID;
     struct schema_form asked = { .compact = form & 2,
                                  .closed = form & 4,
+                                 .open = form & 32,
                                  .space = form & 16 ? "[ \\n]?" : NULL,
                                  .ignored = form & 8 ? ignored : NULL };
     if (form & 1) {

@@ -118,7 +118,8 @@ def main():
     ap.add_argument("--list")
     a = ap.parse_args()
     own = schema_suite.Grammars(a.preset)
-    engines = {"spillway": lambda schema, texts: own.ask(schema, texts).get("accepted")}
+    engines = {"spillway": lambda schema, texts: own.ask(schema, texts).get("accepted"),
+               "spillway, `--json-schema-open`": lambda schema, texts: own.ask(schema, texts, is_open=True).get("accepted")}
     for name, make in (("llguidance", LlGuidance), ("xgrammar", XGrammar)):
         try:
             engines[name] = make().judge

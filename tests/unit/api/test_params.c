@@ -541,6 +541,30 @@ static void a_form_of_the_answer_is_checked_before_anything_is_computed(void **s
     }
 }
 
+/* --json-schema-open, by a schema that no value satisfies where objects are closed. */
+static void B34_a_server_may_read_schemas_as_they_are_specified(void **state)
+{
+    (void)state;
+    static const char *const same[] = {
+        "\"guided_json\":{\"properties\":{},\"minProperties\":1,\"type\":\"object\"}",
+        "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"a\",\"schema\":{\"properties\":{},"
+        "\"minProperties\":1}}}",
+        "\"structured_outputs\":{\"structural_tag\":{\"format\":{\"type\":\"json_schema\",\"json_schema\":{\"properties\":{},"
+        "\"minProperties\":1}}}}",
+    };
+    static const char *const field[] = { "guided_json", "response_format", "structured_outputs" };
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        struct call c;
+        both_refuse(same[i], field[i]);
+        world.m.open_schemas = true;
+        ask_ok(&c, &dialect_chat, with(&dialect_chat, same[i]));
+        assert_non_null(c.choice[0].eng.guide);
+        call_free(&c);
+        world.m.open_schemas = false;
+        both_refuse(same[i], field[i]); /* the grammar of the other reading is not this one's */
+    }
+}
+
 static void B35_tool_choice_needs_tools(void **state)
 {
     (void)state;
@@ -755,6 +779,7 @@ int main(void)
                                         cmocka_unit_test(B32_stream_options_need_a_stream),
                                         cmocka_unit_test(B33_response_format_of_a_wrong_shape),
                                         cmocka_unit_test(a_form_of_the_answer_is_checked_before_anything_is_computed),
+                                        cmocka_unit_test(B34_a_server_may_read_schemas_as_they_are_specified),
                                         cmocka_unit_test(B35_tool_choice_needs_tools),
                                         cmocka_unit_test(B37_templates_and_their_steering_do_not_come_from_requests),
                                         cmocka_unit_test(reasoning_effort_reaches_the_template),

@@ -6,13 +6,14 @@
 
 static const char *space;            /* the pattern of white space; NULL: none is given */
 static char       *names_of_ignored; /* as struct schema_form.ignored */
+static bool        open_form;        /* as struct schema_form.open */
 
 static struct grammar *grammar_of(const char *text, char *err)
 {
     struct json_error  je;
     struct gr_rules   *r = gr_rules_create(&gr_limits_default);
     struct grammar    *g = NULL;
-    struct schema_form form = { .compact = false, .space = space };
+    struct schema_form form = { .compact = false, .space = space, .open = open_form };
     uint32_t           symbol;
     json_t            *schema = json_parse(text, strlen(text), 0, &je);
     if (!schema) fail_msg("%s: %s", text, je.text);
@@ -113,6 +114,39 @@ static void white_space_is_what_its_pattern_says(void **state)
     space = "\t";
     check(one, 1);
     space = NULL;
+}
+
+/* What a schema does not say: types that no keyword is about, and members beside those that it names. */
+static void what_a_schema_does_not_say_is_allowed_in_an_open_form(void **state)
+{
+    (void)state;
+    static const struct row rows[] = {
+        { "{\"properties\":{\"a\":{\"minimum\":2}}}",
+          { "{\"a\":2}", "{\"a\":\"b\",\"c\":[1]}", "{\"c\":1}", "7", "\"a\"", "[{\"a\":1}]", "null" },
+          { "{\"a\":1}", "{\"a\":1,\"c\":2}", "{\"a\":2", "{\"c\":1,\"a\":2}" } },
+        { "{\"type\":\"object\",\"properties\":{\"a\":{\"maxLength\":1}},\"required\":[\"a\"]}",
+          { "{\"a\":\"b\"}", "{\"a\":17}", "{\"a\":{\"a\":\"bc\"},\"b\":true}" },
+          { "{\"b\":1}", "{\"a\":\"bc\"}", "17", "null" } },
+        { "{\"properties\":{\"a\":{}},\"additionalProperties\":false}",
+          { "{\"a\":1}", "{}", "1", "[]" },
+          { "{\"b\":1}", "{\"a\":1,\"b\":1}" } },
+        { "{\"allOf\":[{\"items\":{\"type\":\"null\"}},{\"pattern\":\"^a\"}]}",
+          { "[null]", "[]", "\"ab\"", "{\"b\":1}", "true", "-1.5" },
+          { "[1]", "\"b\"" } },
+        { "{\"minLength\":2,\"enum\":[\"a\",\"ab\",1]}", { "\"ab\"", "1" }, { "\"a\"", "2" } },
+        { "{\"if\":{\"required\":[\"a\"]},\"then\":{\"maxProperties\":1}}",
+          { "{\"a\":1}", "{\"b\":1,\"c\":2}", "5", "[5]" },
+          { "{\"a\":1,\"b\":2}" } },
+    };
+    open_form = true;
+    check(rows, sizeof rows / sizeof *rows);
+    open_form = false;
+    for (size_t i = 0; i < 2; i++) { /* and else it is closed */
+        char            err[SCHEMA_ERR] = "";
+        struct grammar *g = grammar_of(rows[i].schema, err);
+        if (verdict(g, rows[i].yes[1]) == 'y') fail_msg("%s takes %s", rows[i].schema, rows[i].yes[1]);
+        gr_free(g);
+    }
 }
 
 static void scalars_are_what_their_keywords_say(void **state)
@@ -488,6 +522,7 @@ int main(void)
         cmocka_unit_test(a_large_number_is_spelled_as_the_schema_spells_it),
         cmocka_unit_test(large_numbers_that_cannot_be_told_apart_are_refused),
         cmocka_unit_test(white_space_is_what_its_pattern_says),
+        cmocka_unit_test(what_a_schema_does_not_say_is_allowed_in_an_open_form),
         cmocka_unit_test(scalars_are_what_their_keywords_say),
         cmocka_unit_test(formats_are_enforced),
         cmocka_unit_test(arrays_and_objects_have_their_parts),

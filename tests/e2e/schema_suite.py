@@ -87,6 +87,7 @@ def validator(schema):
     known = jsonschema.Draft202012Validator.FORMAT_CHECKER.checkers
     formats = jsonschema.FormatChecker(formats=())
     formats.checkers = {k: known[k] for k in FORMATS if k in known}  # those that are enforced; others are annotations
+    schema = json.loads(json.dumps(schema).replace("\\\\d", "[0-9]"))  # as in ECMA-262; Python's \d has the digits of all scripts
     return jsonschema.Draft202012Validator(schema, format_checker=formats)
 
 

@@ -151,8 +151,8 @@ struct op_moe {                   /* router, SwiGLU experts, weighted sum */
     void                    *out; /* act [n_row, hidden]                                                       */
     const void              *x;   /* act [n_row, hidden]                                                       */
     const void              *router_logits; /* act, or F32 with router_f32 [n_row, n_expert]                    */
-    const struct dev_weight *gate_up; /* [n_expert] each [2 * inter, hidden]: gate rows, then up rows            */
-    const struct dev_weight *down;    /* [n_expert] each [hidden, inter]                                         */
+    const struct dev_weight *gate_up; /* [n_here] each [2 * inter, hidden]: gate rows, then up rows              */
+    const struct dev_weight *down;    /* [n_here] each [hidden, inter]                                           */
     uint32_t                 n_row, n_expert, top_k, hidden, inter;
     bool                     renorm; /* weights are divided by max(their sum, sum_min) + sum_add */
     enum op_act              act;    /* of the experts */
@@ -162,15 +162,19 @@ struct op_moe {                   /* router, SwiGLU experts, weighted sum */
     uint32_t n_group, group_keep;  /* equal groups of neighbours, of 2 experts at least; n_group 0: none */
     float    sum_min, sum_add;
     float    scale; /* factor of the weights; 0: 1 */
-    /* F32 [n_expert, 2 * inter] and [n_expert, hidden], added to the experts' products before gate and weight; or
-     * NULL */
+    /* F32 [n_here, 2 * inter] and [n_here, hidden], added to the experts' products before gate and weight; or NULL */
     const float *gate_up_bias, *down_bias;
     /* The weights multiply what the experts read instead of what they make: in the products of gate and up, before
      * biases. */
     bool weigh_input;
     /* F32 [n_expert] or NULL: factors of the weights, at last */
     const float *expert_scale;
+    /* Of all experts, [first_here, + n_here) are on this device: it routes among all and leaves out of the sum what
+     * others would add. A row that chose none of them gets zeros. n_here 0: all are. */
+    uint32_t first_here, n_here;
 };
+/* How many experts' matrices `gate_up` and `down` have. */
+static inline uint32_t op_moe_here(const struct op_moe *o) { return o->n_here ? o->n_here : o->n_expert; }
 
 /* Low-rank adapters (LoRA) of a matrix [n, k], or of n neighbouring rows of it: B A of slot s adds scale[s] * B (A x).
  * An adapter of a lower rank fills up with zeros. */

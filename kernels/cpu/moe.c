@@ -4,17 +4,17 @@
 #include <math.h>
 
 struct moe_slot {           /* one expert of one row's list */
-    uint32_t expert, place; /* place: where it stands when sorted by expert */
+    uint32_t expert, place; /* expert: among those here; n_here: it is elsewhere. place: where it stands when sorted */
     float    weight;
 };
 struct moe_job {
     struct cpu_dev      *d;
     const struct simd   *v;
     const struct op_moe *o;
-    uint32_t             row0, n_row;
+    uint32_t             row0, n_row, n_here;
     struct moe_slot     *slot;   /* [n_row][top_k] */
-    uint32_t            *start;  /* [n_expert + 1] first place of each expert */
-    uint32_t            *fours;  /* [n_expert + 1] pieces before each expert, of the product under way */
+    uint32_t            *start;  /* [n_here + 1] first place of each expert here; then of those elsewhere */
+    uint32_t            *fours;  /* [n_here + 1] pieces before each expert, of the product under way */
     float               *x;      /* [place][hidden], inputs, then outputs */
     float               *h;      /* [place][2 * inter] */
     float               *p;      /* [n_expert] scores */
@@ -117,15 +117,20 @@ static void moe_route(const struct moe_job *j, uint32_t r)
     else
         moe_route_biased(j, r);
     for (uint32_t k = 0; o->expert_scale && k < o->top_k; k++) slot[k].weight *= o->expert_scale[slot[k].expert];
+    for (uint32_t k = 0; k < o->top_k; k++) {
+        uint32_t here = slot[k].expert - o->first_here; /* of one before the first: very large */
+        slot[k].expert = here < j->n_here ? here : j->n_here;
+    }
 }
 
 static void moe_gather(void *arg, uint32_t s, uint32_t thread)
 {
     (void)thread;
     const struct moe_job *j = arg;
-    uint32_t              dim = j->o->hidden, row = j->row0 + s / j->o->top_k;
-    const float          *x = (const float *)j->o->x + (size_t)row * dim;
-    char                 *to = j->px + j->slot[s].place * j->px_stride;
+    if (j->slot[s].expert == j->n_here) return;
+    uint32_t     dim = j->o->hidden, row = j->row0 + s / j->o->top_k;
+    const float *x = (const float *)j->o->x + (size_t)row * dim;
+    char        *to = j->px + j->slot[s].place * j->px_stride;
     if (gemm_of(j->o->gate_up)->prepare)
         gemm_of(j->o->gate_up)->prepare(to, x, j->o->gate_up);
     else
@@ -135,7 +140,7 @@ static void moe_gather(void *arg, uint32_t s, uint32_t thread)
 /* The expert whose product piece this is, and its first panel. */
 static uint32_t moe_find(const struct moe_job *j, uint32_t piece, uint32_t *panel_out)
 {
-    uint32_t lo = 0, hi = j->o->n_expert;
+    uint32_t lo = 0, hi = j->n_here;
     while (hi - lo > 1) {
         uint32_t mid = (lo + hi) / 2;
         if (j->fours[mid] <= piece)
@@ -168,8 +173,9 @@ static void moe_act(void *arg, uint32_t s, uint32_t thread)
     (void)thread;
     const struct moe_job  *j = arg;
     const struct moe_slot *slot = &j->slot[s];
-    uint32_t               wide = 2 * j->o->inter, place = slot->place;
-    float                 *h = j->h + (size_t)place * wide;
+    if (slot->expert == j->n_here) return;
+    uint32_t wide = 2 * j->o->inter, place = slot->place;
+    float   *h = j->h + (size_t)place * wide;
     if (j->o->weigh_input) j->v->norm(h, h, NULL, slot->weight, wide);
     if (j->o->gate_up_bias) j->v->add(h, j->o->gate_up_bias + (size_t)slot->expert * wide, wide);
     j->v->act_mul[j->o->act](h, h, h + j->o->inter, j->o->inter);
@@ -188,39 +194,43 @@ static void moe_combine(void *arg, uint32_t r, uint32_t thread)
     const struct moe_job *j = arg;
     uint32_t              dim = j->o->hidden;
     float                *out = (float *)j->o->out + (size_t)(j->row0 + r) * dim;
+    bool                  any = false;
     for (uint32_t k = 0; k < j->o->top_k; k++) {
         const struct moe_slot *s = &j->slot[(size_t)r * j->o->top_k + k];
-        float                 *y = j->x + (size_t)s->place * dim;
+        if (s->expert == j->n_here) continue;
+        float *y = j->x + (size_t)s->place * dim;
         if (j->o->down_bias) j->v->add(y, j->o->down_bias + (size_t)s->expert * dim, dim);
-        j->v->norm(k ? y : out, y, NULL, j->o->weigh_input ? 1 : s->weight, dim);
-        if (k) j->v->add(out, y, dim);
+        j->v->norm(any ? y : out, y, NULL, j->o->weigh_input ? 1 : s->weight, dim);
+        if (any) j->v->add(out, y, dim);
+        any = true;
     }
+    if (!any) memset(out, 0, dim * sizeof *out);
 }
 
 static uint32_t moe_pieces(const struct moe_job *j, const struct dev_weight *w)
 {
     uint32_t n = 0;
-    for (uint32_t e = 0; e < j->o->n_expert; e++) {
+    for (uint32_t e = 0; e < j->n_here; e++) {
         j->fours[e] = n;
         if (j->start[e] < j->start[e + 1]) n += (gemm_n_panel(w[e].n) + 3) / 4;
     }
-    return j->fours[j->o->n_expert] = n;
+    return j->fours[j->n_here] = n;
 }
 
 static void moe_rows(struct cpu_dev *c, struct moe_job *j)
 {
     const struct op_moe *o = j->o;
-    memset(j->start, 0, (o->n_expert + 1) * sizeof *j->start);
+    memset(j->start, 0, (j->n_here + 1) * sizeof *j->start);
     for (uint32_t r = 0; r < j->n_row; r++) moe_route(j, r);
     for (uint32_t s = 0; s < j->n_slot; s++) j->start[j->slot[s].expert]++; /* counts, then ends, then starts */
-    for (uint32_t e = 1; e <= o->n_expert; e++) j->start[e] += j->start[e - 1];
+    for (uint32_t e = 1; e <= j->n_here; e++) j->start[e] += j->start[e - 1];
     for (uint32_t s = j->n_slot; s-- > 0;) j->slot[s].place = --j->start[j->slot[s].expert];
-    uint64_t all = (uint64_t)j->n_slot * o->hidden * o->inter / 16;
-    team_run(c->team, j->n_slot, (uint64_t)j->n_slot * o->hidden / 16, moe_gather, j);
+    uint64_t n_place = j->start[j->n_here], all = n_place * o->hidden * o->inter / 16;
+    team_run(c->team, j->n_slot, n_place * o->hidden / 16, moe_gather, j);
     team_run(c->team, moe_pieces(j, o->gate_up), all * 2, moe_gate_up, j);
-    team_run(c->team, j->n_slot, (uint64_t)j->n_slot * o->inter * 3, moe_act, j);
+    team_run(c->team, j->n_slot, n_place * o->inter * 3, moe_act, j);
     team_run(c->team, moe_pieces(j, o->down), all, moe_down, j);
-    team_run(c->team, j->n_row, (uint64_t)j->n_slot * o->hidden / 8, moe_combine, j);
+    team_run(c->team, j->n_row, n_place * o->hidden / 8, moe_combine, j);
 }
 
 static size_t prepared_bytes(const struct dev_weight *w) { return gemm_of(w)->prepare ? gemm_of(w)->row_bytes(w) : 0; }
@@ -233,11 +243,13 @@ void cpu_moe(struct device *d, const struct op_moe *o)
            fixed = ((size_t)o->n_expert * 4 + 2) * 4 + 3 * 64;
     size_t row = o->top_k * (sizeof(struct moe_slot) + (o->hidden + 2 * (size_t)o->inter) * sizeof(float) + px + ph);
     CHECK(o->top_k >= 1 && o->top_k <= o->n_expert && o->n_group <= OP_ROUTE_GROUPS_MAX);
+    CHECK(o->first_here + op_moe_here(o) <= o->n_expert);
     CHECK(c->shared_bytes >= fixed + row);
     uint32_t rows = (uint32_t)((c->shared_bytes - fixed) / row);
     if (rows > o->n_row) rows = o->n_row;
     for (uint32_t r = 0; r < o->n_row; r += rows) {
-        struct moe_job j = { .d = c, .v = c->v, .o = o, .row0 = r, .n_row = o->n_row - r < rows ? o->n_row - r : rows };
+        struct moe_job j = { .d = c, .v = c->v, .o = o, .row0 = r, .n_here = op_moe_here(o) };
+        j.n_row = o->n_row - r < rows ? o->n_row - r : rows;
         j.n_slot = j.n_row * o->top_k;
         char *at = c->shared;
         j.px = at;

@@ -5,7 +5,9 @@
  * rounded to act where a product is stored: h after SwiGLU, and each expert's share of the output after its weight. The
  * host knows how many rows there are and nothing else: launches can be captured, and everything that routing decides is
  * read on the device. What a row gets does not depend on the kernels that were chosen for it. Many rows go MOE_ROWS at
- * a time. Rows of padding get no experts and zeros: a graph's empty rows would else have weights read for them. */
+ * a time. Rows of padding get no experts and zeros: a graph's empty rows would else have weights read for them. Where
+ * some of the experts are elsewhere, the list is sorted without them, so that the products never hear of them, and
+ * `combine` leaves them out. */
 #include "base/check.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/moe_gemm.cuh"
@@ -188,10 +190,11 @@ __global__ void __launch_bounds__(ROUTE_THREADS)
     }
 }
 
-/* A block per expert: start[e] = slots of the experts before it, and its own slots from there on in order[], rising.
- * Each thread looks at a stretch of the slots; expert[] may be read up to 3 elements past n_slot. */
+/* A block per expert here, of which the 0th has the id first_here: start[e] = slots of the experts before it, and its
+ * own slots from there on in order[], rising. Each thread looks at a stretch of the slots; expert[] may be read up to 3
+ * elements past n_slot. */
 __global__ void __launch_bounds__(SORT_THREADS)
-    k_moe_sort(uint32_t *start, uint32_t *order, const uint32_t *expert, uint32_t n_slot)
+    k_moe_sort(uint32_t *start, uint32_t *order, const uint32_t *expert, uint32_t n_slot, uint32_t first_here)
 {
     __shared__ uint32_t part[2][SORT_THREADS / 32];
     const uint32_t      e = blockIdx.x, lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
@@ -200,12 +203,14 @@ __global__ void __launch_bounds__(SORT_THREADS)
     uint32_t            before = 0, mine = 0;
     pdl_wait();
     pdl_launch();
+#pragma unroll 1 /* a thread has few */
     for (uint32_t s = s0; s < s1; s += 4) {
         uint4    v = *(const uint4 *)(expert + s);
         uint32_t u[4] = { v.x, v.y, v.z, v.w };
 #pragma unroll
         for (uint32_t j = 0; j < 4; j++)
-            if (s + j < s1) before += u[j] < e, mine += u[j] == e;
+            if (s + j < s1) /* an id below first_here is a very large number then */
+                before += u[j] - first_here < e, mine += u[j] - first_here == e;
     }
     uint32_t at = mine;
 #pragma unroll
@@ -228,28 +233,32 @@ __global__ void __launch_bounds__(SORT_THREADS)
     if (threadIdx.x == 0 && e == gridDim.x - 1) start[e + 1] = base + total;
     at += base - mine;
     if (!mine) return;
+#pragma unroll 1 /* a thread has few */
     for (uint32_t s = s0; s < s1; s += 4) {
         uint4    v = *(const uint4 *)(expert + s);
         uint32_t u[4] = { v.x, v.y, v.z, v.w };
 #pragma unroll
         for (uint32_t j = 0; j < 4; j++)
-            if (s + j < s1 && u[j] == e) order[at++] = s + j;
+            if (s + j < s1 && u[j] - first_here == e) order[at++] = s + j;
     }
 }
 
-/* grid: rows, pieces of a row */
-template <class T, bool VECTOR>
+/* grid: rows, pieces of a row. SOME: not all experts are here, but [first_here, + n_here). Else n_here is that of all,
+ * and a row has all of its experts or, as padding, none. */
+template <class T, bool VECTOR, bool SOME>
 __global__ void __launch_bounds__(COMBINE_THREADS)
-    k_moe_combine(T *out, const T *y, const uint32_t *expert, uint32_t n_expert, uint32_t top_k, uint32_t hidden)
+    k_moe_combine(T *out, const T *y, const uint32_t *expert, uint32_t first_here, uint32_t n_here, uint32_t top_k,
+                  uint32_t hidden)
 {
     const uint32_t i = (blockIdx.y * COMBINE_THREADS + threadIdx.x) * (VECTOR ? VEC : 1);
     const size_t   slot = (size_t)blockIdx.x * top_k;
     float          sum[VECTOR ? VEC : 1] = {};
     pdl_wait();
     if (i >= hidden) return;
-    if (expert[slot] < n_expert) {
+    if (SOME || expert[slot] < n_here) {
 #pragma unroll 4
         for (uint32_t k = 0; k < top_k; k++) {
+            if (SOME && expert[slot + k] - first_here >= n_here) continue;
             const T *from = y + (slot + k) * hidden + i;
             if (VECTOR) {
                 float f[VEC];
@@ -346,11 +355,12 @@ static void moe_block(struct cuda_dev *d, const struct moe_args *p, uint32_t n_s
     cuda_launched(d, "moe");
 }
 
-/* By the rows alone. An expert gets each row at most once, so 8 rows never make more than one tile of 8. */
+/* By the rows alone. An expert gets each row at most once, so 8 rows never make more than one tile of 8. each: rows of
+ * an expert, on average. */
 template <class T, bool GATE_UP, bool MORE>
-static void moe_product_of(struct cuda_dev *d, const struct moe_args *p, uint32_t n_row, bool vector)
+static void moe_product_of(struct cuda_dev *d, const struct moe_args *p, uint32_t n_row, uint32_t each, bool vector)
 {
-    uint32_t n_slot = n_row * p->top_k, each = n_slot / p->n_expert; /* rows of an expert, on average */
+    uint32_t n_slot = n_row * p->top_k; /* here at most */
     if (!vector)
         moe_stream<T, GATE_UP, MORE, 4, 1, false>(d, p, n_slot);
     else if (n_row <= 8)
@@ -367,14 +377,14 @@ static void moe_product_of(struct cuda_dev *d, const struct moe_args *p, uint32_
 
 template <class T, bool GATE_UP>
 static void moe_product(struct cuda_dev *d, const struct moe_args *p, const struct dev_weight *w, uint32_t n_row,
-                        bool vector)
+                        uint32_t each, bool vector)
 {
     if (dev_weight_is_quant(w))
         cuda_moe_codes(d, *p, w, GATE_UP ? p->gate_up_stride : p->down_stride, n_row, GATE_UP, vector);
     else if (p->gate_up_bias || p->down_bias || p->act != OP_SILU || p->weigh_input)
-        moe_product_of<T, GATE_UP, true>(d, p, n_row, vector);
+        moe_product_of<T, GATE_UP, true>(d, p, n_row, each, vector);
     else
-        moe_product_of<T, GATE_UP, false>(d, p, n_row, vector);
+        moe_product_of<T, GATE_UP, false>(d, p, n_row, each, vector);
 }
 
 /* The lists of rows [row0, + n_row). */
@@ -411,9 +421,23 @@ static void moe_route(struct cuda_dev *d, const struct op_moe *o, const struct m
     cuda_launched(d, "moe");
 }
 
+template <class T, bool VECTOR>
+static void moe_combine(struct cuda_dev *d, const struct op_moe *o, const struct moe_work *w, T *out, uint32_t n_row)
+{
+    uint32_t at_once = COMBINE_THREADS * (VECTOR ? VEC : 1), n_here = op_moe_here(o);
+    dim3     grid(n_row, (o->hidden + at_once - 1) / at_once);
+    if (n_here < o->n_expert)
+        LAUNCH((k_moe_combine<T, VECTOR, true>), grid, COMBINE_THREADS, 0, d, out, (const T *)w->y, w->expert,
+               o->first_here, n_here, o->top_k, o->hidden);
+    else
+        LAUNCH((k_moe_combine<T, VECTOR, false>), grid, COMBINE_THREADS, 0, d, out, (const T *)w->y, w->expert, 0u,
+               n_here, o->top_k, o->hidden);
+    cuda_launched(d, "moe");
+}
+
 template <class T> static void moe_rows(struct cuda_dev *d, const struct op_moe *o, uint32_t row0, uint32_t n_row)
 {
-    uint32_t        n_slot = n_row * o->top_k;
+    uint32_t        n_slot = n_row * o->top_k, n_here = op_moe_here(o), each = n_slot / o->n_expert;
     struct moe_work w = moe_layout(d->work, n_slot, o->n_expert, o->hidden, o->inter);
     const T        *x = (const T *)o->x + (size_t)row0 * o->hidden;
     T              *out = (T *)o->out + (size_t)row0 * o->hidden;
@@ -427,7 +451,7 @@ template <class T> static void moe_rows(struct cuda_dev *d, const struct op_moe 
                           w.weight,
                           w.h,
                           w.y,
-                          o->n_expert,
+                          n_here,
                           o->top_k,
                           o->hidden,
                           o->inter,
@@ -437,21 +461,18 @@ template <class T> static void moe_rows(struct cuda_dev *d, const struct op_moe 
                           o->weigh_input };
     bool vector = vec_fits(o->hidden, o->x, o->out, p.gate_up) && vec_fits(o->inter, p.down, d->work, d->work);
     CHECK(w.bytes <= d->work_bytes);
-    p.gate_up_stride = moe_stride(o->gate_up, o->n_expert, d->impl.dev.act, 2 * o->inter, o->hidden);
-    p.down_stride = moe_stride(o->down, o->n_expert, d->impl.dev.act, o->hidden, o->inter);
+    p.gate_up_stride = moe_stride(o->gate_up, n_here, d->impl.dev.act, 2 * o->inter, o->hidden);
+    p.down_stride = moe_stride(o->down, n_here, d->impl.dev.act, o->hidden, o->inter);
     vector = vector && p.gate_up_stride % 16 == 0 && p.down_stride % 16 == 0;
     moe_route<T>(d, o, &w, row0, n_row);
-    LAUNCH(k_moe_sort, o->n_expert, SORT_THREADS, 0, d, w.start, w.order, w.expert, n_slot);
+    LAUNCH(k_moe_sort, n_here, SORT_THREADS, 0, d, w.start, w.order, w.expert, n_slot, o->first_here);
     cuda_launched(d, "moe");
-    moe_product<T, true>(d, &p, o->gate_up, n_row, vector);
-    moe_product<T, false>(d, &p, o->down, n_row, vector);
+    moe_product<T, true>(d, &p, o->gate_up, n_row, each, vector);
+    moe_product<T, false>(d, &p, o->down, n_row, each, vector);
     if (vector)
-        LAUNCH((k_moe_combine<T, true>), dim3(n_row, (o->hidden / VEC + COMBINE_THREADS - 1) / COMBINE_THREADS),
-               COMBINE_THREADS, 0, d, out, (const T *)w.y, w.expert, o->n_expert, o->top_k, o->hidden);
+        moe_combine<T, true>(d, o, &w, out, n_row);
     else
-        LAUNCH((k_moe_combine<T, false>), dim3(n_row, (o->hidden + COMBINE_THREADS - 1) / COMBINE_THREADS),
-               COMBINE_THREADS, 0, d, out, (const T *)w.y, w.expert, o->n_expert, o->top_k, o->hidden);
-    cuda_launched(d, "moe");
+        moe_combine<T, false>(d, o, &w, out, n_row);
 }
 
 extern "C" void cuda_moe(struct device *dev, const struct op_moe *o)
@@ -459,6 +480,7 @@ extern "C" void cuda_moe(struct device *dev, const struct op_moe *o)
     struct cuda_dev *d = cuda_of(dev);
     if (!o->n_row) return;
     CHECK(o->top_k >= 1 && o->top_k <= o->n_expert && o->n_group <= OP_ROUTE_GROUPS_MAX);
+    CHECK(o->first_here + op_moe_here(o) <= o->n_expert);
     uint32_t n_part = (o->n_row + MOE_ROWS - 1) / MOE_ROWS, rows = (o->n_row + n_part - 1) / n_part; /* even parts */
     for (uint32_t r = 0; r < o->n_row; r += rows) {
         uint32_t n = o->n_row - r < rows ? o->n_row - r : rows;

@@ -2,7 +2,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* out += weight * down(act(gate(x)) * up(x)) of expert e, or down(act(weight * gate(x)) * weight * up(x)) */
+/* out += weight * down(act(gate(x)) * up(x)) of the e-th expert here, or down(act(weight * gate(x)) * weight *
+ * up(x)) */
 static void expert(const struct op_moe *o, float *out, const float *x, uint32_t e, double weight)
 {
     const struct dev_weight *gate_up = &o->gate_up[e], *down = &o->down[e];
@@ -74,7 +75,7 @@ void ref_moe(struct device *d, const struct op_moe *o)
     (void)d;
     static _Thread_local double score[EXPERTS_MAX], choice[EXPERTS_MAX];
     CHECK(o->top_k >= 1 && o->top_k <= o->n_expert && o->n_expert <= EXPERTS_MAX);
-    CHECK(o->n_group <= OP_ROUTE_GROUPS_MAX);
+    CHECK(o->n_group <= OP_ROUTE_GROUPS_MAX && o->first_here + op_moe_here(o) <= o->n_expert);
     bool plain = !o->bias && !o->n_group; /* the largest logits, also where scores tie */
     for (uint32_t r = 0; r < o->n_row; r++) {
         const float *logit = (const float *)o->router_logits + (size_t)r * o->n_expert,
@@ -100,8 +101,9 @@ void ref_moe(struct device *d, const struct op_moe *o)
                 last_id = best;
                 if (pass == 0)
                     chosen += score[best];
-                else
-                    expert(o, out, x, best, score[best] * by * (o->expert_scale ? (double)o->expert_scale[best] : 1));
+                else if (best >= o->first_here && best - o->first_here < op_moe_here(o))
+                    expert(o, out, x, best - o->first_here,
+                           score[best] * by * (o->expert_scale ? (double)o->expert_scale[best] : 1));
             }
         }
     }

@@ -15,12 +15,14 @@ struct moe {
     float             *gate_up_bias, *down_bias; /* NULL: none; else the gate clamps */
     float             *expert_scale;             /* NULL: none; else the gate is GELU. Neither: SiLU */
     void              *guard;                    /* behind the scratch */
+    uint32_t           first, n_here;            /* struct op_moe; 0: all experts */
 };
 
 static struct moe make(struct device *d, struct shape s, bool steps)
 {
-    struct moe m = { d,    s,   calloc(s.n_expert, sizeof *m.gate_up), calloc(s.n_expert, sizeof *m.down), NULL, NULL,
-                     NULL, NULL };
+    struct moe m = {
+        d, s, calloc(s.n_expert, sizeof *m.gate_up), calloc(s.n_expert, sizeof *m.down), NULL, NULL, NULL, NULL, 0, 0
+    };
     enum dtype t = d->act == DT_F16 ? DT_F16 : DT_BF16;
     for (uint32_t e = 0; e < s.n_expert; e++) {
         float *g = op_random((size_t)2 * s.inter * s.hidden, 1000 + e, 1.5f / sqrtf((float)s.hidden)),
@@ -87,6 +89,8 @@ static void run(struct moe *m, void *out, const void *x, const void *logits, uin
                         .renorm = renorm,
                         .act = m->gate_up_bias ? OP_CLAMPED : act,
                         .expert_scale = m->expert_scale,
+                        .first_here = m->first,
+                        .n_here = m->n_here,
                         .gate_up_bias = m->gate_up_bias,
                         .down_bias = m->down_bias };
     m->d->ops->moe(m->d, &o);
@@ -354,6 +358,97 @@ static void many_rows_go_in_parts(void **state)
     drop(&m);
 }
 
+/* A device that has experts [first, + n) of m's: views, not copies. */
+static struct moe part_of(const struct moe *m, uint32_t first, uint32_t n)
+{
+    struct moe p = *m;
+    p.first = first;
+    p.n_here = n;
+    p.gate_up += first;
+    p.down += first;
+    if (p.gate_up_bias) p.gate_up_bias += (size_t)first * 2 * m->s.inter;
+    if (p.down_bias) p.down_bias += (size_t)first * m->s.hidden;
+    return p;
+}
+
+/* Each part of the experts against ref, by each of the kernels, with the others' weights NaN; rows of it alone and in
+ * every order of threads: the same bits. Rows that chose nobody here, and rows of padding, are zeros. */
+static void some_experts(struct shape s, uint32_t first, uint32_t n, enum more more)
+{
+    size_t     all = (size_t)s.rows * s.hidden, n_logit = (size_t)s.rows * s.n_expert;
+    struct moe m = make(ct_open(DT_BF16, 256 << 20), s, true), r = make_ref(DT_BF16, s);
+    if (more == BIASES) {
+        add_biases(&m);
+        add_biases(&r);
+    }
+    if (more == SCALES) {
+        add_scales(&m);
+        add_scales(&r);
+    }
+    for (uint32_t e = 0; e < s.n_expert; e++) {
+        if (e - first < n) continue;
+        ct_poison(m.d, m.gate_up[e].data, m.gate_up[e].bytes);
+        ct_poison(m.d, m.down[e].data, m.down[e].bytes);
+    }
+    struct moe mine = part_of(&m, first, n), theirs = part_of(&r, first, n);
+    uint32_t  *seq = calloc(s.rows, sizeof *seq);
+    float     *x = op_random(all, 11, 1), *logits = op_random(n_logit, 12, 2), *want = op_random(all, 3, 1),
+          *got = op_random(all, 4, 1);
+    uint16_t *bits = malloc(all * 2), *again = malloc(all * 2);
+    ct_round(x, all, DT_BF16);
+    for (uint32_t e = 0; e < s.n_expert; e++) logits[e] = e - first < n ? -20.0f - (float)e : (float)(e % 4);
+    ct_round(logits, n_logit, DT_BF16);
+    char *dx = ct_act(m.d, x, all), *dl = ct_act(m.d, logits, n_logit), *out = ct_act_new(m.d, all);
+    run(&theirs, want, x, logits, s.rows, true);
+    for (CT_SCHEDULES_FEW(schedule)) {
+        ct_poison(m.d, out, all * 2);
+        ct_poison(m.d, cuda_of(m.d)->work, cuda_of(m.d)->work_bytes);
+        run(&mine, out, dx, dl, s.rows, true);
+        ct_get(m.d, schedule ? again : bits, out, all * 2);
+        if (schedule) ct_assert_same(again, bits, all * 2, ct_schedule_name(schedule));
+    }
+    ct_get_as(m.d, got, out, DT_BF16, all);
+    ct_assert_close(got, want, all, 5e-3, 0.1 * larger[more], "some of the experts");
+    if (s.n_expert - n >= s.top_k)
+        for (uint32_t i = 0; i < s.hidden; i++) assert_true(got[i] == 0);
+    for (uint32_t row = 0; row < s.rows; row += 1 + s.rows / 5) {
+        run(&mine, out, dx + (size_t)row * s.hidden * 2, dl + (size_t)row * s.n_expert * 2, 1, true);
+        ct_get(m.d, again, out, s.hidden * 2);
+        ct_assert_same(again, bits + (size_t)row * s.hidden, s.hidden * 2, "a row alone");
+    }
+    for (uint32_t row = 0; row < s.rows; row++) seq[row] = row % 2 ? UINT32_MAX : row;
+    cuda_of(m.d)->row_seq = ct_bytes(m.d, seq, s.rows * sizeof *seq);
+    run(&mine, out, dx, dl, s.rows, true);
+    cuda_of(m.d)->row_seq = NULL;
+    ct_get(m.d, again, out, all * 2);
+    for (uint32_t row = 0; row < s.rows; row++)
+        for (uint32_t i = 0; i < s.hidden; i++)
+            assert_int_equal(again[(size_t)row * s.hidden + i], row % 2 ? 0 : bits[(size_t)row * s.hidden + i]);
+    assert_guard(&m);
+    free(seq);
+    free(x);
+    free(logits);
+    free(want);
+    free(got);
+    free(bits);
+    free(again);
+    drop(&m);
+    drop(&r);
+}
+
+static void a_device_may_have_some_of_the_experts(void **state)
+{
+    (void)state;
+    static const struct {
+        struct shape s;
+        uint32_t     first, n;
+    } some[] = { { { 8, 3, 72, 40, 5 }, 4, 4 },      { { 8, 2, 128, 64, 14 }, 0, 4 }, { { 7, 3, 70, 36, 20 }, 3, 1 },
+                 { { 6, 2, 64, 32, 40 }, 2, 2 },     { { 4, 2, 136, 72, 90 }, 1, 2 }, { { 3, 2, 64, 64, 150 }, 2, 1 },
+                 { { 300, 9, 32, 16, 9 }, 100, 150 } };
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++)
+        some_experts(some[i].s, some[i].first, some[i].n, (enum more)(i % 3));
+}
+
 /* A captured op reads what routing decides on the device: other rows, another routing, the same launches. */
 static void a_graph_serves_any_routing(void **state)
 {
@@ -469,6 +564,7 @@ int main(void)
         cmocka_unit_test(rows_of_padding_have_no_experts),
         cmocka_unit_test(a_row_without_a_routing_is_nan),
         cmocka_unit_test(many_rows_go_in_parts),
+        cmocka_unit_test(a_device_may_have_some_of_the_experts),
         cmocka_unit_test(a_graph_serves_any_routing),
     };
     return ct_run(tests);

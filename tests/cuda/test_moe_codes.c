@@ -29,6 +29,7 @@ struct moe {
     struct shape      s;
     struct dev_weight gate_up[8], down[8];
     float            *gate_up_bias, *down_bias;
+    uint32_t          first, n_here; /* struct op_moe; 0: all experts */
 };
 
 static struct dev_weight matrix(struct device *d, const struct dev_quant *q, uint32_t n, uint32_t k, uint64_t seed)
@@ -86,8 +87,10 @@ static void run(struct moe *m, void *out, const void *x, const void *logits, uin
     struct op_moe o = { .out = out,
                         .x = x,
                         .router_logits = logits,
-                        .gate_up = m->gate_up,
-                        .down = m->down,
+                        .gate_up = m->gate_up + m->first,
+                        .down = m->down + m->first,
+                        .first_here = m->first,
+                        .n_here = m->n_here,
                         .n_row = n,
                         .n_expert = m->s.n_expert,
                         .top_k = m->s.top_k,
@@ -97,6 +100,10 @@ static void run(struct moe *m, void *out, const void *x, const void *logits, uin
                         .act = m->s.biases ? OP_CLAMPED : OP_SILU,
                         .gate_up_bias = m->gate_up_bias,
                         .down_bias = m->down_bias };
+    if (m->gate_up_bias) {
+        o.gate_up_bias += (size_t)m->first * 2 * m->s.inter;
+        o.down_bias += (size_t)m->first * m->s.hidden;
+    }
     m->d->ops->moe(m->d, &o);
 }
 
@@ -121,6 +128,11 @@ static void inputs(struct shape s, enum dtype act, float **x, float **logits)
     ct_round(*logits, (size_t)ROWS * s.n_expert, act);
 }
 
+/* The experts that the next devices have, of those in a shape; n 0: all. */
+static struct {
+    uint32_t first, n;
+} part;
+
 /* All rows against ref; then few of them, by the other kernel, against all. */
 static void agree(struct shape s, const struct dev_quant *gate_up, const struct dev_quant *down, enum dtype act)
 {
@@ -129,6 +141,8 @@ static void agree(struct shape s, const struct dev_quant *gate_up, const struct 
     struct device *ref = ct_open_ref();
     inputs(s, act, &x, &logits);
     struct moe m = make(ct_open(act, 96 << 20), s, gate_up, down), r = make(ref, s, gate_up, down);
+    m.first = r.first = part.first;
+    m.n_here = r.n_here = part.n;
     run(&r, want, x, logits, ROWS);
     uint16_t *got = rows(&m, x, logits, 0, ROWS);
     for (size_t i = 0; i < (size_t)ROWS * s.hidden; i++) {
@@ -159,6 +173,19 @@ static void experts_of_codes_agree_with_ref_in_every_batch(void **state)
     for (size_t f = 0; f < ARRAY_N(formats); f++)
         for (size_t i = 0; i < ARRAY_N(shapes); i++)
             agree(shapes[i], &formats[f], &formats[f], (f + i) % 2 ? DT_F16 : DT_BF16);
+}
+
+/* As ranks divide them: the first ones, the last one. */
+static void some_experts_of_codes_agree_with_ref_in_every_batch(void **state)
+{
+    (void)state;
+    for (size_t f = 0; f < ARRAY_N(formats); f++) {
+        const struct shape s = shapes[f % ARRAY_N(shapes)];
+        part.n = f % 2 ? 1 : s.n_expert / 2;
+        part.first = f % 2 ? s.n_expert - 1 : 0;
+        agree(s, &formats[f], &formats[f], f % 2 ? DT_F16 : DT_BF16);
+    }
+    part.first = part.n = 0;
 }
 
 /* A rank's slice of down may cut groups, and is of floats then. */
@@ -198,6 +225,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(experts_of_codes_agree_with_ref_in_every_batch),
+        cmocka_unit_test(some_experts_of_codes_agree_with_ref_in_every_batch),
         cmocka_unit_test(one_product_may_be_of_codes_and_one_of_floats),
         cmocka_unit_test(every_order_of_threads_gives_the_same_bits),
     };

@@ -52,6 +52,7 @@ static struct setup make(struct device *d, const struct format *f)
 static enum op_act  run_act; /* of the experts */
 static const float *run_gate_up_bias, *run_down_bias;
 static bool         run_weigh_input;
+static const float *run_expert_scale;
 
 static void run(struct device *d, struct setup *s, float *out, const float *x, const float *logits, uint32_t n,
                 bool renorm)
@@ -70,7 +71,8 @@ static void run(struct device *d, struct setup *s, float *out, const float *x, c
                         .act = run_act,
                         .gate_up_bias = run_gate_up_bias,
                         .down_bias = run_down_bias,
-                        .weigh_input = run_weigh_input };
+                        .weigh_input = run_weigh_input,
+                        .expert_scale = run_expert_scale };
     d->ops->moe(d, &o);
 }
 
@@ -260,6 +262,108 @@ static void rows_that_do_not_fit_scratch_are_done_in_parts(void **state)
     dev_close(big);
 }
 
+static void *copy(const void *from, size_t bytes) { return memcpy(malloc(bytes), from, bytes); }
+
+/* Experts [first, + n) of a setup, with nothing before or behind them: a device must not even look there. */
+static void run_some(struct device *d, const struct setup *s, uint32_t first, uint32_t n, float *out, const float *x,
+                     const float *logits, uint32_t n_row)
+{
+    size_t        wide = 2 * (size_t)INTER;
+    struct op_moe o = { .out = out,
+                        .x = x,
+                        .router_logits = logits,
+                        .gate_up = copy(s->gate_up + first, n * sizeof *s->gate_up),
+                        .down = copy(s->down + first, n * sizeof *s->down),
+                        .n_row = n_row,
+                        .n_expert = EXPERTS,
+                        .top_k = TOP_K,
+                        .hidden = HIDDEN,
+                        .inter = INTER,
+                        .renorm = true,
+                        .weigh_input = run_weigh_input,
+                        .expert_scale = run_expert_scale,
+                        .first_here = first,
+                        .n_here = n };
+    if (run_down_bias) {
+        o.gate_up_bias = copy(run_gate_up_bias + first * wide, n * wide * sizeof(float));
+        o.down_bias = copy(run_down_bias + first * HIDDEN, n * HIDDEN * sizeof(float));
+    }
+    d->ops->moe(d, &o);
+    free((void *)o.gate_up);
+    free((void *)o.down);
+    free((void *)o.gate_up_bias);
+    free((void *)o.down_bias);
+}
+
+/* What becomes of the weights of a row's experts: nothing more, or in turn biases, factors, weights of inputs. */
+static void run_more(int kind, const float *gate_up, const float *down, const float *scale)
+{
+    run_gate_up_bias = kind == 1 ? gate_up : NULL;
+    run_down_bias = kind == 1 ? down : NULL;
+    run_expert_scale = kind == 2 ? scale : NULL;
+    run_weigh_input = kind == 3;
+}
+
+/* Each part against ref, row by row alone as well; the parts add up to what one device makes; who has none of a row's
+ * experts makes zeros, and who has all of them makes the bits of a device that was not told. */
+static void experts_of_several_devices_add_up(void **state)
+{
+    (void)state;
+    static const uint32_t part[][2] = { { 0, 3 }, { 3, 4 } };
+    struct device        *d[OP_DEVICES_MAX], *ref = op_open(DEV_REF, NULL, 0);
+    uint32_t              n_dev = op_cpu_devices(d);
+    size_t                all = ROWS * HIDDEN;
+    float *x = op_random(all, 1, 1), *logits = op_random(ROWS * EXPERTS, 2, 2), *whole = op_random(all, 3, 1),
+          *want = op_random(all, 4, 1), *got = op_random(all, 5, 1), *sum = op_random(all, 6, 1),
+          *alone = op_random(HIDDEN, 7, 1), *gate_up = op_random((size_t)EXPERTS * 2 * INTER, 8, 1),
+          *down = op_random((size_t)EXPERTS * HIDDEN, 9, 2), *scale = op_random(EXPERTS, 10, 2);
+    for (uint32_t e = 0; e < EXPERTS; e++) { /* rows 0 and 1 choose in the one part alone, and in the other */
+        logits[e] = e < 3 ? 9.0f : -9.0f;
+        logits[EXPERTS + e] = e < 3 ? -9.0f : 9.0f;
+    }
+    for (int f = 0; f < FORMATS; f++) {
+        struct setup sr = make(ref, &formats[f]);
+        run_more(f % 4, gate_up, down, scale);
+        run_some(ref, &sr, 0, EXPERTS, whole, x, logits, ROWS);
+        for (uint32_t i = 0; i <= n_dev; i++) {
+            struct device *on = i < n_dev ? d[i] : ref;
+            struct setup   s = make(on, &formats[f]);
+            double         most = (f % 4 == 1 ? 32 : 4) * bound(on, &formats[f]);
+            memset(sum, 0, all * sizeof *sum);
+            for (int p = 0; p < 2; p++) {
+                run_some(ref, &sr, part[p][0], part[p][1], want, x, logits, ROWS);
+                memset(got, 0xff, all * sizeof *got);
+                run_some(on, &s, part[p][0], part[p][1], got, x, logits, ROWS);
+                op_assert_near(got, want, all, most, formats[f].name);
+                for (uint32_t j = 0; j < HIDDEN; j++) assert_true(got[(size_t)!p * HIDDEN + j] == 0);
+                for (uint32_t r = 0; r < ROWS; r += 13) {
+                    run_some(on, &s, part[p][0], part[p][1], alone, x + (size_t)r * HIDDEN,
+                             logits + (size_t)r * EXPERTS, 1);
+                    op_assert_same(got + (size_t)r * HIDDEN, alone, HIDDEN, formats[f].name);
+                }
+                for (size_t j = 0; j < all; j++) sum[j] += got[j];
+            }
+            op_assert_near(sum, whole, all, most, "the parts' sum");
+            run_some(on, &s, 0, EXPERTS, got, x, logits, ROWS);
+            run(on, &s, sum, x, logits, ROWS, true);
+            op_assert_same(got, sum, all, "all of them");
+        }
+    }
+    run_more(0, NULL, NULL, NULL);
+    free(x);
+    free(logits);
+    free(whole);
+    free(want);
+    free(got);
+    free(sum);
+    free(alone);
+    free(gate_up);
+    free(down);
+    free(scale);
+    dev_close(ref);
+    op_close(d, n_dev);
+}
+
 /* Routers of every kind against ref: ties go to the lower id; a bias chooses and does not weigh; experts of groups that
  * are not kept are not chosen, however good they are. */
 static const struct op_moe routers[] = {
@@ -273,8 +377,6 @@ static const struct op_moe routers[] = {
     { .score = OP_ROUTE_SOFTMAX, .n_group = 4, .group_keep = 3 },
 };
 enum { N_ROUTER = sizeof routers / sizeof *routers, ROUTED = 8 };
-
-static const float *run_expert_scale;
 
 static void run_router(struct device *d, const struct op_moe *kind, const struct setup *s, float *out, const float *x,
                        const float *logits, const float *bias)
@@ -357,6 +459,7 @@ int main(void)
         cmocka_unit_test(weights_of_inputs_agree_with_ref),
         cmocka_unit_test(biases_of_experts_agree_with_ref),
         cmocka_unit_test(rows_that_do_not_fit_scratch_are_done_in_parts),
+        cmocka_unit_test(experts_of_several_devices_add_up),
         cmocka_unit_test(routers_agree_with_ref),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -232,6 +232,10 @@ static enum status team_plan(struct rank_team *t, char *err, size_t err_bytes)
              " KiB, %u rank%s",
              t->spec->family->arch, t->spec->n_layer, plan.weight_bytes >> 20, plan.work_bytes >> 20, load->n_block,
              plan.block_bytes >> 10, t->n_rank, t->n_rank == 1 ? "" : "s");
+    if (load->expert_parallel && t->n_total > 1)
+        LOG_INFO("model: experts: %u of %u on each rank", t->spec->n_expert / t->n_total, t->spec->n_expert);
+    if (load->expert_parallel && t->n_total == 1)
+        LOG_WARN("model: --enable-expert-parallel changes nothing on one rank; see --tensor-parallel-size");
     if (load->n_window)
         LOG_INFO("model: layers with a window have %u KV blocks of %" PRIu64 " KiB of their own", load->n_window,
                  plan.window_bytes >> 10);
@@ -388,7 +392,8 @@ enum status rank_team_create(const struct model_spec *spec, const struct source 
         snprintf(err, err_bytes, "%u tensor-parallel ranks, at most %d", n_total, RANKS_MAX);
         return ST_CONFIG;
     }
-    enum status st = model_check(spec, src, n_total, err, err_bytes); /* before a byte of device memory is taken */
+    /* before a byte of device memory is taken */
+    enum status st = model_check(spec, src, n_total, cfg->load.expert_parallel, err, err_bytes);
     if (st) return st;
     struct rank_team *t = calloc(1, sizeof *t + n_rank * sizeof t->rank[0]);
     if (!t) {

@@ -99,6 +99,7 @@ const char *wire_field_name(uint32_t field)
         [WIRE_F_DETERMINISTIC] = "--deterministic",
         [WIRE_F_PREFIX] = "--enable-prefix-caching",
         [WIRE_F_SYMMETRIC] = "--nccl-symmetric",
+        [WIRE_F_EXPERTS] = "--enable-expert-parallel",
     };
     return field < WIRE_FIELDS ? name[field] : "?";
 }

@@ -52,6 +52,7 @@ enum wire_field {
     WIRE_F_DETERMINISTIC,
     WIRE_F_PREFIX,
     WIRE_F_SYMMETRIC,
+    WIRE_F_EXPERTS,
     WIRE_FIELDS
 };
 const char *wire_field_name(uint32_t field);

@@ -38,6 +38,7 @@ static void fill_fields(const struct boot *b, uint64_t field[WIRE_FIELDS])
     field[WIRE_F_DETERMINISTIC] = cfg->deterministic;
     field[WIRE_F_PREFIX] = cfg->prefix_caching;
     field[WIRE_F_SYMMETRIC] = (uint64_t)cfg->nccl_symmetric;
+    field[WIRE_F_EXPERTS] = cfg->expert_parallel;
 }
 
 /* The nodes meet between the memory plan and loading: rc->agree. */

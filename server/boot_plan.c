@@ -255,6 +255,7 @@ static void plan_ranks(struct boot *b, struct boot_plan *p, boot_progress *progr
         .simd = option_word("cpu-isa", cfg->cpu_isa),
         .load = { .weight_dtype = cfg->dtype,
                   .kv_dtype = cfg->kv_dtype,
+                  .expert_parallel = cfg->expert_parallel,
                   .batch_rows_max = b->rows,
                   .logit_rows_max = b->seqs,
                   .block_tokens = cfg->block_size,

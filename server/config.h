@@ -52,6 +52,7 @@ struct config {
     enum model_format quantization;
     const char       *codes_named; /* vLLM's name (awq, gptq) for codes that the checkpoint must have; NULL: none */
     uint32_t          tensor_parallel, threads;
+    bool              expert_parallel;
     /* cuda */
     double             gpu_memory_utilization;
     struct str_list    cuda_device; /* ordinals of CUDA devices */

@@ -76,6 +76,7 @@ static const struct opt options[] = {
 
     { .group = "device", ENUM("device", device, "auto", devices, "what computes; auto: a GPU where one can serve, else the cpu") },
     { U32("tensor-parallel-size", tensor_parallel, "1", 1, 64, "N", "devices that share every layer") },
+    { BOOL("enable-expert-parallel", expert_parallel, "false", "each of those devices has some experts whole, instead of a slice of every one") },
     { ENUM("dtype", dtype, "auto", dtypes, "weights; auto: as the checkpoint") },
     { ENUM("quantization", quantization, "auto", quantizations, "round the matrices to these codes at start, embedding and head to int8 (int4-all: to int4); auto: as the checkpoint; w8a8, w4a8: on the cpu") },
     { ENUM("kv-cache-dtype", kv_dtype, "auto", kv_dtypes, "KV cache; auto: as the weights; fp8 (e4m3, a scale for each row): half of bfloat16's bytes") },

@@ -406,8 +406,25 @@ static enum status ranks_fail(const char *key, uint32_t v, uint32_t n_rank, char
     return ST_CONFIG;
 }
 
-enum status model_check(const struct model_spec *spec, const struct source *src, uint32_t n_rank, char *err,
-                        size_t err_bytes)
+/* Whole experts for each rank, of a model that has some. */
+static enum status experts_check(const struct model_spec *spec, bool moe, uint32_t n_rank, char *err, size_t err_bytes)
+{
+    if (moe && spec->n_expert % n_rank == 0) return ST_OK;
+    if (moe)
+        snprintf(err, err_bytes,
+                 "config.json: %s is %u, and --enable-expert-parallel gives each of %u tensor-parallel ranks as many "
+                 "whole experts: allowed are numbers of ranks that divide it",
+                 spec->n_expert_key, spec->n_expert, n_rank);
+    else
+        snprintf(err, err_bytes,
+                 "--enable-expert-parallel: config.json makes a model without experts (%s), allowed are models that "
+                 "have some; leave it out",
+                 spec->family->arch);
+    return ST_CONFIG;
+}
+
+enum status model_check(const struct model_spec *spec, const struct source *src, uint32_t n_rank, bool expert_parallel,
+                        char *err, size_t err_bytes)
 {
     if (spec->n_head % n_rank) return ranks_fail("num_attention_heads", spec->n_head, n_rank, err, err_bytes);
     if (spec->n_kv_head % n_rank && n_rank % spec->n_kv_head) /* fewer KV heads than ranks: each is on several */
@@ -419,7 +436,8 @@ enum status model_check(const struct model_spec *spec, const struct source *src,
     for (uint32_t l = 0; l < spec->n_layer; l++) spec_layer_moe(spec, l) ? (moe = true) : (dense = true);
     dense = dense || spec->moe_beside;
     if (dense && spec->inter % n_rank) return ranks_fail("intermediate_size", spec->inter, n_rank, err, err_bytes);
-    if (moe && spec->moe_inter % n_rank)
+    if (expert_parallel && experts_check(spec, moe, n_rank, err, err_bytes)) return ST_CONFIG;
+    if (moe && !expert_parallel && spec->moe_inter % n_rank)
         return ranks_fail("moe_intermediate_size", spec->moe_inter, n_rank, err, err_bytes);
     if (moe && spec->shared_inter % n_rank)
         return ranks_fail("the shared expert's size", spec->shared_inter, n_rank, err, err_bytes);

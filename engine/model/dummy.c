@@ -31,7 +31,7 @@ static void dummy_table(struct device *d, const struct place_job *j, uint64_t k)
         for (uint32_t i = 0, n; i < j->n_col; i += n) {
             n = j->n_col - i < 256 ? j->n_col - i : 256;
             for (uint32_t c = 0; c < n; c++) {
-                uint64_t at = r * k + j->src_col + (uint64_t)(i + c) * j->step;
+                uint64_t at = (j->src_row + r) * k + j->src_col + (uint64_t)(i + c) * j->step;
                 tile[c] = (rng_unit(rng_philox(dummy_seed(j), 0, at).x[0]) - 0.5f) * DUMMY_STD;
             }
             d->ops->to_device(d, j->vec + j->dst_row + (size_t)r * j->pitch + i, tile, n * sizeof *tile);

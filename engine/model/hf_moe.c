@@ -161,6 +161,7 @@ void hf_moe(struct hf *c)
     if (k && k->n_expert && hf_value(c->text, k->n_expert)) key = k->n_expert;
     if (k && k->top_k && hf_value(c->text, k->top_k)) top = k->top_k;
     s->n_expert = hf_size(c, key, 0, EXPERTS_MAX, def->n_expert);
+    s->n_expert_key = key;
     s->top_k_expert = hf_size(c, top, 1, EXPERTS_MAX, def->top_k_expert);
     s->moe_inter = hf_size(c, "moe_intermediate_size", 1, INTER_MAX, def->moe_inter ? def->moe_inter : s->inter);
     if (k && k->dense_inter) s->inter = hf_size(c, k->dense_inter, 1, INTER_MAX, def->dense_inter);

@@ -284,6 +284,7 @@ void ident_model(const struct ident_loaded *l, unsigned char out[IDENT_BYTES])
         sha_u64(&s, l->quant.group);
         sha_u64(&s, (uint64_t)l->quant.zero << 2 | (uint64_t)l->quant.act8 << 1 | l->quant_head);
     }
+    if (l->whole_experts) sha_text(&s, "whole experts");
     sha_end(&s, out);
 }
 

@@ -57,6 +57,7 @@ struct ident_loaded {
     enum dtype               weights;
     struct dev_quant         quant; /* code F32: none */
     bool                     quant_head;
+    bool whole_experts; /* ranks divide the experts among them: sums over ranks have other parts than those of slices */
 };
 /* The identity of a rank's share. */
 void ident_model(const struct ident_loaded *l, unsigned char out[IDENT_BYTES]);

@@ -27,6 +27,7 @@ static enum status model_take(struct place *p, struct model *m, const struct mod
                                     .weight_dtype = p->weight_dtype,
                                     .quant = cfg->quant,
                                     .quant_head = cfg->quant_head,
+                                    .expert_parallel = cfg->expert_parallel,
                                     .kv_dtype = m->kv.dtype,
                                     .step = cfg->step,
                                     .packed_dir = cfg->packed_dir,
@@ -125,7 +126,8 @@ static void set_ident(const struct place *p, const float *inv_freq, const unsign
                               .arith = arith,
                               .weights = p->weight_dtype,
                               .quant = p->quant,
-                              .quant_head = p->quant_head };
+                              .quant_head = p->quant_head,
+                              .whole_experts = p->m->route.n_here > 0 };
     ident_model(&l, p->m->ident);
 }
 
@@ -145,7 +147,7 @@ enum status model_load(const struct model_spec *spec, const struct source *src, 
                        struct device *dev, struct model **m_out, char *err, size_t err_bytes)
 {
     struct bind bind = { .n_row = 0 };
-    enum status st = model_check(spec, src, dev->n_rank, err, err_bytes);
+    enum status st = model_check(spec, src, dev->n_rank, cfg->expert_parallel, err, err_bytes);
     if (st || (st = bind_open(spec, src, &bind, err, err_bytes))) return st;
 
     struct model *m = calloc(1, sizeof *m);

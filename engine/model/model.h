@@ -207,8 +207,9 @@ struct model_spec {
     double         rope_local_theta; /* base of plain frequencies for layers with a window; 0: they are as the others */
     bool           tied, qkv_bias, o_bias, mlp_bias;
     uint32_t       n_expert, top_k_expert, moe_inter;
-    unsigned char *layer_moe;  /* [n_layer] 1: MoE ffn; NULL: by the family */
-    bool           moe_beside; /* those layers have a dense feed-forward too */
+    const char    *n_expert_key; /* of config.json, which says n_expert; static text */
+    unsigned char *layer_moe;    /* [n_layer] 1: MoE ffn; NULL: by the family */
+    bool           moe_beside;   /* those layers have a dense feed-forward too */
     bool           norm_topk;
     uint32_t       shared_inter;  /* width of the shared expert; 0: none */
     uint32_t       n_extra_layer; /* behind the others: they predict further tokens, and are not read */
@@ -294,16 +295,18 @@ float model_rope(const struct model_spec *spec, float *inv_freq_out);
 void model_rope_local(const struct model_spec *spec, float *inv_freq_out);
 
 /* Checks every file, name, type and shape of the checkpoint against the spec, and that the model divides among n_rank
- * ranks. Reads headers only and needs no device. ST_CONFIG or ST_IO with one line in err. */
-enum status model_check(const struct model_spec *spec, const struct source *src, uint32_t n_rank, char *err,
-                        size_t err_bytes);
+ * ranks; expert_parallel: as in struct model_load_cfg. Reads headers only and needs no device. ST_CONFIG or ST_IO with
+ * one line in err. */
+enum status model_check(const struct model_spec *spec, const struct source *src, uint32_t n_rank, bool expert_parallel,
+                        char *err, size_t err_bytes);
 
 struct model_load_cfg {
     enum dtype weight_dtype; /* DT_COUNT: as the checkpoint; F32, BF16 */
     struct dev_quant
          quant; /* code F32: none; else linear matrices are rounded to this format while loading (not the router) */
-    bool quant_head;     /* embedding and head are rounded to quant too; else to int8 */
-    enum dtype kv_dtype; /* DT_COUNT: F32 for f32 weights, F16 on a GPU with f16 weights, else BF16 */
+    bool quant_head;      /* embedding and head are rounded to quant too; else to int8 */
+    bool expert_parallel; /* each rank has some experts whole, instead of a slice of every one */
+    enum dtype kv_dtype;  /* DT_COUNT: F32 for f32 weights, F16 on a GPU with f16 weights, else BF16 */
     uint32_t   batch_rows_max, logit_rows_max, n_block, block_tokens; /* workspaces and the KV pool */
     uint32_t   n_window;   /* blocks of layers with a window, where they have a pool of their own; 0: they have none */
     struct batch_cfg step; /* bounds of a step's arrays (eng_batch_cfg); 0: ample */

@@ -42,10 +42,11 @@ struct layer {
     } dense; /* the feed-forward, or the shared expert of a layer with experts */
     struct {
         struct dev_weight  router;         /* [n_expert, hidden], whole on every rank */
-        struct dev_weight *gate_up, *down; /* [n_expert] of [2 inter, hidden] and [hidden, inter] */
+        struct dev_weight *gate_up, *down; /* [experts here] of [2 inter, hidden] and [hidden, inter] */
         float             *bias;           /* [n_expert], whole on every rank; or NULL */
         struct dev_weight  shared;         /* [1, hidden], of the shared expert's weight; data NULL: that is 1 */
-        /* [n_expert], [n_expert, 2 inter] and, on rank 0 only, [n_expert, hidden]; or NULL */
+        /* [n_expert], [experts here, 2 inter] and [experts here, hidden]; or NULL. Of slices rank 0 alone has the last,
+         * so that the sum contains it once */
         float *logit_bias, *gate_up_bias, *down_bias;
         /* [hidden], [n_expert], [hidden], [hidden] beside a dense feed-forward */
         float *router_scale, *expert_scale, *norm, *post;

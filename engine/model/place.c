@@ -158,12 +158,13 @@ void place_elements(struct place *p, float *v, uint32_t dst, enum slot slot, uin
     place_expert_elements(p, v, dst, slot, layer, 0, src, n);
 }
 
-void place_table(struct place *p, float *v, uint32_t pitch, enum slot slot, uint32_t layer, uint32_t n_row,
-                 struct place_run cols)
+void place_table(struct place *p, float *v, uint32_t pitch, enum slot slot, uint32_t layer, uint32_t src_row,
+                 uint32_t n_row, struct place_run cols)
 {
     place_job(p, slot, layer, 0,
               (struct place_job){ .vec = v,
                                   .dst_row = cols.dst,
+                                  .src_row = src_row,
                                   .n_row = n_row,
                                   .src_col = cols.src,
                                   .n_col = cols.n,

@@ -68,9 +68,10 @@ void place_elements(struct place *p, float *v, uint32_t dst, enum slot slot, uin
 void place_expert_elements(struct place *p, float *v, uint32_t dst, enum slot slot, uint32_t layer, uint32_t expert,
                            uint32_t src, uint32_t n);
 /* A table from a matrix of floats: row r of n_row has, at v + r * pitch, the n elements src, src + step, ... of the
- * tensor's row r. */
-void place_table(struct place *p, float *v, uint32_t pitch, enum slot slot, uint32_t layer, uint32_t n_row,
-                 struct place_run cols);
+ * tensor's row src_row + r. Seven parameters and one more: the place in v, the tensor's name, the rows and columns in
+ * it. */
+void place_table(struct place *p, float *v, uint32_t pitch, enum slot slot, uint32_t layer, uint32_t src_row,
+                 uint32_t n_row, struct place_run cols);
 /* Allocates memory for any use, aligned to PLACE_ALIGN; *out is written only while loading. */
 void place_bytes(struct place *p, void **out, uint64_t bytes);
 /* The same for memory that ranks add up or gather. All ranks must place the same sizes in the same order. */

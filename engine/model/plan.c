@@ -4,11 +4,22 @@
 #include "engine/model/mxfp4.h"
 #include "engine/model/parts.h"
 
-/* How experts are chosen and weighed. */
-static struct op_moe model_route(const struct model_spec *s)
+/* Whether ranks divide the experts among them, and not each expert. */
+static bool whole_experts(const struct model_load_cfg *cfg, const struct device *dev)
+{
+    return cfg->expert_parallel && dev->n_rank > 1;
+}
+
+/* How experts are chosen and weighed, and which of them this rank has: neighbours, as vLLM's linear placement deals
+ * them out. */
+static struct op_moe model_route(const struct model_spec *s, const struct model_load_cfg *cfg, const struct device *dev)
 {
     const struct model_moe_keys *k = s->family->moe;
     struct op_moe                o = { .n_expert = s->n_expert, .top_k = s->top_k_expert, .renorm = s->norm_topk };
+    if (whole_experts(cfg, dev)) {
+        o.n_here = s->n_expert / dev->n_rank;
+        o.first_here = dev->rank * o.n_here;
+    }
     if (!k) return o;
     o.score = k->score;
     o.router_f32 = k->f32;
@@ -30,7 +41,7 @@ static void model_sizes(struct model *m, const struct model_spec *s, const struc
                          .hidden = s->hidden,
                          .n_head = s->n_head / dev->n_rank,
                          .inter = s->inter / dev->n_rank,
-                         .moe_inter = s->moe_inter / dev->n_rank,
+                         .moe_inter = s->moe_inter / (whole_experts(cfg, dev) ? 1 : dev->n_rank),
                          .shared_inter = s->shared_inter / dev->n_rank,
                          .ple_dim = s->ple_dim,
                          .scalars = s->layer_scalar,
@@ -46,7 +57,7 @@ static void model_sizes(struct model *m, const struct model_spec *s, const struc
                          .parallel = s->family->parallel,
                          .norm_stream = s->family->norm_stream,
                          .act = s->act,
-                         .route = model_route(s),
+                         .route = model_route(s, cfg, dev),
                          .eps = s->rms_eps,
                          .embed_scale = s->embed_scale,
                          .ple_scale = s->ple_scale,

@@ -1,5 +1,5 @@
 /* quant: formats that matrices are rounded to while loading, by name, and where codes may be at all. */
-#include "engine/model/model.h"
+#include "engine/model/bind.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -36,11 +36,26 @@ static bool slice_ok(const struct model_quant *q, uint32_t k)
     return k % unit == 0;
 }
 
+/* Is there a feed-forward without experts? */
+static bool has_dense(const struct model_spec *spec)
+{
+    for (uint32_t l = 0; l < spec->n_layer; l++)
+        if (!spec_layer_moe(spec, l)) return true;
+    return spec->moe_beside;
+}
+
 enum status model_quant_check(const struct model_spec *spec, const struct model_load_cfg *cfg, enum dev_kind kind,
                               uint32_t n_rank, char *err, size_t err_bytes)
 {
     const struct model_quant *q = &spec->quant;
-    uint32_t o = spec->n_head * spec->head_dim / n_rank, inter = (spec->inter ? spec->inter : spec->moe_inter) / n_rank;
+    uint32_t                  o = spec->n_head * spec->head_dim / n_rank, inter = spec->inter / n_rank,
+             expert = spec->moe_inter / n_rank;
+    if (cfg->expert_parallel) {
+        expert = 0; /* they are whole, and nothing is left to cut where all layers have them */
+        if (!has_dense(spec)) inter = 0;
+    } else if (!spec->inter) {
+        inter = expert;
+    }
     if (!q->method && cfg->quant.code == DT_F32) return ST_OK;
     if (kind == DEV_CUDA && cfg->quant.act8) {
         snprintf(
@@ -64,7 +79,7 @@ enum status model_quant_check(const struct model_spec *spec, const struct model_
                 n_rank);
             return ST_CONFIG;
         }
-    if (spec->moe_inter && !slice_ok(q, spec->moe_inter / n_rank)) inter = spec->moe_inter / n_rank;
+    if (!slice_ok(q, expert)) inter = expert;
     if (spec->shared_inter && !slice_ok(q, spec->shared_inter / n_rank)) inter = spec->shared_inter / n_rank;
     if (slice_ok(q, o) && slice_ok(q, inter)) return ST_OK;
     snprintf(

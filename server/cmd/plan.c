@@ -20,8 +20,8 @@ static const char usage_rest[] =
     "  --concurrency N     --max-num-seqs: sequences at one time\n"
     "  --memory-gib N      of the CPU's machine, instead of what this process may use\n"
     "  --json              one object; bytes are of one rank\n"
-    "Options of serve that matter: --tensor-parallel-size, --quantization, --dtype, --kv-cache-dtype, --block-size,\n"
-    "--max-num-batched-tokens, --gpu-memory-utilization\n";
+    "Options of serve that matter: --tensor-parallel-size, --enable-expert-parallel, --quantization, --dtype,\n"
+    "--kv-cache-dtype, --block-size, --max-num-batched-tokens, --gpu-memory-utilization\n";
 
 enum { ARGS_MAX = 64, WOULD_MAX = 12, WOULD_BYTES = 120 };
 struct asked {
@@ -208,6 +208,8 @@ static void say_text(const struct asked *a, const struct boot *b, const struct p
     printf("  weights      %12s%s\n", size(f->m.weight_bytes).s, each);
     printf("  workspace    %12s%s%s\n", size(f->m.work_bytes).s, each,
            a->gpu ? " (the GPU's own arrays in it are estimated)" : "");
+    if (b->cfg->expert_parallel && f->n_rank > 1)
+        printf("  experts      %12u of %u%s\n", b->spec.n_expert / f->n_rank, b->spec.n_expert, each);
     printf("  KV           %12s a token in %s, %s a block of %u, %s a sequence of %u%s\n",
            size(f->m.block_bytes / b->cfg->block_size).s, dtype_name(f->kv), size(f->m.block_bytes).s,
            b->cfg->block_size, size(f->seq_blocks * f->m.block_bytes).s, f->context, each);

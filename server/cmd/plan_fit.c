@@ -81,7 +81,7 @@ int plan_fit(struct boot *b, const struct plan_gpu *gpu, uint64_t memory_bytes, 
     out->context = b->model.context;
     int code = boot_kv_type(b, &out->kv);
     if (code) return code;
-    enum status st = model_check(&b->spec, &b->src, out->n_rank, b->err, sizeof b->err);
+    enum status st = model_check(&b->spec, &b->src, out->n_rank, cfg->expert_parallel, b->err, sizeof b->err);
     if (!st) st = model_quant_check(&b->spec, &p.rank.load, kind, out->n_rank, b->err, sizeof b->err);
     if (st) return boot_exit_of(st);
     enum dtype weight = cfg->dtype == DT_COUNT ? b->spec.dtype : cfg->dtype;

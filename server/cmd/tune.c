@@ -101,7 +101,7 @@ int tune_main(int argc, char **argv)
     }
     if (o.model) src.dir = o.model;
     enum status st = model_spec_load(&src, &spec, err, sizeof err);
-    if (!st && (st = model_check(&spec, &src, o.ranks, err, sizeof err))) model_spec_free(&spec);
+    if (!st && (st = model_check(&spec, &src, o.ranks, false, err, sizeof err))) model_spec_free(&spec);
     if (st) {
         fprintf(stderr, "spillway tune: %s\n", err);
         return EXIT_CONFIG;

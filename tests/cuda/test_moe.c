@@ -1,5 +1,6 @@
 /* Mixture of experts on the CUDA device: against ref over shapes that take each of its kernels, a row's bits in every
- * batch, odd routings, rows of padding, graphs. */
+ * batch, odd routings, rows of padding, some of the experts, graphs. Over 500 lines: one op, and the list of what is
+ * asked of it. */
 #include "cuda/cuda_test.h"
 #include "kernels/cuda/cuda.h"
 

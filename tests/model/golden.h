@@ -94,11 +94,12 @@ struct gold_run {
     uint32_t          vocab;
 };
 
-/* What the next team is opened with: an instruction set of the cpu device, codes to round to, how the ranks of the cuda
- * device add. */
+/* What the next team is opened with: an instruction set of the cpu device, codes to round to, whole experts on each
+ * rank, how the ranks of the cuda device add. */
 static const char      *gold_isa __attribute__((unused));
 static struct dev_quant gold_quant __attribute__((unused));
 static bool             gold_quant_head __attribute__((unused));
+static bool             gold_expert_parallel __attribute__((unused));
 static struct {
     enum dev_comm      comm;
     enum dev_symmetric symmetric;
@@ -127,6 +128,7 @@ static inline void gold_run_open_with(struct gold_run *r, const struct model_spe
                              .pdl = gold_cuda.pdl,
                              .load = { .quant = gold_quant,
                                        .quant_head = gold_quant_head,
+                                       .expert_parallel = gold_expert_parallel,
                                        .weight_dtype = weights,
                                        .kv_dtype = kv,
                                        .lora_slots = gold_lora.slots,

@@ -77,8 +77,8 @@ static void every_known_shape_is_a_config_that_can_be_served(void **state)
         assert_non_null(strstr(model_shape_names(), name[i]));
         if (model_spec_load(&src, &spec, err, sizeof err)) fail_msg("%s: %s", name[i], err);
         assert_int_equal(spec.dtype, DT_BF16);
-        assert_int_equal(model_check(&spec, &src, 1, err, sizeof err), ST_OK);
-        assert_int_equal(model_check(&spec, &src, 3, err, sizeof err), ST_CONFIG);
+        assert_int_equal(model_check(&spec, &src, 1, false, err, sizeof err), ST_OK);
+        assert_int_equal(model_check(&spec, &src, 3, false, err, sizeof err), ST_CONFIG);
         model_spec_free(&spec);
     }
 }

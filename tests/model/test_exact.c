@@ -236,7 +236,14 @@ static void same(const struct mix *m, uint64_t seed, const char *how, const stru
 
 /* ---- the ways to run */
 
-static uint32_t window; /* of the teams and engines that are opened next; 0: one pool holds all layers */
+static uint32_t window;        /* of the teams and engines that are opened next; 0: one pool holds all layers */
+static bool     whole_experts; /* on each rank of those teams, of models whose experts divide, instead of slices */
+
+/* Has a team of such ranks whole experts? */
+static bool divides(const struct gold *g, uint32_t n_rank)
+{
+    return whole_experts && g->spec.n_expert && g->spec.n_expert % n_rank == 0;
+}
 
 static struct rank_team *team_open(const struct gold *g, uint32_t n_rank, uint32_t n_thread, uint32_t logit_rows,
                                    uint32_t depth)
@@ -252,6 +259,7 @@ static struct rank_team *team_open(const struct gold *g, uint32_t n_rank, uint32
                               .simd = isa,
                               .load = { .weight_dtype = format->weights,
                                         .kv_dtype = format->kv,
+                                        .expert_parallel = divides(g, n_rank),
                                         .batch_rows_max = 96,
                                         .logit_rows_max = logit_rows,
                                         .n_block = BLOCKS,
@@ -367,9 +375,10 @@ static void exact(const char *name, uint32_t n_rank, uint64_t first, uint64_t n_
         n_passed += k.n_window_passed;
     }
     printf(
-        "    %-12s %-9s %-14s TP %u, %llu mixes, %llu tokens from the cache, %llu blocks borrowed, %llu preemptions, %.1f s\n",
-        isa ? isa : "", format->name, name, n_rank, (unsigned long long)n_mix, (unsigned long long)n_hit_tokens,
-        (unsigned long long)n_borrowed, (unsigned long long)n_preempted, (double)(clock_us() - t0) / 1e6);
+        "    %-12s %-9s %-14s TP %u%s, %llu mixes, %llu tokens from the cache, %llu blocks borrowed, %llu preemptions, %.1f s\n",
+        isa ? isa : "", format->name, name, n_rank, divides(&g, n_rank) ? " EP" : "", (unsigned long long)n_mix,
+        (unsigned long long)n_hit_tokens, (unsigned long long)n_borrowed, (unsigned long long)n_preempted,
+        (double)(clock_us() - t0) / 1e6);
     assert_true(n_mix < 4 || cold_hits > 0);
     assert_true(n_mix < 20 || n_preempted > 0); /* a fifth of the runs of four mixes has none */
     assert_true(n_mix < 20 || n_borrowed > 0);
@@ -437,6 +446,18 @@ static void glm4_moe_with_groups_a_bias_and_a_shared_expert_on_two_ranks(void **
     (void)state;
     exact("glm4-moe", 2, 8001, n_mixes / 40);
 }
+/* Two ranks with half of the experts each: plain ones, with biases and in 4 bits, with groups and shared ones, whose
+ * inputs are weighed, beside a dense feed-forward; on other devices than the cpu the first two. */
+static void ranks_with_whole_experts(void **state)
+{
+    (void)state;
+    static const char *const models[] = { "qwen3-moe",      "gpt-oss-mxfp4",   "glm4-moe",
+                                          "llama4-wrapped", "qwen3-moe-nvfp4", "gemma4-moe" };
+    uint32_t                 n = EXACT_DEVICE == DEV_CPU ? ARRAY_N(models) : 2;
+    whole_experts = true;
+    for (uint32_t i = 0; i < n; i++) exact(models[i], 2, 16001 + 100 * i, n_mixes / 40);
+    whole_experts = false;
+}
 static void qwen2_moe_with_a_gated_shared_expert(void **state)
 {
     (void)state;
@@ -498,7 +519,7 @@ static void keys_and_values_of_8_bits(void **state)
 
 #ifndef EXACT_OTHER_DEVICE
 /* One mix on one rank and one on two, of models in turn; EXACT_ALL: all of them. scalar, which is slow, has two ranks
- * once. */
+ * once. Every other time they have whole experts. */
 static void every_type_of_weights_on_every_instruction_set(void **state)
 {
     (void)state;
@@ -519,10 +540,13 @@ static void every_type_of_weights_on_every_instruction_set(void **state)
         if (!op_wants(isa)) continue;
         for (format = formats; format < formats + ARRAY_N(formats); format++, turn++)
             for (uint32_t n_rank = 1; n_rank <= (all || strcmp(isa, "scalar") || format == formats ? 2 : 1); n_rank++)
-                for (size_t m = 0; m < (all ? ARRAY_N(models) : 1); m++, seed += n_mix)
+                for (size_t m = 0; m < (all ? ARRAY_N(models) : 1); m++, seed += n_mix) {
+                    whole_experts = n_rank == 2 && turn % 2;
                     exact(models[all ? m : (turn + turn / ARRAY_N(formats) + 2 * n_rank) % ARRAY_N(models)], n_rank,
                           seed, n_mix);
+                }
     }
+    whole_experts = false;
     isa = NULL;
     format = formats;
     assert_true(turn > 0);
@@ -549,6 +573,7 @@ int main(void)
         cmocka_unit_test(gpt_oss_with_sinks_and_biases_of_experts),
         cmocka_unit_test(floats_of_4_bits_with_a_scale_for_16),
         cmocka_unit_test(two_ranks),
+        cmocka_unit_test(ranks_with_whole_experts),
         cmocka_unit_test(glm4_moe_with_groups_a_bias_and_a_shared_expert_on_two_ranks),
         cmocka_unit_test(qwen2_moe_with_a_gated_shared_expert),
         cmocka_unit_test(eight_adapters_and_the_model_alone_in_one_batch),

@@ -152,6 +152,59 @@ static void   four_ranks_share_two_kv_heads(void **state)
     each(tp4, "4 ranks, f32 weights, f32 kv");
 }
 
+/* Each rank has some experts whole. Every family that has experts, beside shared ones, biases of experts, routers with
+ * groups, weights of inputs, and a dense feed-forward beside them; those of 6 divide among two ranks only. */
+static void whole_experts(uint32_t n_rank)
+{
+    uint32_t n = 0;
+    gold_expert_parallel = true;
+    for (size_t i = 0; i < ARRAY_N(gold_names); i++) {
+        struct gold g;
+        gold_open(&g, gold_names[i]);
+        bool divides = g.spec.n_expert && g.spec.n_expert % n_rank == 0;
+        for (int d = 0; d < N_DEVICE && divides && (d || shard_next()); d++) {
+            double e = check(&g, devices[d].kind, n_rank, DT_F32, DT_F32, 1e-4, true);
+            printf("    %-14s %-4s %u of %2u experts on each rank %.2e\n", gold_names[i], devices[d].name,
+                   g.spec.n_expert / n_rank, g.spec.n_expert, e);
+        }
+        n += divides;
+        gold_close(&g);
+    }
+    gold_expert_parallel = false;
+    assert_true(n >= 14);
+}
+static void two_ranks_with_whole_experts_give_the_same_tokens(void **state)
+{
+    (void)state;
+    whole_experts(2);
+}
+static void four_ranks_with_whole_experts_give_the_same_tokens(void **state)
+{
+    (void)state;
+    whole_experts(4);
+}
+
+/* The same of experts that the checkpoint keeps as codes, also where slices would cut a group. */
+static void whole_experts_of_codes_give_the_same_tokens(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "gpt-oss-mxfp4", "qwen3-moe-nvfp4", "qwen3-vl-moe-awq" };
+    gold_expert_parallel = true;
+    for (size_t i = 0; i < ARRAY_N(names); i++) {
+        if (!shard_next()) continue;
+        struct gold g;
+        gold_open(&g, names[i]);
+        double ref = check(&g, DEV_REF, 2, DT_F32, DT_F32, 1e-4, true);
+        gold_isa = "scalar";
+        double scalar = check(&g, DEV_CPU, 2, DT_F32, DT_F32, 1e-4, true);
+        gold_isa = NULL;
+        double best = check(&g, DEV_CPU, 2, DT_F32, DT_F32, 5e-2, false);
+        printf("    %-16s ref %.2e, cpu scalar %.2e, cpu %.2e\n", names[i], ref, scalar, best);
+        gold_close(&g);
+    }
+    gold_expert_parallel = false;
+}
+
 int main(void)
 {
     log_init(LOG_LEVEL_WARN, 2, false);
@@ -161,6 +214,9 @@ int main(void)
         cmocka_unit_test(bf16_stays_within_its_rounding),
         cmocka_unit_test(two_ranks_give_the_same_tokens),
         cmocka_unit_test(four_ranks_share_two_kv_heads),
+        cmocka_unit_test(two_ranks_with_whole_experts_give_the_same_tokens),
+        cmocka_unit_test(four_ranks_with_whole_experts_give_the_same_tokens),
+        cmocka_unit_test(whole_experts_of_codes_give_the_same_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

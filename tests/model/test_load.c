@@ -163,9 +163,9 @@ static void sizes_that_do_not_divide_among_the_ranks_are_refused(void **state)
     struct model_spec    s;
     folder(&m, "llama3", "{\"num_attention_heads\": 12, \"num_key_value_heads\": 4, \"intermediate_size\": 63}");
     assert_int_equal(model_spec_load(&m.src, &s, err, sizeof err), ST_OK);
-    assert_int_equal(model_check(&s, &m.src, 6, err, sizeof err), ST_CONFIG);
+    assert_int_equal(model_check(&s, &m.src, 6, false, err, sizeof err), ST_CONFIG);
     assert_non_null(strstr(err, "num_key_value_heads is 4"));
-    assert_int_equal(model_check(&s, &m.src, 2, err, sizeof err), ST_CONFIG);
+    assert_int_equal(model_check(&s, &m.src, 2, false, err, sizeof err), ST_CONFIG);
     assert_non_null(strstr(err, "intermediate_size is 63"));
     model_spec_free(&s);
     memory_free(&m);

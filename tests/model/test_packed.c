@@ -67,6 +67,7 @@ struct how {
     uint32_t      n_rank;
     const char   *quant;
 };
+static bool whole_experts; /* of ranks of the next loads */
 
 /* The bits of one step's logits, computed after a load of that kind. */
 static uint64_t logits_of(const struct how *how, const char *packed_dir, uint64_t max)
@@ -95,6 +96,7 @@ static uint64_t logits_of(const struct how *how, const char *packed_dir, uint64_
                                             .logit_rows_max = 2,
                                             .n_block = 2,
                                             .block_tokens = 16,
+                                            .expert_parallel = whole_experts,
                                             .packed_dir = packed_dir,
                                             .packed_bytes_max = max } };
     assert_true(model_quant_named(how->quant, &cfg.load.quant, &cfg.load.quant_head));
@@ -184,6 +186,27 @@ static void codes_of_a_checkpoint_are_kept_as_well(void **state)
             assert_true(logits_of(&how, cache, ample) == bits);
             assert_int_equal(each(cache, false), k + 1);
         }
+    }
+}
+
+/* Of one checkpoint, on as many ranks and with the same bytes on each: slices of all experts, or some experts. */
+static void ranks_with_whole_experts_take_nothing_of_those_with_slices(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "qwen3-moe", "gpt-oss-mxfp4", "qwen3-vl-moe" };
+    for (size_t i = 0; i < ARRAY_N(names); i++) {
+        uint64_t bits[2];
+        copy_model(names[i]);
+        each(cache, true);
+        for (int k = 0; k < 4; k++) {
+            struct how how = { DEV_CPU, "scalar", 2, "auto" }; /* nothing is rounded to 16 bits, which hides much */
+            whole_experts = k % 2;
+            bits[k % 2] = logits_of(&how, NULL, 0);
+            assert_true(logits_of(&how, cache, ample) == bits[k % 2]);
+            assert_int_equal(each(cache, false), k ? 4 : 2);
+        }
+        whole_experts = false;
+        if (bits[0] == bits[1]) fail_msg("%s: the same bits", names[i]);
     }
 }
 
@@ -288,6 +311,7 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = { T(kept_weights_give_the_same_bits),
                                         T(codes_of_a_checkpoint_are_kept_as_well),
+                                        T(ranks_with_whole_experts_take_nothing_of_those_with_slices),
                                         T(another_order_of_inputs_is_another_model),
                                         T(a_changed_checkpoint_is_read_anew),
                                         T(a_damaged_file_is_replaced),

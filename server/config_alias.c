@@ -11,6 +11,7 @@ static const char no_plugin[] = "no code is loaded; see --tool-call-parser for t
 static const char no_spec[] = "speculative decoding is not supported; leave it out";
 static const char no_swap[] = "KV goes to host memory with --kv-host-gib, and to a disk with --kv-nvme";
 static const char log_is_one_line[] = "each request is one line at info; see --log-level";
+static const char divided[] = "the ranks of --tensor-parallel-size divide the experts with --enable-expert-parallel";
 static const char chunks[] = "prompts are always cut into chunks; see --prefill-chunk";
 
 static const struct alias aliases[] = {
@@ -22,6 +23,7 @@ static const struct alias aliases[] = {
     { "-tp", ALIAS_OF, "tensor-parallel-size" },
     { "--tp", ALIAS_OF, "tensor-parallel-size" },
     { "--tp-size", ALIAS_OF, "tensor-parallel-size" },
+    { "-ep", ALIAS_OF, "enable-expert-parallel" },
     { "-q", ALIAS_OF, "quantization" },
     { "-c", ALIAS_OF, "max-model-len" },
     { "--ctx-size", ALIAS_OF, "max-model-len" },
@@ -59,6 +61,10 @@ static const struct alias aliases[] = {
     { "--tokenizer-mode", ALIAS_VALUE, "tokenizer.json is what is read" },
     { "--pipeline-parallel-size", ALIAS_ONLY_ONE, "layers are not spread over devices; see --tensor-parallel-size" },
     { "-pp", ALIAS_ONLY_ONE, "layers are not spread over devices; see --tensor-parallel-size" },
+    { "--ep-size", ALIAS_ONLY_ONE, divided },
+    { "--expert-parallel-size", ALIAS_ONLY_ONE, divided },
+    { "--enable-eplb", ALIAS_REFUSED,
+      "experts stay on the ranks that --enable-expert-parallel gives them to; leave it out" },
     { "--data-parallel-size", ALIAS_ONLY_ONE, "start one server per replica" },
     { "-dp", ALIAS_ONLY_ONE, "start one server per replica" },
     { "-ngl", ALIAS_VALUE, "all layers lie on the device; see --device" },

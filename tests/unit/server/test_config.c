@@ -186,6 +186,11 @@ static void options_of_other_servers_are_understood(void **state)
     assert_string_equal(
         C.told.s[1],
         "--swap-space has no effect here: KV goes to host memory with --kv-host-gib, and to a disk with --kv-nvme");
+    assert_false(C.expert_parallel);
+    assert_int_equal(PARSE("-tp", "2", "-ep", "--ep-size", "1"), 0);
+    assert_true(C.expert_parallel && C.tensor_parallel == 2);
+    assert_int_equal(PARSE("--enable-expert-parallel", "--no-enable-expert-parallel"), 0);
+    assert_false(C.expert_parallel);
     assert_int_equal(PARSE("--served-model-name", "a", "b", "--port", "1"), 0);
     assert_int_equal(C.served_name.n, 2);
     assert_string_equal(C.served_name.s[1], "b");
@@ -194,6 +199,8 @@ static void options_of_other_servers_are_understood(void **state)
         { "--tool-call-parser", "nonsense", "allowed are auto, none, hermes, llama_json" },
         { "--reasoning-parser", "nonsense", "allowed are auto, none, think, mistral" },
         { "--pipeline-parallel-size", "2", "allowed is 1" },
+        { "--expert-parallel-size", "2", "with --enable-expert-parallel" },
+        { "--enable-eplb", NULL, "leave it out" },
         { "--lora-modules", "a=/x", "needs --enable-lora" },
         { "--max-lora-rank", "1000", "512" },
         { "--revision", "main", "nothing is downloaded" },

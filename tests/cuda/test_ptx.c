@@ -1,27 +1,7 @@
 /* Each instruction wrapper against a plain loop, exactly: on the emulator in every schedule, on a GPU for real. */
 #include "cuda/cuda_test.h"
 #include "cuda/ptx_kernels.h"
-
-static cudaStream_t stream;
-
-static void *up(const void *src, size_t bytes) /* src NULL: left as it is */
-{
-    void *p;
-    assert_int_equal(cudaMalloc(&p, bytes), cudaSuccess);
-    if (src)
-        assert_int_equal(cudaMemcpy(p, src, bytes, cudaMemcpyHostToDevice), cudaSuccess);
-    else
-        assert_int_equal(cudaMemset(p, 0, bytes), cudaSuccess);
-    return p;
-}
-static void down(void *dst, void *src, size_t bytes)
-{
-    assert_int_equal(cudaGetLastError(), cudaSuccess);
-    assert_int_equal(cudaStreamSynchronize(stream), cudaSuccess);
-    assert_int_equal(cudaMemcpy(dst, src, bytes, cudaMemcpyDeviceToHost), cudaSuccess);
-    cudaFree(src);
-}
-static uint32_t number(uint64_t stream_no, uint64_t i) { return rng_philox(11, stream_no, i).x[0]; }
+#include "cuda/raw_test.h"
 
 /* Whole numbers of up to 5 bits: their products and sums are exact in every order of adding. */
 static void mma(bool is_bf16, uint64_t seed)
@@ -330,13 +310,5 @@ int main(void)
         cmocka_unit_test(the_tree_of_a_sum_is_fixed),
         cmocka_unit_test(shared_memory_beyond_48_kib_is_asked_for),
     };
-    int n = 0;
-    if (cudaGetDeviceCount(&n) != cudaSuccess || n == 0) {
-        printf("no GPU\n");
-        return 77;
-    }
-    if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess) return 1;
-    int rc = cmocka_run_group_tests(tests, NULL, NULL);
-    cudaStreamDestroy(stream);
-    return rc;
+    return raw_main(tests, sizeof tests / sizeof *tests, 0);
 }

@@ -163,12 +163,20 @@ static int next_of(const Set *among)
     }
     return word * 64 + __builtin_ctzll(x);
 }
+/* The same, when copies that threads wait for have come. */
+static int next_of_all()
+{
+    int pos = next_of(NULL);
+    while (pos < 0 && hopper_advance()) pos = next_of(NULL);
+    return pos;
+}
 static int next_or_die(bool same_warp)
 {
     int pos = same_warp ? next_of(&B->w[(size_t)F->warp].member) : -1;
-    if (pos < 0) pos = next_of(NULL);
-    if (pos < 0) die("deadlock: no thread can pass its barrier or collective");
-    return pos;
+    if (pos < 0) pos = next_of_all();
+    if (pos >= 0) return pos;
+    const char *why = hopper_stuck();
+    die(why ? why : "deadlock: no thread can pass its barrier or collective");
 }
 static bool has(const Set &s, int pos) { return s.at[pos >> 6] >> (pos & 63) & 1; }
 static void park();
@@ -177,13 +185,14 @@ static void wait(Set &s, bool same_warp) /* until those in s may go on */
     int me = B->cur;
     drop(B->ready, me);
     add(s, me);
-    if (B->early && next_of(NULL) < 0) {
+    if (B->early && next_of_all() < 0) {
         park();
         if (has(B->ready, me)) return;
     }
     run(next_or_die(same_warp && schedule.greedy));
 }
-static void go_on(Set &s)
+void wait_at(Set &s) { wait(s, false); }
+void go_on(Set &s)
 {
     for (int i = 0; i < B->words; i++) B->ready.at[i] |= s.at[i], s.at[i] = 0;
     B->progress++;
@@ -212,7 +221,7 @@ void spin()
 {
     if (!B) return;
     if (B->progress != B->seen) B->seen = B->progress, B->spins = 0;
-    if (++B->spins % (SPIN_ROUNDS * (long)B->n) == 0)
+    if (++B->spins % (SPIN_ROUNDS * (long)B->n) == 0 && !hopper_advance())
         park();
     else
         run(next_or_die(false));
@@ -246,7 +255,7 @@ extern "C" void emu_entry(void)
     B->progress++;
     if (B->live == 0) leave_to_main(F, NULL);
     Fiber *me = F;
-    if (B->early && next_of(NULL) < 0) { /* the others are at pdl_wait */
+    if (B->early && next_of_all() < 0) { /* the others are at pdl_wait */
         B->cur = -1;
         B->parked = true;
         leave_to_main(me, NULL);
@@ -273,6 +282,8 @@ void prepare(Block &b)
     for (Warp &w : b.w) w.n_meet = 0, memset(&w.member, 0, sizeof w.member);
     for (int pos = 0; pos < b.n; pos++) add(b.ready, pos), add(b.w[(size_t)b.order[(size_t)pos] / WARP].member, pos);
     b.live = b.n, b.cur = -1, b.parked = b.early = false;
+    b.dyn_at = 1024 + 128;
+    b.hopper.reset();
     b.progress = b.seen = 0, b.spins = 0;
     uint3 tid = { 0, 0, 0 };
     for (size_t i = 0; i < (size_t)b.n; i++) {
@@ -316,6 +327,20 @@ void bar_sync(int id, int count)
     }
     B->arrived[id] = 0;
     go_on(B->waiting[id]);
+}
+
+void part_sync(int id, int count, bool stay)
+{
+    if (id < 0 || id >= BARRIERS) die("a barrier's number is not 0..15");
+    if (count < WARP || count % WARP || count > B->n) die("a barrier of threads that are not whole warps of the block");
+    if (B->arrived[id] && B->count[id] != count) die("threads give a barrier different counts");
+    B->count[id] = count;
+    if (stay) {
+        bar_sync(id, count);
+    } else if (++B->arrived[id] == count) {
+        B->arrived[id] = 0;
+        go_on(B->waiting[id]);
+    }
 }
 
 static Meet &meet_of(uint32_t mask)

@@ -184,6 +184,7 @@ static void check_end(const Block &b, bool pdl)
             if (w.meet[i]->arrived[w.meet[i]->turn & 1]) die("the block ends with lanes at a collective");
     for (int i = 0; i < BARRIERS; i++)
         if (b.arrived[i]) die("the block ends with threads at a barrier");
+    if (const char *left = hopper_end()) die(left);
     B = NULL;
 }
 

@@ -17,8 +17,10 @@ enum emu_order { EMU_IN_ORDER, EMU_REVERSED, EMU_RANDOM, EMU_ORDERS };
 struct emu_schedule {
     enum emu_order order;  /* of the threads of a block and of the blocks of a grid               */
     bool           greedy; /* a warp runs as far as it can before the next; else threads take turns */
-    bool     eager; /* cp.async copies at once (shows write after read); else at the wait (shows a missing wait) */
-    uint32_t seed;  /* of EMU_RANDOM                                                        */
+    /* cp.async and bulk copies copy at once, and wgmma reads its operands at the wait (shows write after read); else they
+     * copy as late as can be, and it reads at its commit (shows a missing wait) */
+    bool     eager;
+    uint32_t seed; /* of EMU_RANDOM                                                        */
     /* A kernel that may begin early (PDL) runs up to its pdl_wait before the kernel ahead of it on the stream has
      * begun: one that reads what that one writes ahead of its own wait reads what was there before. Work runs when the
      * next is given to the stream, or when somebody waits, on one OS thread. */

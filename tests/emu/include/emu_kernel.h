@@ -24,7 +24,7 @@ namespace emu
 {
 enum { WARP = 32, SLOT = 40, BARRIERS = 16, WORDS = 1024 / 64 };
 /* kinds of warp collectives: lanes that meet must mean the same one */
-enum kind { SYNC = 1, SHFL, VOTE, REDUCE, MATCH, MMA, LDMATRIX, FOLD };
+enum kind { SYNC = 1, SHFL, VOTE, REDUCE, MATCH, MMA, LDMATRIX, FOLD, COMMIT, WAIT };
 
 struct Set { /* of the threads of a block, by their place in its order */
     uint64_t at[WORDS];
@@ -62,6 +62,7 @@ struct Fiber {
     int     lin, lane, warp;
     CpQueue cp;
 };
+struct Hopper; /* hopper.cc */
 struct Block {
     dim3                         grid, dim;
     uint3                        bid;
@@ -69,11 +70,13 @@ struct Block {
     std::vector<Fiber>           f;
     std::vector<Warp>            w;
     std::vector<int>             order;
-    Set                          ready; /* can go on; the others have ended or wait */
-    int                          arrived[BARRIERS];
+    Set                          ready;                              /* can go on; the others have ended or wait */
+    int                          arrived[BARRIERS], count[BARRIERS]; /* count: of a part's barrier */
     Set                          waiting[BARRIERS];
     unsigned char               *dyn; /* dynamic shared memory, exact size */
     size_t                       dyn_bytes;
+    uint32_t                     dyn_at;         /* its address, as descriptors of matrices have it */
+    std::shared_ptr<Hopper>      hopper;         /* NULL: nothing of that was used */
     uint64_t                     progress, seen; /* seen: progress when spins began to count */
     long                         spins;          /* calls of spin() since a thread last got on */
     bool                         parked;         /* all it can do is wait for another block, rank or kernel */
@@ -90,7 +93,8 @@ extern enum emu_peer   peer_writes; /* emu_set_peer */
 
 [[noreturn]] void die(const char *what); /* names block and thread, aborts */
 void              bar_sync(int id, int count);
-void              spin(); /* in a loop that waits for another block or rank */
+void              part_sync(int id, int count, bool stay); /* stay: wait for the others */
+void              spin();                                  /* in a loop that waits for another block or rank */
 /* All lanes of mask meet and leave `size` bytes each, lane l at [l * stride(size)]; the last one runs `last` (may be
  * NULL) over them. They stay until this lane's next collective. */
 constexpr size_t stride(size_t size) { return (size + 7) / 8 * 8; }
@@ -111,11 +115,16 @@ std::shared_ptr<Grid> begin_early(const std::shared_ptr<const Launch> &l);
 void                  finish(const std::shared_ptr<const Launch> &l, std::shared_ptr<Grid> begun); /* begun: or NULL */
 void                  pdl_wait();
 void                  pdl_launch();
-/* emu.cc and launch.cc */
+/* emu.cc, launch.cc and hopper.cc */
 void                open_gate(Block &b); /* the kernel ahead has run */
 void                prepare(Block &b);   /* before a block runs */
 void                run_block(Block &b); /* until it has ended or is parked */
 void                unprepare(Block &b);
+void                wait_at(Set &s); /* until go_on(s) */
+void                go_on(Set &s);
+bool                hopper_advance(); /* no thread can go on: what was under way has got on */
+const char         *hopper_stuck();   /* NULL, or what a thread waits for in vain */
+const char         *hopper_end();     /* NULL, or what the block has left under way */
 size_t              stacks_bytes(size_t n);
 char               *stack_of(char *stacks, size_t i);
 extern emu_schedule schedule;

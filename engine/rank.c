@@ -101,6 +101,7 @@ static struct dev_cfg rank_dev_cfg(const struct rank_team *t, uint32_t index, ui
                              .rows_max = c->load.batch_rows_max,
                              .eager = c->eager,
                              .pdl = c->pdl,
+                             .wgmma = c->wgmma,
                              .utilization = c->utilization,
                              .gemm_file = c->gemm_file,
                              .cublaslt = c->cublaslt };

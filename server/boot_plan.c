@@ -247,6 +247,7 @@ static void plan_ranks(struct boot *b, struct boot_plan *p, boot_progress *progr
         .deterministic = cfg->deterministic,
         .eager = cfg->enforce_eager,
         .pdl = cfg->pdl,
+        .wgmma = cfg->wgmma,
         .gemm_file = cfg->gemm_file,
         .cublaslt = cfg->cublaslt,
         .comm = cfg->collectives,

@@ -728,3 +728,5 @@ static inline struct attn_args attn_args_of(const struct cuda_dev *d, const stru
 
 /* attn_kv8.cu: op_attn over a pool of rows in 8 bits. */
 void cuda_attn_kv8(struct cuda_dev *d, const struct attn_args &a);
+/* attn_hopper.cu: the tiles of rows of op_attn. f16: of the pool. false: not there, not wanted or not of this shape. */
+bool cuda_attn_hopper(struct cuda_dev *d, const struct attn_args &a, bool f16);

@@ -377,6 +377,9 @@ template <class P, int HD> static void attn_launch(struct cuda_dev *d, const str
         LAUNCH((k_attn_decode<P, HD>), n < slots ? n : slots, attn_dim<HD>::PARTS * 32, smem, d, a);
     }
     if (a.plan.n_tile == 0) return;
+    if (sizeof(typename attn_pool<P>::element) > 1 &&
+        cuda_attn_hopper(d, a, attn_type<typename attn_pool<P>::number>::LARGEST == 0x7c00u))
+        return;
     /* Two heads a block halve what is read of K and V. It takes all registers that two blocks an SM may have; and with
      * room to fold, 128 numbers a head leave room for one only, so there one head it is. Rows of 8 bits are half already. */
     enum { PAIR = sizeof(typename attn_pool<P>::element) > 1 && (HD == 64 || HD == 128) ? 2 : 1 };

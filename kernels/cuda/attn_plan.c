@@ -22,6 +22,12 @@ uint32_t cuda_attn_warps(int arch, uint32_t head_dim)
     return n < 8 ? n : 8;
 }
 
+bool cuda_attn_wgmma(const struct cuda_dev *d, uint32_t n_head, uint32_t n_kv_head, uint32_t head_dim,
+                     uint32_t block_tokens)
+{
+    return d->wgmma && (head_dim == 64 || head_dim == 128) && n_head / n_kv_head % 2 == 0 && block_tokens % 16 == 0;
+}
+
 struct cuda_attn_split cuda_attn_split(const struct cuda_dev *d, uint32_t n_head, uint32_t n_kv_head, uint32_t head_dim)
 {
     CHECK(n_kv_head > 0 && n_head % n_kv_head == 0);

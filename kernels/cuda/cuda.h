@@ -12,7 +12,10 @@ extern "C" {
 #include "kernels/impl.h"
 #include <cuda_runtime_api.h>
 
-enum { PDL_ARCH_MIN = 90 }; /* from here on a launch may depend on the one before by program */
+enum {
+    PDL_ARCH_MIN = 90, /* from here on a launch may depend on the one before by program */
+    WGMMA_ARCH = 90    /* the one that has it */
+};
 enum {
     CUDA_ALIGN = 256
 }; /* of everything in the arena: whole sectors, and what the fastest GEMMs ask of their operands */
@@ -52,6 +55,7 @@ struct cuda_dev {
     int                   ordinal, arch, n_sm;
     struct dev_place      place;
     bool                  deterministic, eager, pdl;
+    bool                  wgmma;    /* attention of prompts by attn_hopper.cu, where it has the shape */
     uint32_t              rows_max; /* of a step; 0: not told */
     cudaStream_t          stream;
     char                 *arena;
@@ -213,9 +217,13 @@ static inline bool cuda_holds_kv(const struct device *d, enum dtype t)
 void                   cuda_attn_prepare(struct cuda_dev *d, uint32_t head_dim);
 struct cuda_attn_split cuda_attn_split(const struct cuda_dev *d, uint32_t n_head, uint32_t n_kv_head,
                                        uint32_t head_dim);
-uint32_t               cuda_attn_smem(int arch); /* bytes of shared memory that one block may have */
-uint32_t               cuda_attn_warps(int      arch,
-                                       uint32_t head_dim); /* decode warps that one SM holds: bounded by its shared memory */
+/* Whether tiles of rows of this shape are attn_hopper.cu's. By the shape of a model, never by a batch: its products may
+ * round in another way than those of the other kernels. */
+bool     cuda_attn_wgmma(const struct cuda_dev *d, uint32_t n_head, uint32_t n_kv_head, uint32_t head_dim,
+                         uint32_t block_tokens);
+uint32_t cuda_attn_smem(int arch); /* bytes of shared memory that one block may have */
+uint32_t cuda_attn_warps(int      arch,
+                         uint32_t head_dim); /* decode warps that one SM holds: bounded by its shared memory */
 /* plan.chunk for sequences of len[n_seq] tokens: the smallest multiple of CUDA_ATTN_KV, from CUDA_ATTN_CHUNK_MIN and
  * from where more parts cost more than they save, whose items still run all at a time; with more sequences than that,
  * one that leaves most of them whole. 0 with a fixed split. */

@@ -60,6 +60,8 @@ template <class... P, class... A>
 static inline void launch(void (*k)(P...), dim3 grid, dim3 block, size_t smem, struct launch_on on, A &&...a)
 {
     if (on.skip) return;
+    /* One of several launches of an op was refused, and cuda_launched has not read that yet. */
+    if (on.dev && cudaPeekAtLastError() != cudaSuccess) return;
     bool again = on.dev && cuda_may_relaunch(on.dev);
     launch_once(k, grid, block, smem, on, static_cast<A &&>(a)...);
     if (again && cudaPeekAtLastError() != cudaSuccess && cuda_relaunch(on.dev))

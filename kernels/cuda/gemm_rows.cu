@@ -8,118 +8,36 @@
  * of four), and declares the first four of them its share of one mma, the other four of the next. Both operands are
  * read alike, so neither needs ldmatrix nor a packed form.
  *
- *   k_gemm_rows   few rows of x: a warp streams 16 rows of w from memory through its registers, for one slice; the warps
- *                 of a block share a tile by slices and meet in shared memory. x comes from L1. The loads of the next
- *                 tile are under way while this one is folded, and the first ones before the wait for the kernel ahead.
+ *   k_gemm_rows   few rows of x, which come from L1: the frame of rows_few.cuh
  *   k_gemm_many   128 rows of w times 64 of x per block, both through shared memory by cp.async */
 #include "base/check.h"
 #include "kernels/cuda/gemm.h"
-#include "kernels/cuda/rows.cuh"
-
-struct rows_args {
-    void           *out;
-    const uint16_t *x, *w;
-    uint32_t        m, n, k;
-    struct rows_cut cut;
-};
+#include "kernels/cuda/rows_few.cuh"
 
 /* ---------------------------------------------------------------- few rows */
-
-/* Blocks of an SM: what registers allow. */
-static constexpr int rows_blocks(int nb, bool vector) { return nb < 4 && vector ? 2 : 1; }
 
 /* NB: groups of 8 rows of x; blockIdx.y: which NB groups. DEEP: loads of w that are under way. */
 template <class T, class O, int NB, int DEEP, bool VECTOR>
 __global__ void __launch_bounds__(ROWS_THREADS, rows_blocks(NB, VECTOR))
     k_gemm_rows(const __grid_constant__ struct rows_args p)
 {
-    enum { AHEAD = 2 /* loads of x that are under way */ };
-    __shared__ float part[2][ROWS_WARPS][NB * 4][WARP];
-    const uint32_t   lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, g = lane >> 2, t = lane & 3;
-    const uint32_t   side = p.cut.side, slice = warp % side, n_tile = (p.n + ROWS_TILE - 1) / ROWS_TILE;
-    const uint32_t   each = ROWS_WARPS / side, n_group = (n_tile + each - 1) / each;
-    const uint32_t   k0 = slice * p.cut.slice, k1 = min(k0 + p.cut.slice, p.k);
-    const uint32_t   n_c = (p.cut.slice / ROWS_STEP + DEEP - 1) / DEEP * DEEP; /* steps, those behind k1 of zeros */
-    const uint16_t  *top, *low, *row[NB];
-    uint32_t         end[NB], group = blockIdx.x, parity = 0;
-    uint4            a0[DEEP], a1[DEEP], b[AHEAD][NB];
-    /* rows past the last are computed from the last and not stored */
-    auto rows_at = [&](uint32_t of) {
-        uint32_t r = (of * each + warp / side) * ROWS_TILE + g;
-        top = p.w + (size_t)min(r, p.n - 1) * p.k;
-        low = p.w + (size_t)min(r + 8, p.n - 1) * p.k;
-    };
-    auto take = [&](uint32_t c) { /* of x, for step c */
+    const uint32_t  lane = threadIdx.x % WARP, g = lane >> 2, t = lane & 3, x0 = blockIdx.y * NB * 8;
+    const uint16_t *row[NB];
 #pragma unroll
-                                  for (int i = 0; i < NB; i++)
-                                      b[c % AHEAD][i] =
-                                          vec_load8<VECTOR, false>(row[i], k0 + c * ROWS_STEP + t * 8, end[i]);
-    };
-#pragma unroll
-    for (int i = 0; i < NB; i++) {
-        uint32_t r = (blockIdx.y * NB + i) * 8 + g;
-        row[i] = p.x + (size_t)min(r, p.m - 1) * p.k;
-        end[i] = r < p.m ? k1 : 0;
-    }
-    rows_at(group);
-#pragma unroll
-    for (int u = 0; u < DEEP; u++) {
-        uint32_t k = k0 + u * ROWS_STEP + t * 8;
-        a0[u] = vec_load8<VECTOR, true>(top, k, k1), a1[u] = vec_load8<VECTOR, true>(low, k, k1);
-    }
-    pdl_wait(); /* no kernel writes weights */
-#pragma unroll
-    for (int c = 0; c < AHEAD; c++) take(c);
-    for (; group < n_group; group += gridDim.x, parity ^= 1) {
-        float acc[NB][4] = {};
-        for (uint32_t c = 0; c < n_c; c += DEEP) {
-            uint32_t next = k0 + (c + DEEP) * ROWS_STEP,
-                     until = k1; /* loads go on at next, for DEEP steps, and end at until */
-            if (c + DEEP == n_c) {
-                next = k0;
-                if (group + gridDim.x < n_group) {
-                    rows_at(group + gridDim.x);
-                } else {
-                    until = 0;
-                    pdl_launch(); /* all of w has been asked for */
-                }
-            }
-#pragma unroll
-            for (int u = 0; u < DEEP; u++) {
-#pragma unroll
-                for (int i = 0; i < NB; i++) rows_mma32<T>(acc[i], a0[u], a1[u], b[u % AHEAD][i]);
-                uint32_t k = next + u * ROWS_STEP + t * 8, then = c + u + AHEAD;
-                a0[u] = vec_load8<VECTOR, true>(top, k, until), a1[u] = vec_load8<VECTOR, true>(low, k, until);
-                if (then >= n_c) then -= n_c; /* every tile has the same x */
-#pragma unroll
-                for (int i = 0; i < NB; i++)
-                    b[u % AHEAD][i] = vec_load8<VECTOR, false>(row[i], k0 + then * ROWS_STEP + t * 8, end[i]);
-            }
-        }
-        if (side > 1) {
-#pragma unroll
-            for (int i = 0; i < NB; i++)
-#pragma unroll
-                for (int e = 0; e < 4; e++) part[parity][warp][i * 4 + e][lane] = acc[i][e];
-            __syncthreads(); /* who writes the other half next has passed here, so nobody reads it any more */
-            for (uint32_t s = 1; slice == 0 && s < p.cut.n_slice; s++)
-#pragma unroll
-                for (int i = 0; i < NB; i++)
-#pragma unroll
-                    for (int e = 0; e < 4; e++)
-                        acc[i][e] = __fadd_rn(acc[i][e], part[parity][warp + s][i * 4 + e][lane]);
-        }
-        uint32_t r0 = (group * each + warp / side) * ROWS_TILE + g;
-        if (slice) continue;
+    for (int i = 0; i < NB; i++) row[i] = p.x + (size_t)min(x0 + i * 8 + g, p.m - 1) * p.k;
+    auto begin = [] { pdl_wait(); };
+    auto take = [&](int i, uint32_t k, uint32_t end) { return vec_load8<VECTOR, false>(row[i], k, end); };
+    auto ahead = [](uint32_t) {};
+    auto put = [&](const float(&sum)[NB][4], uint32_t tile) {
 #pragma unroll
         for (int i = 0; i < NB; i++)
 #pragma unroll
-            for (int e = 0; e < 4; e++) { /* rows g (0, 1) and g + 8 of w, row 2t or 2t + 1 of x */
-                uint32_t r = r0 + (e >> 1) * 8, at = (blockIdx.y * NB + i) * 8 + t * 2 + (e & 1);
-                if (r < p.n && at < p.m) rows_put((O *)p.out + (size_t)at * p.n + r, acc[i][e]);
+            for (int e = 0; e < 4; e++) {
+                uint32_t r = tile * ROWS_TILE + g + (e >> 1) * 8, at = x0 + i * 8 + t * 2 + (e & 1);
+                if (r < p.n && at < p.m) rows_put((O *)p.out + (size_t)at * p.n + r, sum[i][e]);
             }
-    }
-    pdl_launch(); /* a block without work */
+    };
+    rows_few<T, NB, DEEP, VECTOR, false>(p, begin, take, ahead, put);
 }
 
 /* ---------------------------------------------------------------- many rows */
@@ -249,9 +167,7 @@ __global__ void __launch_bounds__(MANY_THREADS, 2) k_gemm_many(const __grid_cons
 template <class T, class O, int NB, int DEEP, bool VECTOR>
 static void rows_few(struct cuda_dev *d, const struct rows_args &p)
 {
-    uint32_t each = ROWS_WARPS / p.cut.side, tiles = (p.n + ROWS_TILE - 1) / ROWS_TILE;
-    uint32_t groups = (tiles + each - 1) / each, most = rows_blocks(NB, VECTOR) * (uint32_t)d->n_sm;
-    dim3     grid(groups < most ? groups : most, (p.m + NB * 8 - 1) / (NB * 8));
+    dim3 grid(rows_grid(d, rows_tiles<false>(p.n), p.cut.side, rows_blocks(NB, VECTOR)), (p.m + NB * 8 - 1) / (NB * 8));
     LAUNCH((k_gemm_rows<T, O, NB, DEEP, VECTOR>), grid, ROWS_THREADS, 0, d, p);
 }
 

@@ -4,60 +4,7 @@
  * alone, so a row gives the same bits in every batch. The residual x + delta is rounded to act first and the norm is of
  * the rounded value, as transformers has it and as the next layer will read it; transformers rounds x * scale too
  * before it multiplies by w, we do not. */
-#include "kernels/cuda/cuda.h"
-#include "kernels/cuda/vec.cuh"
-
-enum {
-    NORM_KEEP =
-        2, /* vectors of a row that a thread holds in registers: 8192 elements at 512 threads; more are read again */
-    NORM_THREADS = 512,
-};
-
-/* Sum over the block, the same in every thread. A tree over lanes, then over warps. */
-__device__ __forceinline__ float norm_sum(float v)
-{
-    __shared__ float part[NORM_THREADS / 32];
-    unsigned         lane = threadIdx.x & 31, n_warp = blockDim.x / 32;
-    v = warp_sum(v);
-    if (n_warp == 1) return v;
-    if (lane == 0) part[threadIdx.x >> 5] = v;
-    __syncthreads();
-    v = lane < n_warp ? part[lane] : 0.0f;
-    return warp_sum(v);
-}
-
-__device__ __forceinline__ void norm_load_w(float f[VEC], const float *w)
-{
-    float4 a = *(const float4 *)w, b = *(const float4 *)(w + 4);
-    f[0] = a.x, f[1] = a.y, f[2] = a.z, f[3] = a.w, f[4] = b.x, f[5] = b.y, f[6] = b.z, f[7] = b.w;
-}
-
-/* x (+ delta, which is then stored) as floats, and its squares */
-template <class T, bool ADD> __device__ __forceinline__ float norm_take(float f[VEC], uint4 a, uint4 b, T *x)
-{
-    act_load8<T>(f, a);
-    if (ADD) {
-        float d[VEC];
-        act_load8<T>(d, b);
-#pragma unroll
-        for (int j = 0; j < VEC; j++) d[j] += f[j];
-        a = act_store8<T>(d);
-        *(uint4 *)x = a;
-        act_load8<T>(f, a);
-    }
-    float sum = 0.0f;
-#pragma unroll
-    for (int j = 0; j < VEC; j++) sum = __fmaf_rn(f[j], f[j], sum);
-    return sum;
-}
-
-template <class T> __device__ __forceinline__ void norm_put(T *out, const float f[VEC], const float w[VEC], float scale)
-{
-    float y[VEC];
-#pragma unroll
-    for (int j = 0; j < VEC; j++) y[j] = f[j] * scale * w[j];
-    *(uint4 *)out = act_store8<T>(y);
-}
+#include "kernels/cuda/norm.cuh"
 
 template <class T, bool ADD>
 __global__ void __launch_bounds__(NORM_THREADS)
@@ -89,7 +36,7 @@ __global__ void __launch_bounds__(NORM_THREADS)
         uint4 c = *(const uint4 *)(x + row + i);
         sum += norm_take<T, ADD>(g, c, ADD ? *(const uint4 *)(delta + row + i) : c, x + row + i);
     }
-    float scale = 1.0f / sqrtf(norm_sum(sum) / (float)dim + eps);
+    float scale = norm_scale(norm_sum(sum), dim, eps);
 #pragma unroll
     for (int k = 0; k < NORM_KEEP; k++) {
         uint32_t i = first + k * step;
@@ -117,7 +64,7 @@ __global__ void __launch_bounds__(NORM_THREADS)
         sum = __fmaf_rn(f, f, sum);
     }
     pdl_launch();
-    float scale = 1.0f / sqrtf(norm_sum(sum) / (float)dim + eps);
+    float scale = norm_scale(norm_sum(sum), dim, eps);
     for (uint32_t i = threadIdx.x; i < dim; i += blockDim.x)
         out[row + i] = act_store<T>(act_load(x[row + i]) * scale * w[i]);
 }
@@ -126,12 +73,10 @@ template <class T, bool ADD>
 static void norm(struct cuda_dev *d, void *out, void *x, const void *delta, const float *w, uint32_t n, uint32_t dim,
                  float eps)
 {
-    uint32_t threads = (dim + 32 * VEC * NORM_KEEP - 1) / (32 * VEC * NORM_KEEP) * 32;
-    if (threads > NORM_THREADS) threads = NORM_THREADS;
     if (vec_fits(dim, out, x, ADD ? delta : x) && vec_fits(VEC, w, w, w))
-        LAUNCH((k_norm<T, ADD>), n, threads, 0, d, (T *)out, (T *)x, (const T *)delta, w, dim, eps);
+        LAUNCH((k_norm<T, ADD>), n, norm_threads(dim), 0, d, (T *)out, (T *)x, (const T *)delta, w, dim, eps);
     else
-        LAUNCH((k_norm_odd<T, ADD>), n, threads, 0, d, (T *)out, (T *)x, (const T *)delta, w, dim, eps);
+        LAUNCH((k_norm_odd<T, ADD>), n, norm_threads(dim), 0, d, (T *)out, (T *)x, (const T *)delta, w, dim, eps);
 }
 
 /* x += delta; out = x: where no norm follows */

@@ -106,6 +106,21 @@ struct dev_batch {
  * the fourth, and what it is multiplied with is 1 + up, up being kept within -7 and 7. */
 enum op_act { OP_SILU, OP_GELU, OP_GELU_TANH, OP_QUICK_GELU, OP_RELU, OP_RELU2, OP_CLAMPED, OP_ACTS };
 
+/* A product of few rows with what stands around it, y = rmsnorm(x) * w^T + bias, and then: out [m, n] = y; out [m, n] += y;
+ * out [m, n / 2] = act(gate) * up of the halves of y, as op glu. The bits are those of the ops one after another. */
+enum op_end { OP_END_STORE, OP_END_ADD, OP_END_GLU };
+struct op_fused {
+    void                    *out;
+    const void              *x; /* act [m, k] */
+    const struct dev_weight *w; /* [n, k] */
+    const float             *bias;
+    const float             *norm; /* F32 [k], weights of the norm; NULL: x as it is */
+    float                    eps;
+    uint32_t                 m;
+    enum op_end              end;
+    enum op_act              act; /* of the gate */
+};
+
 enum rope_type { ROPE_NONE, ROPE_NEOX }; /* NEOX: pairs (i, i + rot/2) */
 
 struct op_qkv {       /* qk-norm (optional), RoPE, KV append (not with kv NULL): one pass over the fused projection */
@@ -357,6 +372,9 @@ struct dev_ops {
     /* out[m, w->n] = x[m, w->k] * w^T + bias; fp32 accumulate; out act; bias F32 [w->n] or NULL */
     void (*linear)(struct device *d, void *out, const void *x, const struct dev_weight *w, const float *bias,
                    uint32_t m);
+    /* false: nothing is done, the device has no such pass for these sizes and this matrix, or ops one after another are
+     * faster; NULL: it has none. The answer hangs on m and on what was known at load. */
+    bool (*fused)(struct device *d, const struct op_fused *o);
     void (*logits)(struct device *d, float *out, const void *x, const struct dev_weight *w,
                    uint32_t m); /* linear with F32 out, no bias */
     /* out F32 [n] = x, act [n]: a result of the step, which the host reads after step_wait (models that pool) */
@@ -604,8 +622,10 @@ void dev_unpin(struct device *d, void *host); /* no-op where it is not pinned */
  * for dev_cfg.gemm_file. out_path: the file's path. line: gets one line of text per result. ST_CONFIG and ST_DEVICE
  * have been logged. */
 struct dev_matrix {
-    uint32_t n, k;
-    bool     logits; /* F32 out */
+    uint32_t    n, k;
+    bool        logits; /* F32 out */
+    bool        norm;   /* as in struct op_fused: what stands around the matrix in a forward, and is timed with it */
+    enum op_end end;
 };
 struct dev_tune_cfg {
     enum dtype               act;

@@ -170,6 +170,7 @@ void        cuda_blas_free(struct cuda_dev *d);
  * Overwrites w->data and the arena beyond d->used; done when it returns. */
 void cuda_blas_seen(struct cuda_dev *d, const struct dev_weight *w);
 void cuda_linear(struct device *d, void *out, const void *x, const struct dev_weight *w, const float *bias, uint32_t m);
+bool cuda_fused(struct device *d, const struct op_fused *o);
 void cuda_logits(struct device *d, float *out, const void *x, const struct dev_weight *w, uint32_t m);
 /* norm.cu */
 void cuda_rmsnorm(struct device *d, void *out, const void *x, const float *w, uint32_t n, uint32_t dim, float eps);

@@ -362,6 +362,7 @@ static const struct dev_ops cuda_ops = {
     .cap = cuda_cap,
     .add_gated = cuda_add_gated,
     .linear = cuda_linear,
+    .fused = cuda_fused,
     .logits = cuda_logits,
     .state = cuda_state,
     .squares = cuda_squares,

@@ -306,6 +306,16 @@ void cuda_linear(struct device *dev, void *out, const void *x, const struct dev_
     if (bias) cuda_add_bias(d, out, bias, m, w->n);
 }
 
+/* Where the plain product would be gemm_rows': the library's products stand alone. */
+bool cuda_fused(struct device *dev, const struct op_fused *o)
+{
+    struct cuda_dev         *d = cuda_of(dev);
+    const struct gemm_shape *s = shape_of(d, o->w, dev->act, false);
+    if (!o->m || o->m > GEMM_ROWS_MAX) return false;
+    if (s && s->pin[gemm_bucket(o->m)].kind != &gemm_rows) return false;
+    return cuda_gemm_fused(d, o);
+}
+
 void cuda_logits(struct device *dev, float *out, const void *x, const struct dev_weight *w, uint32_t m)
 {
     if (m) multiply(cuda_of(dev), out, DT_F32, x, w, m);

@@ -10,6 +10,7 @@ extern "C" {
 #endif
 
 enum {
+    GEMM_FUSED_ROWS = 32, /* most rows of a product that is joined with what stands around it */
     GEMM_BUCKETS = 19,
     GEMM_ROWS_MAX = 8192,     /* the last bucket: more rows go in slices of as many         */
     GEMM_SHAPES_MAX = 96,     /* different matrices of one model on one rank                */
@@ -78,7 +79,7 @@ struct gemm_file_row {
     enum dtype     in, out;
     struct lt_algo algo;
     int            tile, stages, splitk;
-    double         us, gbs, tflops, err; /* as measured; err: largest relative error */
+    double         us, gbs, tflops, err; /* as tune measured it, with what stands around; err: largest relative error */
 };
 struct gemm_file {
     char                  gpu[96];
@@ -142,6 +143,9 @@ float gemm_error_max(enum dtype out);
  * ahead on the stream has ended: no kernel there may write them. more than eight: three matrices, their types and sizes. */
 void cuda_gemm_rows(struct cuda_dev *d, void *out, enum dtype out_t, const void *x, const void *w, uint32_t m,
                     uint32_t n, uint32_t k);
+/* gemm_fused.cu: struct op_fused by a kernel of ours; plain weights, which are asked for as above. A row has the bits
+ * that cuda_gemm_rows and the kernels around it give. false: nothing is done, there is no kernel for it. */
+bool cuda_gemm_fused(struct cuda_dev *d, const struct op_fused *o);
 /* gemm_codes.cu: ours, of every kind of codes. As cuda_gemm_rows: a row has the same bits for every m. */
 void cuda_gemm_codes(struct cuda_dev *d, const struct gemm_product *p);
 /* gemm_check.cu: *worst becomes the largest relative error of out over sampled elements. more than eight: the three

@@ -79,6 +79,13 @@ def stream(rows, n, k):
     return read, 2 * rows * n * k, 2.3 + max(read / READ_GBS, near / 5000) / 1e3
 
 
+def joined(rows, n, k, norm):
+    """As stream, with a product's surroundings: each of two blocks an SM reads all rows ahead of a norm and meets three barriers; a sum or a gate
+    costs a round trip to L2 behind the last tile."""
+    read, flops, us = stream(rows, n, k)
+    return read, flops, us + (0.9 + 2 * rows * k * 2 * 132 / 5e6 if norm else 0.3)
+
+
 def many(rows, n, k):
     """By mma.sync from shared memory: 16 loads of 16 bytes a lane for 64 products of a warp keep both busy at about 300 TFLOP/s."""
     flops = 2 * rows * n * k
@@ -112,6 +119,10 @@ def cases():
     for name, n, k, gbs in MATRICES:
         for rows, groups in ((1, 1), (16, 2)):
             yield "k_gemm_rows<bf16,%s,%d,6,true>" % ("float" if name == "head" else "bf16", groups), "%s, %d rows" % (name, rows), stream(rows, n, k), "%.1f" % (2 * n * k / gbs / 1e3)
+    for name, n, k, end, norm in (("QKV", 6144, 4096, 0, True), ("O", 4096, 4096, 1, False), ("gate and up", 24576, 4096, 2, True), ("down", 4096, 12288, 1, False)):
+        for rows in (1, 8):
+            what = ", norm" * norm + ("", ", sum", ", gate")[end]
+            yield "k_gemm_fused<bf16,1,6,%d,%s>" % (end, "true" if norm else "false"), "%s%s, %d rows" % (name, what, rows), joined(rows, n, k, norm), "%.1f" % (2 * n * k / (2600 if n * k < 6e7 and k < 12288 else 2850) / 1e3 + norm)
     yield "k_gemm_many<bf16,bf16>", "gate and up, 4096 rows", many(4096, 24576, 4096), "1390"
     for kind, what, each, unit, loop, gbs in CODES:
         for name, n, k in (("gate and up", 24576, 4096), ("down", 4096, 12288)):

@@ -28,6 +28,8 @@ void ffn_beside(struct model *m, uint32_t n_row, uint32_t l)
     const struct dev_ops *op = m->dev->ops;
     const struct layer   *y = &m->layer[l];
     size_t                all = (size_t)n_row * m->hidden;
+    m->sum = NULL; /* norms of what was made stand between */
+    model_h(m, n_row);
     op->rmsnorm(m->dev, m->shared, m->stream, y->moe.router_scale, n_row, m->hidden, m->eps);
     op->scale(m->dev, m->shared, all, 1 / sqrtf((float)m->hidden));
     op->linear(m->dev, m->router, m->shared, &y->moe.router, NULL, n_row);

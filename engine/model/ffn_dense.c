@@ -38,18 +38,27 @@ void ffn_dense_place(struct place *p, struct layer *layer, uint32_t l)
     place_elements(p, layer->dense.down_bias, 0, SLOT_DOWN_BIAS, l, 0, s->hidden);
 }
 
-/* This rank's part of out [n_row, hidden]. */
-static void dense_run(struct model *m, void *out, uint32_t n_row, uint32_t l, uint32_t inter)
+/* m->narrow [n_row, inter]: what the gate lets through. */
+static void dense_gated(struct model *m, uint32_t n_row, uint32_t l, uint32_t inter)
 {
-    const struct dev_ops *op = m->dev->ops;
-    const struct layer   *y = &m->layer[l];
-    const void           *in = model_in_order(m, m->h, y->dense.gate_up_order, n_row, m->hidden);
-    op->linear(m->dev, m->wide, in, &y->dense.gate_up, y->dense.gate_up_bias, n_row);
+    const struct layer *y = &m->layer[l];
+    if (!y->dense.gate_up_order &&
+        model_join(m, m->narrow, &y->dense.gate_up, y->dense.gate_up_bias, OP_END_GLU, n_row))
+        return;
+    model_product(m, m->wide, &y->dense.gate_up, y->dense.gate_up_order, y->dense.gate_up_bias, n_row);
     model_lora(m, y, LORA_GATE, m->wide, 2 * inter, 0, m->h, n_row);
     model_lora(m, y, LORA_UP, m->wide, 2 * inter, inter, m->h, n_row);
-    op->glu(m->dev, m->narrow, m->wide, n_row, inter, m->act);
-    in = model_in_order(m, m->narrow, y->dense.down_order, n_row, inter);
-    op->linear(m->dev, out, in, &y->dense.down, y->dense.down_bias, n_row);
+    m->dev->ops->glu(m->dev, m->narrow, m->wide, n_row, inter, m->act);
+}
+
+/* This rank's part of out [n_row, hidden]; or the stream has it (m->summed). */
+static void dense_run(struct model *m, void *out, uint32_t n_row, uint32_t l, uint32_t inter)
+{
+    const struct layer *y = &m->layer[l];
+    dense_gated(m, n_row, l, inter);
+    const void *in = model_in_order(m, m->narrow, y->dense.down_order, n_row, inter);
+    if (model_join_sum(m, in, &y->dense.down, y->dense.down_bias, n_row)) return;
+    m->dev->ops->linear(m->dev, out, in, &y->dense.down, y->dense.down_bias, n_row);
     model_lora(m, y, LORA_DOWN, out, m->hidden, 0, m->narrow, n_row);
 }
 
@@ -58,5 +67,6 @@ void ffn_shared(struct model *m, uint32_t n_row, uint32_t l) { dense_run(m, m->s
 void ffn_dense(struct model *m, uint32_t n_row, uint32_t l)
 {
     dense_run(m, m->delta, n_row, l, m->layer[l].dense.inter);
+    if (m->summed) return;
     m->dev->ops->allreduce(m->dev, m->delta, (size_t)n_row * m->hidden);
 }

@@ -24,11 +24,11 @@ void ffn_mlp(struct model *m, uint32_t n_row, uint32_t l)
 {
     const struct dev_ops *op = m->dev->ops;
     const struct layer   *y = &m->layer[l];
-    const void           *in = model_in_order(m, m->h, y->dense.gate_up_order, n_row, m->hidden);
-    op->linear(m->dev, m->narrow, in, &y->dense.gate_up, y->dense.gate_up_bias, n_row);
+    model_product(m, m->narrow, &y->dense.gate_up, y->dense.gate_up_order, y->dense.gate_up_bias, n_row);
     model_lora(m, y, LORA_UP, m->narrow, m->inter, 0, m->h, n_row);
     op->ungated(m->dev, m->narrow, (size_t)n_row * m->inter, m->act);
-    in = model_in_order(m, m->narrow, y->dense.down_order, n_row, m->inter);
+    const void *in = model_in_order(m, m->narrow, y->dense.down_order, n_row, m->inter);
+    if (model_join_sum(m, in, &y->dense.down, y->dense.down_bias, n_row)) return;
     op->linear(m->dev, m->delta, in, &y->dense.down, y->dense.down_bias, n_row);
     model_lora(m, y, LORA_DOWN, m->delta, m->hidden, 0, m->narrow, n_row);
     op->allreduce(m->dev, m->delta, (size_t)n_row * m->hidden);

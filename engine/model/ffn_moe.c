@@ -125,6 +125,8 @@ void ffn_moe(struct model *m, uint32_t n_row, uint32_t l)
 {
     const struct dev_ops *op = m->dev->ops;
     const struct layer   *y = &m->layer[l];
+    m->sum = NULL; /* what is added to delta needs it */
+    model_h(m, n_row);
     if (m->route.router_f32)
         op->logits(m->dev, m->router, m->h, &y->moe.router, n_row);
     else

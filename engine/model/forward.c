@@ -1,11 +1,12 @@
 /* forward: one step of one rank. Residual stream x, its norm h, and what each part adds, delta:
  *   h = norm(x);  per layer: delta = mix(h), x += delta, h = norm(x), delta = ffn(h), x += delta, h = norm(x)
- * Every addition is one pass with the norm that follows it. From the last layer's attention on, only for rows whose
+ * Every addition is one pass with the norm that follows it; or the device has it in the product that makes delta, and
+ * the norm in the product that reads h (join.c). From the last layer's attention on, only for rows whose
  * logits are wanted. Families may put more around a part (model_weigh). Where the stream becomes its norm (norm_stream)
  * x and h are one: x = norm(x + delta), and the last of them is the result. */
 #include "base/check.h"
 #include "engine/model/adapt.h"
-#include "engine/model/model_impl.h"
+#include "engine/model/join.h"
 #include <math.h>
 #include <stdio.h>
 
@@ -63,10 +64,28 @@ static void model_outputs(struct model *m, const struct dev_step *s, uint32_t at
 /* Does more than an addition follow the feed-forward of a layer? (model_tail) */
 static bool has_tail(const struct model *m) { return m->scalars; }
 
-/* x += delta; h is a norm of x, or x itself where norm is NULL. */
+/* Lets the part that follows add what it makes to x. post: its norm, if any; next: the one of what comes behind it. */
+static void model_offer(struct model *m, void *x, const float *post, const float *next)
+{
+    m->sum = m->joins && !post && next ? x : NULL;
+    m->summed = false;
+}
+
+/* h is to be the norm of x. */
+static void model_due(struct model *m, void *x, const float *norm)
+{
+    m->stream = x;
+    m->norm_due = norm;
+}
+
+/* x += delta, unless the part did that; h is a norm of x, or x itself where norm is NULL. */
 static void model_add_norm(struct model *m, void *x, void *delta, const float *norm, const float *bias, uint32_t n)
 {
     const struct dev_ops *op = m->dev->ops;
+    if (m->summed) {
+        model_due(m, x, norm);
+        return;
+    }
     if (m->norm_stream) {
         op->add_rmsnorm(m->dev, delta, x, delta, NULL, n, m->hidden, m->eps);
         op->layernorm(m->dev, x, x, norm, bias, n, m->hidden, m->eps);
@@ -165,6 +184,7 @@ static void model_last(struct model *m, const struct dev_step *s)
     uint32_t              n = kept ? s->n_logit : s->b.n_row;
     void                 *x = m->x;
     at_part(m, "attention", m->n_layer - 1);
+    model_offer(m, kept ? NULL : x, y->mix_post, y->ffn_norm);
     y->mix(m, &s->b, m->n_layer - 1, kept ? &keep : NULL);
     if (!n) return;
     model_weigh(m, y->mix_post, n);
@@ -175,6 +195,7 @@ static void model_last(struct model *m, const struct dev_step *s)
         m->h = m->top_delta;
     }
     model_between(m, y, x, n);
+    model_offer(m, NULL, NULL, NULL); /* model_top adds delta */
     at_part(m, "feed forward", m->n_layer - 1);
     y->ffn(m, n, m->n_layer - 1);
     m->h = h;
@@ -228,7 +249,7 @@ static void model_begin(struct model *m, const struct dev_step *s)
     if (norm && m->layernorm)
         m->dev->ops->layernorm(m->dev, m->h, m->x, norm, m->layer[0].mix_bias, s->b.n_row, m->hidden, m->eps);
     else if (norm)
-        m->dev->ops->rmsnorm(m->dev, m->h, m->x, norm, s->b.n_row, m->hidden, m->eps);
+        model_due(m, m->x, norm);
     else
         model_embed(m, s, m->h);
 }
@@ -240,13 +261,17 @@ static void model_layers(struct model *m, const struct dev_step *s)
     at_part(m, "embedding", 0);
     m->lora.adapter = s->b.adapter;
     m->lora.row = NULL;
+    m->joins = m->dev->ops->fused && !m->lora.any && model_may_join(m);
     model_begin(m, s);
+    if (!m->joins) model_h(m, n);
     for (uint32_t l = 0; l + 1 < m->n_layer; l++) {
         at_part(m, "attention", l);
+        model_offer(m, m->x, m->layer[l].mix_post, m->layer[l].ffn_norm);
         m->layer[l].mix(m, &s->b, l, NULL);
         model_weigh(m, m->layer[l].mix_post, n);
         model_between(m, &m->layer[l], m->x, n);
         at_part(m, "feed forward", l);
+        model_offer(m, m->x, m->layer[l].ffn_post, m->layer[l + 1].mix_norm);
         m->layer[l].ffn(m, n, l);
         model_weigh(m, m->layer[l].ffn_post, n);
         if (has_tail(m)) {

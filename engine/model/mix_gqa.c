@@ -131,9 +131,8 @@ void mix_gqa(struct model *m, const struct dev_batch *b, uint32_t l, const struc
                                    .chunked = m->chunked && y->gqa.window };
     struct dev_batch      view = *b;
     const struct dev_kv  *kv = y->gqa.window ? model_windows(m) : &m->kv;
-    const void           *in = model_in_order(m, m->h, y->gqa.qkv_order, b->n_row, m->hidden);
     if (y->gqa.window) view.page_start = b->win_start;
-    op->linear(m->dev, m->wide, in, &y->gqa.qkv, y->gqa.qkv_bias, b->n_row);
+    model_product(m, m->wide, &y->gqa.qkv, y->gqa.qkv_order, y->gqa.qkv_bias, b->n_row);
     gqa_adapt(m, y, b->n_row, heads);
     if (m->square) gqa_squares(m, &qkv, b->n_row);
     op->qkv(m->dev, &qkv, &view, kv);
@@ -147,7 +146,8 @@ void mix_gqa(struct model *m, const struct dev_batch *b, uint32_t l, const struc
         m->lora.row = keep->row;
         op->gather(m->dev, out, m->narrow, keep->row, n, q_dim);
     }
-    in = model_in_order(m, out, y->gqa.o_order, n, q_dim);
+    const void *in = model_in_order(m, out, y->gqa.o_order, n, q_dim);
+    if (model_join_sum(m, in, &y->gqa.o, y->gqa.o_bias, n)) return;
     op->linear(m->dev, m->delta, in, &y->gqa.o, y->gqa.o_bias, n);
     model_lora(m, y, LORA_O, m->delta, m->hidden, 0, out, n);
     op->allreduce(m->dev, m->delta, (size_t)n * m->hidden);

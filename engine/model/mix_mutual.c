@@ -23,8 +23,7 @@ void mix_mutual(struct model *m, const struct dev_batch *b, uint32_t l, const st
                                    .scale = m->attn_scale,
                                    .window = y->gqa.window,
                                    .cap = m->attn_cap };
-    const void           *in = model_in_order(m, m->h, y->gqa.qkv_order, b->n_row, m->hidden);
-    op->linear(m->dev, m->wide, in, &y->gqa.qkv, y->gqa.qkv_bias, b->n_row);
+    model_product(m, m->wide, &y->gqa.qkv, y->gqa.qkv_order, y->gqa.qkv_bias, b->n_row);
     if (keep && !keep->n) return;
     if (!m->pos_embed.data) {
         struct op_qkv turn = { .qkv = m->wide,
@@ -47,7 +46,8 @@ void mix_mutual(struct model *m, const struct dev_batch *b, uint32_t l, const st
         n = keep->n;
         op->gather(m->dev, out, m->narrow, keep->row, n, m->n_head * y->gqa.head_dim);
     }
-    in = model_in_order(m, out, y->gqa.o_order, n, m->n_head * y->gqa.head_dim);
+    const void *in = model_in_order(m, out, y->gqa.o_order, n, m->n_head * y->gqa.head_dim);
+    if (model_join_sum(m, in, &y->gqa.o, y->gqa.o_bias, n)) return;
     op->linear(m->dev, m->delta, in, &y->gqa.o, y->gqa.o_bias, n);
     op->allreduce(m->dev, m->delta, (size_t)n * m->hidden);
 }

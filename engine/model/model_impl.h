@@ -103,13 +103,18 @@ struct model {
     uint32_t             rows_max, logit_rows_max;
     /* workspaces of activations, [rows_max, .] and [logit_rows_max, .]. wide: qkv, then gate_up; narrow: output of the
      * attention, then of the gate */
-    void  *x, *h, *delta, *wide, *narrow, *router, *top_x, *top_delta;
-    void  *shared;               /* [rows_max, hidden] what the shared expert made, or what experts read; or NULL */
-    void  *stream;               /* of this layer's feed-forward: x, or those of its rows that are wanted */
-    void  *ple, *ple_token;      /* [rows_max, n_layer * ple_dim] inputs of the layers; of the tokens alone; or NULL */
-    void  *sorted;               /* inputs in a matrix's order; NULL if no matrix has an order */
-    float *square, *square_all;  /* F32 [rows_max, 2], [rows_max, n_rank, 2]: op squares; or NULL */
-    float *logits, *logits_part; /* F32 [logit_rows_max, vocab], [logit_rows_max, vocab / n_rank] */
+    void *x, *h, *delta, *wide, *narrow, *router, *top_x, *top_delta;
+    void *shared; /* [rows_max, hidden] what the shared expert made, or what experts read; or NULL */
+    void *stream; /* of this layer's feed-forward: x, or those of its rows that are wanted */
+    /* Parts whose products the device joins with what stands around them (join.h): */
+    bool         joins;           /* in this step the sums and norms of the stream may be joined with products */
+    const float *norm_due;        /* [hidden]: m->h is still to be made, the norm of m->stream; NULL: it is made */
+    void        *sum;             /* the stream, which the part may add to instead of making delta; NULL: it may not */
+    bool         summed;          /* .. and so it did */
+    void        *ple, *ple_token; /* [rows_max, n_layer * ple_dim] inputs of the layers; of the tokens alone; or NULL */
+    void        *sorted;          /* inputs in a matrix's order; NULL if no matrix has an order */
+    float       *square, *square_all;  /* F32 [rows_max, 2], [rows_max, n_rank, 2]: op squares; or NULL */
+    float       *logits, *logits_part; /* F32 [logit_rows_max, vocab], [logit_rows_max, vocab / n_rank] */
     struct {
         uint32_t           n_slot, rank, k_max; /* n_slot 0: no adapters are served */
         bool               turns;               /* rows of q and k change places at load (place_runs), */

@@ -3,7 +3,7 @@
  * weights and their tensors, run computes, and kv states the memory that it needs per token or sequence. Private to
  * engine/model/.   Thread: place: the one that loads; kv: any; run: the rank's. */
 #pragma once
-#include "engine/model/model_impl.h"
+#include "engine/model/join.h"
 #include "engine/model/place.h"
 
 /* The lifetime of KV. */

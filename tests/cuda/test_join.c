@@ -1,0 +1,142 @@
+/* Whole models whose products are joined with what stands around them: how many kernels a layer of a decode step is,
+ * and the same bits as with every op by itself, for steps of all sizes. */
+#include "model/golden.h"
+#include "test.h"
+#ifdef CUDA_EMU
+#include <emu.h>
+#endif
+
+/* Biases, gates, norms behind parts, parallel parts, norms with a mean, experts beside and in place of a dense part. */
+static const char *const names[] = { "llama3",      "qwen2",   "qwen3",      "llama-bias", "llama-gelu", "qwen3-relu",
+                                     "glm4",        "cohere2", "starcoder2", "mixtral",    "qwen2-moe",  "glm4-moe",
+                                     "granite-moe", "gpt-oss", "gemma4",     "llama4",     "gemma4-moe" };
+/* Rows of steps, one after another: too many for a kernel that joins, few, with norms, alone. */
+static const uint32_t steps[] = { 33, 20, 8, 5, 1, 1 };
+enum { LOGITS = 2, PROMPT = 32 };
+
+static struct dev_ops ops; /* the device's, without joined products */
+
+static void open_run(struct gold_run *r, const struct gold *g, uint32_t n_rank, bool joins)
+{
+    gold_cuda.deterministic = true;
+    gold_cuda.pdl = true;
+    gold_run_open(r, &g->spec, &g->src, DEV_CUDA, n_rank, DT_BF16, DT_COUNT);
+    memset(&gold_cuda, 0, sizeof gold_cuda);
+    if (joins) return;
+    struct device *d = rank_team_device(r->team);
+    ops = *d->ops;
+    ops.fused = NULL;
+    d->ops = &ops;
+}
+
+/* Logits of two rows of every step, [ARRAY_N(steps)][LOGITS][vocab]; the caller frees them. */
+static float *logits(const struct gold *g, uint32_t n_rank, bool joins)
+{
+    struct gold_run r;
+    uint32_t        at = 0, ids[GOLD_TOKENS_MAX];
+    float          *got = calloc((size_t)ARRAY_N(steps) * LOGITS * g->spec.vocab, sizeof *got);
+    open_run(&r, g, n_rank, joins);
+    struct device *d = rank_team_device(r.team);
+    for (uint32_t i = 0; i < GOLD_TOKENS_MAX; i++) ids[i] = g->prompt[0][i % g->n[0]];
+    for (size_t i = 0; i < ARRAY_N(steps); at += steps[i++]) {
+        uint32_t n = steps[i] < LOGITS ? 1 : LOGITS, first = at; /* the last row, and the first of several */
+        gold_step(&r, ids, at, steps[i], &first, n - 1, true);
+        d->ops->to_host(d, got + i * LOGITS * g->spec.vocab, rank_team_logits(r.team), (size_t)n * g->spec.vocab * 4);
+    }
+    gold_run_close(&r);
+    return got;
+}
+
+static void joined_steps_have_the_bits_of_ops_one_after_another(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_N(names); i++)
+        for (uint32_t n_rank = 1; n_rank <= (i < 2 ? 2u : 1u); n_rank++) {
+            struct gold g;
+#ifdef CUDA_EMU
+            emu_set_devices((int)n_rank);
+#else
+            if (n_rank > 1) continue;
+#endif
+            gold_open(&g, names[i]);
+            float *want = logits(&g, n_rank, false), *got = logits(&g, n_rank, true);
+            if (memcmp(got, want, ARRAY_N(steps) * LOGITS * g.spec.vocab * sizeof *got) != 0)
+                fail_msg("%s, %u ranks: other bits", names[i], n_rank);
+            free(want);
+            free(got);
+            gold_close(&g);
+        }
+#ifdef CUDA_EMU
+    emu_reset();
+#endif
+}
+
+#ifdef CUDA_EMU
+/* Models of three layers with random weights. more: keys of config.json. */
+#define CONFIG(arch, type, more)                                                                                        \
+    "{\"architectures\": [\"" arch "\"], \"model_type\": \"" type                                                       \
+    "\", \"hidden_size\": 64, \"intermediate_size\": 96, "                                                              \
+    "\"num_hidden_layers\": 3, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"vocab_size\": 331, "           \
+    "\"max_position_embeddings\": 4096, \"rms_norm_eps\": 1e-6, \"rope_theta\": 10000, \"hidden_act\": \"silu\", " more \
+    "\"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\", \"bos_token_id\": 1, \"eos_token_id\": 2}"
+static const struct {
+    const char *config;
+    uint32_t    joined, apart; /* kernels of a layer */
+} counts[] = { { CONFIG("LlamaForCausalLM", "llama", ""), 6, 9 },
+               { CONFIG("Qwen3ForCausalLM", "qwen3", "\"head_dim\": 16, "), 6, 9 },
+               { CONFIG("Qwen2ForCausalLM", "qwen2", ""), 6, 10 },
+               { CONFIG("LlamaForCausalLM", "llama", "\"attention_bias\": true, \"mlp_bias\": true, "), 6, 13 } };
+
+/* Kernels of a decode step of one row. */
+static uint64_t launches(const struct model_spec *spec, const struct source *src, bool joins)
+{
+    struct gold     g = { .spec = *spec, .src = *src };
+    struct gold_run r;
+    uint32_t        ids[PROMPT + 1];
+    for (uint32_t i = 0; i <= PROMPT; i++) ids[i] = i + 3;
+    open_run(&r, &g, 1, joins);
+    gold_step(&r, ids, 0, PROMPT, NULL, 0, false);
+    uint64_t before = emu_launches();
+    gold_step(&r, ids, PROMPT, 1, NULL, 0, true);
+    uint64_t after = emu_launches();
+    gold_run_close(&r);
+    return after - before;
+}
+
+static void a_layer_of_a_decode_step_is_six_kernels(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_N(counts); i++) {
+        struct source_embed file = { "config.json", (const unsigned char *)counts[i].config, strlen(counts[i].config) };
+        struct source       src = { .embed = &file, .n_embed = 1, .dummy = true };
+        struct model_spec   spec;
+        char                err[400] = "";
+        if (model_spec_load(&src, &spec, err, sizeof err)) fail_msg("%s", err);
+        for (int joins = 0; joins < 2; joins++) {
+            spec.n_layer = 3;
+            uint64_t three = launches(&spec, &src, joins);
+            spec.n_layer = 2;
+            uint64_t two = launches(&spec, &src, joins);
+            assert_int_equal(three - two, joins ? counts[i].joined : counts[i].apart);
+        }
+        model_spec_free(&spec);
+    }
+}
+#endif
+
+int main(void)
+{
+    char why[200];
+    log_init(LOG_LEVEL_ERROR, 2, false);
+    if (!dev_serves(DEV_CUDA, why, sizeof why)) {
+        printf("%s, skipped\n", why);
+        return 77;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(joined_steps_have_the_bits_of_ops_one_after_another),
+#ifdef CUDA_EMU
+        cmocka_unit_test(a_layer_of_a_decode_step_is_six_kernels),
+#endif
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -55,7 +55,7 @@ void place_matrix(struct place *p, struct dev_weight *w_out, uint32_t n, uint32_
 {
     struct dev_quant q;
     if (p->matrix) {
-        p->matrix(p->matrix_ctx, n, k);
+        p->matrix(p->matrix_ctx, n, k, slot);
         return;
     }
     bool       codes = matrix_quant(p, k, slot, layer, &q);

@@ -47,8 +47,9 @@ struct place {
     struct place_job        *job;
     uint32_t                 n_job, cap_job;
     enum status              st; /* the first failure sticks */
-    /* NULL, or called for each matrix of linear and logits; nothing is then allocated from dev */
-    void (*matrix)(void *ctx, uint32_t n, uint32_t k);
+    /* NULL, or called for each matrix of linear and logits; nothing is then allocated from dev. slot: of its first
+     * rows */
+    void (*matrix)(void *ctx, uint32_t n, uint32_t k, enum slot slot);
     void *matrix_ctx;
 };
 /* Allocates a matrix [n, k] in the device's form; place_rows fills it. slot: of its first rows. The slot and the

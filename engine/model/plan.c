@@ -1,6 +1,7 @@
 /* plan: sizes, the walk over weights and workspaces, and the public functions that only sum it up. */
 #include "engine/model/plan.h"
 #include "engine/model/adapt.h"
+#include "engine/model/join.h"
 #include "engine/model/mxfp4.h"
 #include "engine/model/parts.h"
 
@@ -398,19 +399,29 @@ uint64_t model_reduced_bytes(const struct model_spec *spec, const struct model_l
 struct matrices {
     struct dev_matrix *out;
     uint32_t           n, max;
+    bool               norm, sum; /* norms are joined with products, and sums of the stream */
 };
 
-static void matrices_add(void *ctx, uint32_t n, uint32_t k)
+static struct dev_matrix matrix_of(const struct matrices *x, uint32_t n, uint32_t k, enum slot first)
+{
+    struct dev_matrix w = { .n = n, .k = k, .end = OP_END_STORE };
+    w.norm = x->norm && (first == SLOT_Q || first == SLOT_GATE || first == SLOT_UP);
+    if (first == SLOT_GATE || first == SLOT_S_GATE) w.end = OP_END_GLU;
+    if (x->sum && (first == SLOT_O || first == SLOT_DOWN)) w.end = OP_END_ADD;
+    return w;
+}
+
+static void matrices_add(void *ctx, uint32_t n, uint32_t k, enum slot slot)
 {
     struct matrices *x = ctx;
     for (uint32_t i = 0; i < x->n; i++)
         if (x->out[i].n == n && x->out[i].k == k) return;
-    if (x->n < x->max) x->out[x->n++] = (struct dev_matrix){ .n = n, .k = k };
+    if (x->n < x->max) x->out[x->n++] = matrix_of(x, n, k, slot);
 }
 
 /* What plan_weights would take. The embedding is looked up, not multiplied with, unless it is the head as well; the
  * experts of a layer go by the device's own op, but a layer of them is dense in some models, so their sizes are listed
- * too. */
+ * too. What stands around a matrix is that of the first of its size. */
 uint32_t model_matrices(const struct model_spec *spec, uint32_t n_rank, struct dev_matrix *out, uint32_t max)
 {
     struct device         nobody = { .n_rank = n_rank, .act = DT_BF16 };
@@ -419,6 +430,8 @@ uint32_t model_matrices(const struct model_spec *spec, uint32_t n_rank, struct d
     struct matrices       all = { .out = out, .max = max };
     struct place          p;
     plan_begin(&p, &m, spec, &cfg, &nobody);
+    all.sum = model_may_join(&m) && !spec->family->post_norm;
+    all.norm = all.sum && !spec->family->no_pre_norm;
     p.matrix = matrices_add;
     p.matrix_ctx = &all;
     uint32_t head = m.head_split ? spec->vocab / n_rank : spec->vocab, n = 0;

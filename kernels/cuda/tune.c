@@ -1,6 +1,9 @@
 /* tune: every candidate of the library for every matrix and bucket of rows, its numbers checked, then timed on weights
  * that come from memory: copies that are larger together than the L2 cache are multiplied in turn. Random numbers:
- * zeros run faster than work does. Our own kernels are one more candidate. The fastest goes to the file. */
+ * zeros run faster than work does. Our own kernels are one more candidate. The fastest goes to the file.
+ * Ours join a product of few rows with what stands around it (gemm_fused.cu), so there everybody is timed with that: the
+ * library with kernels of ours ahead and behind. The sum of the residual stream and the norm of it are one such kernel,
+ * which is counted with the product that reads the norm. */
 #include "base/log.h"
 #include "kernels/cuda/gemm.h"
 #include <math.h>
@@ -20,8 +23,12 @@ struct tune {
     const struct dev_tune_cfg *cfg;
     uint32_t                   n, k, rows_max, n_copy;
     enum dtype                 in, out;
+    bool                       norm; /* as in struct dev_matrix */
+    enum op_end                end;
     struct dev_weight          copy[COPIES_MAX];
     char                      *x, *y;
+    char                      *h, *delta, *z; /* of GEMM_FUSED_ROWS rows: [k], [k], [n] */
+    float                     *weight;        /* [k] of a norm */
     cudaEvent_t                from, to;
     struct gemm_file           file;
     enum status                st; /* the first failure sticks */
@@ -45,6 +52,36 @@ static struct gemm_product product_of(const struct tune *t, uint32_t m, uint32_t
     return (struct gemm_product){ .out = t->y, .out_t = t->out, .x = t->x, .w = &t->copy[i], .m = m };
 }
 
+/* By one kernel of ours, or all but the norm by one. */
+static bool joined(struct tune *t, struct op_fused o)
+{
+    if (cuda_gemm_fused(t->d, &o)) return true;
+    if (!o.norm || o.end == OP_END_STORE) return false;
+    cuda_add_rmsnorm(&t->d->impl.dev, t->h, t->x, t->delta, o.norm, o.m, t->k, o.eps);
+    o.x = t->h;
+    o.norm = NULL;
+    return cuda_gemm_fused(t->d, &o);
+}
+
+/* The product, and for few rows what stands around it. false: it does not run. */
+static bool run_whole(struct tune *t, const struct gemm_pin *pin, uint32_t m, uint32_t i)
+{
+    struct device        *dev = &t->d->impl.dev;
+    struct gemm_product   p = product_of(t, m, i);
+    const struct op_fused o = {
+        .out = t->z, .x = t->x, .w = p.w, .norm = t->norm ? t->weight : NULL, .eps = 1e-6f, .m = m, .end = t->end
+    };
+    if (m > GEMM_FUSED_ROWS || (!t->norm && t->end == OP_END_STORE)) return gemm_run(t->d, pin, &p);
+    if (pin->kind == &gemm_rows && joined(t, o)) return true;
+    if (t->norm) {
+        cuda_add_rmsnorm(dev, t->h, t->x, t->delta, o.norm, m, t->k, o.eps);
+        p.x = t->h;
+    }
+    if (!gemm_run(t->d, pin, &p)) return false;
+    if (t->end == OP_END_GLU) cuda_glu(dev, t->z, t->y, m, t->n / 2, o.act);
+    return true;
+}
+
 static int by_value(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -60,8 +97,7 @@ static double time_pin(struct tune *t, const struct gemm_pin *pin, uint32_t m)
         float ms = 0;
         cudaEventRecord(t->from, t->d->stream);
         for (uint32_t i = 0; i < each; i++) {
-            struct gemm_product p = product_of(t, m, turn++ % t->n_copy);
-            if (!gemm_run(t->d, pin, &p)) return INFINITY;
+            if (!run_whole(t, pin, m, turn++ % t->n_copy)) return INFINITY;
         }
         cudaEventRecord(t->to, t->d->stream);
         if (!cuda_ok(t->d, cudaEventSynchronize(t->to), "tune") ||
@@ -150,6 +186,21 @@ static char *take(struct tune *t, size_t bytes)
     return p;
 }
 
+static void take_around(struct tune *t, const struct dev_matrix *x)
+{
+    t->norm = x->norm;
+    t->end = x->end;
+    t->h = take(t, (size_t)GEMM_FUSED_ROWS * x->k * 2);
+    t->delta = take(t, (size_t)GEMM_FUSED_ROWS * x->k * 2);
+    t->z = take(t, (size_t)GEMM_FUSED_ROWS * x->n * 2);
+    t->weight = (float *)(void *)take(t, (size_t)x->k * sizeof(float));
+    float *one = malloc(x->k * sizeof *one);
+    if (!one) t->st = ST_NOMEM;
+    for (uint32_t i = 0; one && i < x->k; i++) one[i] = 1;
+    if (!t->st) cuda_to_device(&t->d->impl.dev, t->weight, one, x->k * sizeof *one);
+    free(one);
+}
+
 static void tune_matrix(struct tune *t, const struct dev_matrix *x)
 {
     size_t   mark = t->d->used, bytes = (size_t)x->n * x->k * 2;
@@ -163,6 +214,7 @@ static void tune_matrix(struct tune *t, const struct dev_matrix *x)
     uint32_t rows = t->rows_max > CHECK_ROWS ? t->rows_max : CHECK_ROWS;
     t->x = take(t, (size_t)rows * x->k * 2);
     t->y = take(t, (size_t)rows * x->n * dtype_bytes(t->out));
+    take_around(t, x);
     t->n_copy = copies > COPIES_MAX ? COPIES_MAX : copies;
     if (copies < COPIES_MIN) t->n_copy = COPIES_MIN;
     for (uint32_t i = 0; i < t->n_copy && !t->st; i++) {

@@ -303,7 +303,8 @@ static void count_line(void *ctx, const char *text)
 
 static void tune(void)
 {
-    static const struct dev_matrix matrix[] = { { 40, 64, false }, { 56, 64, true } };
+    static const struct dev_matrix matrix[] = { { .n = 40, .k = 64, .norm = true, .end = OP_END_GLU },
+                                                { .n = 56, .k = 64, .logits = true } };
     uint32_t                       lines = 0;
     char                           where[200];
     struct dev_tune_cfg            cfg = { .act = DT_BF16,

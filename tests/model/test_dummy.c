@@ -86,16 +86,16 @@ static void every_known_shape_is_a_config_that_can_be_served(void **state)
 static void the_matrices_of_a_model_are_listed_once(void **state)
 {
     (void)state;
-    static const struct dev_matrix want[] = { { 151936, 4096, true },
-                                              { 6144, 4096, false },
-                                              { 4096, 4096, false },
-                                              { 24576, 4096, false },
-                                              { 4096, 12288, false } },
-                                   half[] = { { 75968, 4096, true },
-                                              { 3072, 4096, false },
-                                              { 4096, 2048, false },
-                                              { 12288, 4096, false },
-                                              { 4096, 6144, false } };
+    static const struct dev_matrix want[] = { { 151936, 4096, true, false, OP_END_STORE },
+                                              { 6144, 4096, false, true, OP_END_STORE },
+                                              { 4096, 4096, false, false, OP_END_ADD },
+                                              { 24576, 4096, false, true, OP_END_GLU },
+                                              { 4096, 12288, false, false, OP_END_ADD } },
+                                   half[] = { { 75968, 4096, true, false, OP_END_STORE },
+                                              { 3072, 4096, false, false, OP_END_STORE },
+                                              { 4096, 2048, false, false, OP_END_STORE },
+                                              { 12288, 4096, false, false, OP_END_GLU },
+                                              { 4096, 6144, false, false, OP_END_STORE } };
     struct source     src;
     struct model_spec spec;
     struct dev_matrix got[16];
@@ -106,6 +106,7 @@ static void the_matrices_of_a_model_are_listed_once(void **state)
         for (int i = 0; i < 5; i++) {
             const struct dev_matrix *w = n_rank == 1 ? &want[i] : &half[i];
             assert_true(got[i].n == w->n && got[i].k == w->k && got[i].logits == w->logits);
+            assert_true(got[i].norm == w->norm && got[i].end == w->end);
         }
     }
     model_spec_free(&spec);

@@ -79,7 +79,8 @@ struct gpu_linear {
     struct gpu_bench *b;
     struct dev_weight w[GPU_COPIES_MAX];
     uint32_t          n_w, m;
-    bool              logits;
+    bool              logits, norm; /* struct dev_matrix */
+    enum op_end       end;
 };
 static void gpu_linear_once(void *arg, uint32_t i)
 {
@@ -137,11 +138,45 @@ static bool gpu_weights(struct gpu_linear *a, const struct dev_quant *q, uint32_
     return a->n_w > 0;
 }
 
-static void gpu_linear(struct gpu_bench *b, const char *what, const struct dev_quant *q, uint32_t n, uint32_t k,
-                       bool logits)
+static struct op_fused gpu_joined(const struct gpu_linear *a, uint32_t i)
+{
+    return (struct op_fused){ .out = a->b->y,
+                              .x = a->b->x,
+                              .w = &a->w[i % a->n_w],
+                              .norm = a->norm ? a->b->norm : NULL,
+                              .eps = 1e-6f,
+                              .m = a->m,
+                              .end = a->end };
+}
+static void gpu_joined_once(void *arg, uint32_t i)
+{
+    struct gpu_linear *a = arg;
+    struct op_fused    o = gpu_joined(a, i);
+    a->b->d->ops->fused(a->b->d, &o);
+}
+
+/* The same products joined with what stands around them, where the device does that: what is saved are kernels, so the
+ * roof is the one of the product alone. */
+static void gpu_joins(struct gpu_linear *a, const char *what, uint32_t n, uint32_t k)
+{
+    const struct dev_ops *op = a->b->d->ops;
+    char                  name[80];
+    if (!op->fused || (!a->norm && a->end == OP_END_STORE)) return;
+    for (a->m = 1; a->m <= 32 && a->m <= a->b->rows_max; a->m *= 2) {
+        struct op_fused o = gpu_joined(a, 0);
+        if (!op->fused(a->b->d, &o)) continue;
+        snprintf(name, sizeof name, "joined %s n %u k %u m %u", what, n, k, a->m);
+        gpu_report(a->b, name, dev_time(a->b->d, 2 * a->n_w < 8 ? 8 : 2 * a->n_w, gpu_joined_once, a),
+                   2.0 * n * k + 2.0 * a->m * k + 2.0 * a->m * n, 2.0 * a->m * n * k);
+    }
+}
+
+static void gpu_linear(struct gpu_bench *b, const char *what, const struct dev_quant *q, const struct dev_matrix *w)
 {
     static const uint32_t rows[] = { 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 2048, 4096, 8192 };
-    struct gpu_linear     a = { .b = b, .logits = logits };
+    struct gpu_linear     a = { .b = b, .logits = w->logits, .norm = w->norm, .end = w->end };
+    const uint32_t        n = w->n, k = w->k;
+    const bool            logits = w->logits;
     char                  name[80];
     snprintf(name, sizeof name, "linear %s", what);
     if (!gpu_wanted(b, name) || !gpu_weights(&a, q, n, k)) return;
@@ -152,6 +187,7 @@ static void gpu_linear(struct gpu_bench *b, const char *what, const struct dev_q
         double out = (logits ? 4.0 : 2.0) * a.m * n, weights = q ? (double)a.w[0].bytes : 2.0 * n * k;
         gpu_report(b, name, gpu_linear_time(&a), weights + 2.0 * a.m * k + out, 2.0 * a.m * n * k);
     }
+    gpu_joins(&a, what, n, k);
 }
 
 /* The two largest matrices of a layer, as each kind of codes. */
@@ -165,10 +201,27 @@ static void gpu_codes(struct gpu_bench *b)
         { "gate_up fp8", "down fp8", { .code = DT_F8E4M3, .group = 128 } },
         { "gate_up int8", "down int8", { .code = DT_I8 } },
     };
+    const struct dev_matrix gate_up = { .n = 2 * b->spec.inter, .k = b->spec.hidden };
+    const struct dev_matrix down = { .n = b->spec.hidden, .k = b->spec.inter };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        gpu_linear(b, kinds[i].gate_up, &kinds[i].q, 2 * b->spec.inter, b->spec.hidden, false);
-        gpu_linear(b, kinds[i].down, &kinds[i].q, b->spec.hidden, b->spec.inter, false);
+        gpu_linear(b, kinds[i].gate_up, &kinds[i].q, &gate_up);
+        gpu_linear(b, kinds[i].down, &kinds[i].q, &down);
     }
+}
+
+/* The matrices of a layer, and the head. q: outputs of the first. */
+static void gpu_products(struct gpu_bench *b, uint32_t q)
+{
+    const struct model_spec *m = &b->spec;
+    const struct {
+        const char       *name;
+        struct dev_matrix w;
+    } all[] = { { "qkv", { .n = q, .k = m->hidden, .norm = true } },
+                { "o", { .n = m->hidden, .k = m->n_head * m->head_dim, .end = OP_END_ADD } },
+                { "gate_up", { .n = 2 * m->inter, .k = m->hidden, .norm = true, .end = OP_END_GLU } },
+                { "down", { .n = m->hidden, .k = m->inter, .end = OP_END_ADD } },
+                { "lm_head", { .n = m->vocab, .k = m->hidden, .logits = true } } };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) gpu_linear(b, all[i].name, NULL, &all[i].w);
 }
 
 /* ---------------------------------------------------------------- rows */
@@ -569,11 +622,7 @@ static int gpu_main(const struct dev_cfg *cfg, const char *shape, const char *on
     free(inv);
     gpu_step_init(&b);
     gpu_roofs(&b);
-    gpu_linear(&b, "qkv", NULL, q, m->hidden, false);
-    gpu_linear(&b, "o", NULL, m->hidden, m->n_head * m->head_dim, false);
-    gpu_linear(&b, "gate_up", NULL, 2 * m->inter, m->hidden, false);
-    gpu_linear(&b, "down", NULL, m->hidden, m->inter, false);
-    gpu_linear(&b, "lm_head", NULL, m->vocab, m->hidden, true);
+    gpu_products(&b, q);
     gpu_codes(&b);
     gpu_rows(&b);
     gpu_moe(&b);

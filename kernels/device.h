@@ -19,6 +19,7 @@
 #include "base/dtype.h"
 #include "base/status.h"
 #include "kernels/arrays.h"
+#include "kernels/tree.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -99,7 +100,13 @@ static inline uint64_t dev_kv_heads_bytes(enum dtype t, uint32_t n_kv_head, uint
 struct dev_batch {
     DEV_BATCH_SIZES(DEV_SIZE_MEMBER)
     DEV_BATCH_ARRAYS(DEV_ARRAY_VIEW)
+    /* [n_row], or NULL: no sequence has a tree. The word of a row (kernels/tree.h), 0 where it has none. Rows of a tree
+     * rise in slot, their positions do not fall, and all words of a sequence have one base; of such a sequence rows
+     * without a tree stand in front and below it. qkv turns a row by its position and keeps its key in its slot; page
+     * reaches to the last row's slot. */
+    const uint64_t *tree;
 };
+static inline uint64_t dev_tree(const struct dev_batch *b, uint32_t row) { return b->tree ? b->tree[row] : 0; }
 
 /* Gates of a feed-forward: silu(x) = x / (1 + e^-x); gelu(x) = x (1 + erf(x / sqrt 2)) / 2; its approximation by tanh;
  * x / (1 + e^(-1.702 x)); max(x, 0); the square of that. The last clamps both factors: the gate min(x, 7) goes through
@@ -144,7 +151,10 @@ struct op_qkv {       /* qk-norm (optional), RoPE, KV append (not with kv NULL):
      * are [n_head * head_dim] and [n_kv_head * head_dim]. Not with square or norm_late. */
     bool norm_mean;
 };
-struct op_attn {     /* paged GQA attention, causal, ragged: prefill chunks and decode rows in one call    */
+/* Paged GQA attention, causal, ragged: prefill chunks, decode rows and trees of drafts in one call. A row at position p
+ * sees the tokens at positions 0 .. p of its sequence; a row of a tree (dev_batch.tree) those of the path that ends with
+ * it, wherever their slots are. Windows count positions, so siblings see equally far back. */
+struct op_attn {
     void       *out; /* act [n_row, n_head * head_dim]                                                    */
     const void *qkv; /* act [n_row, (n_head + 2 * n_kv_head) * head_dim] after op_qkv; q heads first         */
     uint32_t    n_head, n_kv_head, head_dim, layer;

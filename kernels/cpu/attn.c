@@ -65,18 +65,24 @@ static uint32_t attn_pos(const struct attn_job *j, uint32_t seq, uint32_t row)
     return j->mutual ? row - j->b->row_start[seq] : j->b->pos[row];
 }
 
-/* The first and the last key that a row sees: all, or those of its window; none behind it but where rows see each
+/* The slots that a row sees: of all positions up to its own, or of its window; none behind it but where rows see each
  * other. */
+static struct tree_sight attn_sight(const struct attn_job *j, uint32_t seq, uint32_t row)
+{
+    uint32_t pos = attn_pos(j, seq, row), window = j->o->window, first = 0;
+    if (window && pos >= window) first = pos - window + 1;
+    if (j->o->chunked) first = pos - pos % window;
+    return tree_sight_of(pos, j->mutual ? 0 : dev_tree(j->b, row), first);
+}
+/* The first and the last of them. */
 static uint32_t attn_first_key(const struct attn_job *j, uint32_t seq, uint32_t row)
 {
-    uint32_t pos = attn_pos(j, seq, row), window = j->o->window;
-    if (j->o->chunked) return pos - pos % window;
-    return window && pos >= window ? pos - window + 1 : 0;
+    return attn_sight(j, seq, row).first;
 }
 static uint32_t attn_last_key(const struct attn_job *j, uint32_t seq, uint32_t row)
 {
     uint32_t pos = attn_pos(j, seq, row), window = j->o->window;
-    if (!j->mutual) return pos;
+    if (!j->mutual) return tree_slot(pos, dev_tree(j->b, row));
     uint32_t behind = j->b->row_start[seq + 1] - row;
     return pos + (window && window < behind ? window : behind) - 1;
 }
@@ -85,7 +91,7 @@ static uint32_t attn_last_key(const struct attn_job *j, uint32_t seq, uint32_t r
 static uint32_t attn_keys(const struct attn_job *j, uint32_t seq, uint32_t first, uint32_t *begin_out)
 {
     uint32_t row0 = j->b->row_start[seq], last = first + attn_n_query(j, seq, first) - 1;
-    *begin_out = attn_first_key(j, seq, row0 + first / j->group); /* positions rise within a sequence */
+    *begin_out = attn_first_key(j, seq, row0 + first / j->group); /* it rises within a sequence, as the last does */
     return attn_last_key(j, seq, row0 + last / j->group) + 1;
 }
 
@@ -135,8 +141,8 @@ static void attn_find(const struct attn_job *j, uint32_t seq, uint32_t head, uin
 
 /* The tiles that a piece reads, in order, all its KV heads of one after the other; and those found ahead. */
 struct attn_walk {
-    uint32_t           seq, head, n_head, begin, end; /* keys [begin, end) */
-    uint32_t           t0, h;                         /* to be found next */
+    uint32_t           seq, first, head, n_head, begin, end; /* first: query; keys [begin, end) */
+    uint32_t           t0, h;                                /* to be found next */
     uint32_t           n, ahead;
     struct attn_tokens found[ATTN_AHEAD + 1];
 };
@@ -193,6 +199,35 @@ static struct attn_work attn_head(const struct attn_work *w, uint32_t h, float *
     return of;
 }
 
+/* Keys of the tile at t0 that query i does not see though they lie between its first and its last; ~0: it sees none. */
+static uint64_t attn_hidden(const struct attn_job *j, const struct attn_work *w, const struct attn_walk *walk,
+                            uint32_t t0, uint32_t i)
+{
+    uint32_t row = j->b->row_start[walk->seq] + (walk->first + i) / j->group, lo, hi = attn_sees(w, t0, i, &lo);
+    if (j->mutual || !dev_tree(j->b, row)) return 0;
+    uint64_t seen = tree_tile(attn_sight(j, walk->seq, row), t0);
+    return seen ? tree_ones(hi) & ~tree_ones(lo) & ~seen : ~UINT64_C(0);
+}
+
+/* Queries [q0, q1), all of which reach into the tile at t0: as many as a block takes at a time, but those alone from
+ * which a part of the tile is hidden. */
+static void attn_blocks(const struct attn_job *j, struct attn_work *w, const struct attn_walk *walk, uint32_t t0,
+                        uint32_t q0, uint32_t q1)
+{
+    for (uint32_t i = q0, n; i < q1; i += n) {
+        for (n = j->b->tree ? 0 : q1 - i; i + n < q1 && !attn_hidden(j, w, walk, t0, i + n); n++) continue;
+        if (n) {
+            n = simd_rows(n, j->kind->rows);
+            j->kind->block(w, t0, i, n);
+            continue;
+        }
+        n = 1;
+        w->hidden = attn_hidden(j, w, walk, t0, i);
+        if (w->hidden != ~UINT64_C(0)) j->kind->block(w, t0, i, 1);
+        w->hidden = 0;
+    }
+}
+
 /* One chunk for all queries of the piece that see some of it -> sums, for each KV head. */
 static void attn_chunk(const struct attn_job *j, const struct attn_work *w, struct attn_walk *walk, uint32_t chunk,
                        float *sums)
@@ -216,10 +251,7 @@ static void attn_chunk(const struct attn_job *j, const struct attn_work *w, stru
             uint32_t lo = begin > t0 ? begin - t0 : 0, hi = end - t0 < ATTN_TILE ? end - t0 : ATTN_TILE;
             if (of.wide) attn_widen(&of, lo, hi);
             j->kind->tile(&of, lo, hi);
-            for (uint32_t i = q0, n; i < q1; i += n) {
-                n = simd_rows(q1 - i, j->kind->rows);
-                j->kind->block(&of, t0, i, n);
-            }
+            attn_blocks(j, &of, walk, t0, q0, q1);
         }
     }
 }
@@ -324,7 +356,7 @@ static void attn_piece(void *arg, uint32_t piece, uint32_t thread)
     float           *at;
     struct attn_work w = attn_take(j, &p, n_head, thread, &at);
     size_t           floats = attn_sum_floats(w.n, w.pad);
-    struct attn_walk walk = { .seq = p.seq, .head = head, .n_head = n_head };
+    struct attn_walk walk = { .seq = p.seq, .first = p.first, .head = head, .n_head = n_head };
     walk.end = attn_keys(j, p.seq, p.first, &walk.begin);
     if (walk.begin < p.chunk * ATTN_CHUNK) walk.begin = p.chunk * ATTN_CHUNK;
     if (walk.end > (p.chunk + p.n_chunk) * ATTN_CHUNK) walk.end = (p.chunk + p.n_chunk) * ATTN_CHUNK;

@@ -21,20 +21,23 @@ struct attn_tokens {
 };
 
 struct attn_work {
-    const struct simd        *v;
-    const struct op_attn     *o;
-    const struct dev_kv      *kv;
-    uint32_t                  dim, pad;     /* head_dim; rounded up to SIMD_LANES */
-    uint32_t                  n;            /* queries */
-    float                    *k, *vt;       /* a tile as `tile` makes it: ATTN_TILE * dim; ATTN_TILE * pad */
-    float                    *q, *s, *y;    /* [n][dim] as `query` makes it, [n][ATTN_TILE], [n][pad] */
-    float                    *m, *l;        /* [n], [n][SIMD_LANES] */
-    uint32_t                 *first, *last; /* [n] the keys that a query sees, both included */
-    bool                      wild;         /* of kinds that care: some value of the tile is infinite or no number */
-    const struct attn_tokens *now, *next;   /* this tile and the one to be asked for */
-    enum dtype                type;         /* of what those point to */
-    struct attn_tokens       *wide;         /* NULL, or those of `room`: there keys and values of 8 bits are bf16 */
-    bf16                     *room;         /* [k, v][ATTN_TILE][dim] */
+    const struct simd    *v;
+    const struct op_attn *o;
+    const struct dev_kv  *kv;
+    uint32_t              dim, pad;     /* head_dim; rounded up to SIMD_LANES */
+    uint32_t              n;            /* queries */
+    float                *k, *vt;       /* a tile as `tile` makes it: ATTN_TILE * dim; ATTN_TILE * pad */
+    float                *q, *s, *y;    /* [n][dim] as `query` makes it, [n][ATTN_TILE], [n][pad] */
+    float                *m, *l;        /* [n], [n][SIMD_LANES] */
+    uint32_t             *first, *last; /* [n] the keys that a query sees, both included */
+    /* Of a tree: keys of the tile (a bit each) that the only query of a block does not see though they lie between first
+     * and last. They count as if they were not there: no weight, whatever they hold. 0 where a block has more queries. */
+    uint64_t                  hidden;
+    bool                      wild;       /* of kinds that care: some value of the tile is infinite or no number */
+    const struct attn_tokens *now, *next; /* this tile and the one to be asked for */
+    enum dtype                type;       /* of what those point to */
+    struct attn_tokens       *wide;       /* NULL, or those of `room`: there keys and values of 8 bits are bf16 */
+    bf16                     *room;       /* [k, v][ATTN_TILE][dim] */
 };
 
 /* How a tile is computed: for a type of keys and an instruction set. */

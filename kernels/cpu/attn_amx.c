@@ -116,7 +116,7 @@ static struct part sums(const struct attn_work *w, uint32_t i)
                           .add = true };
 }
 
-/* Sums of query i, which sees keys [lo, hi) of the tile, over a copy in which the others' values are zeros. */
+/* Sums of query i, which sees keys [lo, hi) of the tile and not the hidden ones, over a copy in which the others' values are zeros. */
 static void sums_alone(const struct attn_work *w, uint32_t i, uint32_t lo, uint32_t hi)
 {
     enum { COLS = 2 };
@@ -124,7 +124,9 @@ static void sums_alone(const struct attn_work *w, uint32_t i, uint32_t lo, uint3
     struct part           p = sums(w, i);
     for (uint32_t d = 0; d < w->dim; d += COLS * TILE, p.out += COLS * 64) {
         for (uint32_t t = 0; t < ATTN_TILE; t += 2) {
+            uint64_t hidden = w->hidden >> t;
             uint32_t seen = (t >= lo && t < hi ? 0xffffu : 0) | (t + 1 >= lo && t + 1 < hi ? 0xffff0000u : 0), pair;
+            seen &= ~((hidden & 1 ? 0xffffu : 0) | (hidden & 2 ? 0xffff0000u : 0));
             for (uint32_t c = 0; c < COLS * TILE; c++) {
                 memcpy(&pair, w->vt + t / 2 * w->dim + d + c, sizeof pair);
                 of[t / TERMS][c / TILE][t / 2 % TILE * TILE + c % TILE] = pair & seen;

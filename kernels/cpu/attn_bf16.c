@@ -234,14 +234,14 @@ static void sum_shared(struct attn_work *w, uint32_t i, uint32_t n, uint32_t fro
                    w->dim / 16);
 }
 
-/* Keys [from, to) of the tile that query i alone sees, the halves of a pair that it does not see left out. */
+/* Keys [from, to) of the tile that query i alone sees, those of a pair that it does not see left out. */
 static void sum_own(struct attn_work *w, uint32_t i, uint32_t from, uint32_t to)
 {
     const char *v[ATTN_TILE], *none[ATTN_TILE];
     uint32_t    n = 0;
     for (uint32_t t = from & ~1u; t < to; t += 2, n += 2) {
-        v[n] = t < from ? nothing : w->now->v[t];
-        v[n + 1] = t + 1 < to ? w->now->v[t + 1] : nothing;
+        v[n] = t < from || (w->hidden >> t & 1) ? nothing : w->now->v[t];
+        v[n + 1] = t + 1 < to && !(w->hidden >> (t + 1) & 1) ? w->now->v[t + 1] : nothing;
         none[n] = none[n + 1] = nothing;
     }
     if (n) by_rows[1].sum(w->y + i * w->pad, w->pad, w->s + i * ATTN_TILE + from / 2, v, none, n / 2, w->dim);
@@ -261,7 +261,7 @@ static void block(struct attn_work *w, uint32_t t0, uint32_t i, uint32_t n)
     for (uint32_t q = 0; q < n; q++) attn_soften(w, i + q, s + q * ATTN_TILE, r.lo[q], r.hi[q]);
     r.from += r.from & 1;
     r.to &= ~1u;
-    if (r.from >= r.to) { /* no pair that all see */
+    if (r.from >= r.to || w->hidden) { /* no pair that all see */
         for (uint32_t q = 0; q < n; q++) sum_own(w, i + q, r.lo[q], r.hi[q]);
         return;
     }

@@ -2,6 +2,7 @@
  * values are products as in gemm.c: one chain per element, over head_dim and over keys in order of position. What a
  * query may not see is never summed, not even with weight zero, so its bits do not know of the keys behind it. */
 #include "kernels/cpu/attn.h"
+#include <math.h>
 
 static bool serves(enum dtype kv, uint32_t dim)
 {
@@ -60,6 +61,17 @@ static void sum(struct attn_work *w, uint32_t i, uint32_t n, uint32_t from, uint
     }
 }
 
+/* The same of query i alone, without the keys that are hidden from it: a run of others after the other. */
+static void sum_around(struct attn_work *w, uint32_t i, uint32_t from, uint32_t to)
+{
+    for (uint32_t end; from < to; from = end) {
+        end = from + 1;
+        if (w->hidden >> from & 1) continue;
+        while (end < to && !(w->hidden >> end & 1)) end++;
+        sum(w, i, 1, from, end);
+    }
+}
+
 static void block(struct attn_work *w, uint32_t t0, uint32_t i, uint32_t n)
 {
     struct attn_window r = attn_window(w, t0, i, n);
@@ -68,10 +80,16 @@ static void block(struct attn_work *w, uint32_t t0, uint32_t i, uint32_t n)
                       (r.end - r.first + SIMD_LANES - 1) / SIMD_LANES, false);
     for (uint32_t q = 0; q < n && w->o->cap != 0; q++)
         w->v->cap(w->s + (i + q) * ATTN_TILE + r.lo[q], 1, w->o->cap, r.hi[q] - r.lo[q]);
+    for (uint32_t t = r.lo[0]; w->hidden && t < r.hi[0]; t++)
+        if (w->hidden >> t & 1) w->s[i * ATTN_TILE + t] = -INFINITY;
     for (uint32_t q = 0; q < n; q++) {
         float was =
             w->v->softmax(w->s + (i + q) * ATTN_TILE, r.lo[q], r.hi[q], &w->m[i + q], w->l + (i + q) * SIMD_LANES);
         if (was != 1.0f) w->v->norm(w->y + (i + q) * w->pad, w->y + (i + q) * w->pad, NULL, was, w->pad);
+    }
+    if (w->hidden) {
+        sum_around(w, i, r.lo[0], r.hi[0]);
+        return;
     }
     if (r.from >= r.to) { /* no key that all see */
         for (uint32_t q = 0; q < n; q++) sum(w, i + q, 1, r.lo[q], r.hi[q]);

@@ -32,7 +32,7 @@ static inline __attribute__((always_inline)) void attn_soften(struct attn_work *
                                                               uint32_t hi)
 {
     const __m512 none = _mm512_set1_ps(-INFINITY), log2e = _mm512_set1_ps(1.44269504088896341f);
-    uint64_t     seen = ~UINT64_C(0) >> (ATTN_TILE - hi) & ~UINT64_C(0) << lo;
+    uint64_t     seen = ~UINT64_C(0) >> (ATTN_TILE - hi) & ~UINT64_C(0) << lo & ~w->hidden;
     float       *l = w->l + i * SIMD_LANES, *y = w->y + i * w->pad;
     __m512       a[4];
     for (int j = 0; j < 4; j++) a[j] = _mm512_mask_loadu_ps(none, (__mmask16)(seen >> 16 * j), s + 16 * j);

@@ -90,12 +90,12 @@ static void norm_head(const struct qkv_job *j, float *x, uint32_t row, bool is_k
 }
 
 /* A key or a value into its row of the pool. */
-static void qkv_keep(const struct qkv_job *j, char *to, uint32_t pos, const float *x)
+static void qkv_keep(const struct qkv_job *j, char *to, uint32_t slot, const float *x)
 {
     const struct dev_kv *kv = j->kv;
     uint32_t             hd = j->o->head_dim;
     if (kv->dtype == DT_F8E4M3)
-        kv8_store((uint8_t *)to, kv8_scale_at(kv->block_tokens, pos % kv->block_tokens, hd), x, hd);
+        kv8_store((uint8_t *)to, kv8_scale_at(kv->block_tokens, slot % kv->block_tokens, hd), x, hd);
     else
         j->v->store(to, kv->dtype, x, hd);
 }
@@ -125,16 +125,16 @@ static void qkv_row(const struct qkv_job *j, uint32_t r)
         for (uint32_t i = 0; h < o->n_head && o->q_beta != 0 && i < hd; i++) x[h * hd + i] *= q_scale;
     }
     if (!kv) return;
-    uint32_t entry = j->b->page_start[seq] + pos / kv->block_tokens;
+    uint32_t keep = tree_slot(pos, dev_tree(j->b, r)), entry = j->b->page_start[seq] + keep / kv->block_tokens;
     CHECK(entry < j->b->page_start[seq + 1]);
     uint32_t block = j->b->page[entry];
     CHECK(block < kv->n_block);
     for (uint32_t h = 0; h < o->n_kv_head; h++) {
-        char  *to = kv_key(kv, block, o->layer, h, pos % kv->block_tokens, hd);
+        char  *to = kv_key(kv, block, o->layer, h, keep % kv->block_tokens, hd);
         float *key = x + (o->n_head + h) * hd, *value = x + (n_turn + h) * hd;
         if (o->v_norm) cpu_norm_row(j->v, value, value, o->v_norm, hd, o->eps);
-        qkv_keep(j, to, pos, key);
-        qkv_keep(j, to + kv_value_bytes(kv, o->layer), pos, value);
+        qkv_keep(j, to, keep, key);
+        qkv_keep(j, to + kv_value_bytes(kv, o->layer), keep, value);
     }
 }
 

@@ -3,7 +3,16 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* The key of token `pos` of the row's sequence; its value lies kv_value_bytes behind. */
+/* The slot of the token at position p <= pos, as the row at pos sees it. */
+static uint32_t slot_of(uint32_t pos, uint64_t tree, uint32_t p)
+{
+    uint32_t node = 0, base = tree_base(pos, tree), before = p - base;
+    if (p < base) return p;
+    for (; before || !(tree >> node & 1); node++) before -= (uint32_t)(tree >> node & 1);
+    return base + node;
+}
+
+/* The key in slot `pos` of the row's sequence; its value lies kv_value_bytes behind. */
 static const char *slot(const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv, uint32_t seq,
                         uint32_t head, uint32_t pos)
 {
@@ -12,7 +21,7 @@ static const char *slot(const struct op_attn *o, const struct dev_batch *b, cons
     return kv_key_read(kv, block, o->layer, head, pos % kv->block_tokens, o->head_dim);
 }
 
-/* Number i of a row, of token `pos`. */
+/* Number i of a row, of slot `pos`. */
 static double number(const struct dev_kv *kv, const char *row, uint32_t pos, uint32_t dim, uint32_t i)
 {
     if (kv->dtype != DT_F8E4M3) return (double)elem_load(row, kv->dtype, i);
@@ -43,19 +52,23 @@ void ref_attention(struct device *d, const struct op_attn *o, const struct dev_b
             float       *out = (float *)o->out + ((size_t)r * o->n_head + h) * hd;
             uint32_t     seq = b->row_seq[r], pos = b->pos[r];
             uint32_t     first = first_key(o, pos);
-            double       max = o->sinks ? (double)o->sinks[h] : -INFINITY, sum = 0, acc[1024] = { 0 };
+            uint64_t     tree = dev_tree(b, r);
+            CHECK(tree_count(tree) <= pos + 1);
+            double max = o->sinks ? (double)o->sinks[h] : -INFINITY, sum = 0, acc[1024] = { 0 };
             for (uint32_t t = first; t <= pos; t++) {
-                const char *k = slot(o, b, kv, seq, h / group, t);
+                uint32_t    in = slot_of(pos, tree, t);
+                const char *k = slot(o, b, kv, seq, h / group, in);
                 double      dot = 0;
-                for (uint32_t i = 0; i < hd; i++) dot += (double)q[i] * number(kv, k, t, hd, i);
+                for (uint32_t i = 0; i < hd; i++) dot += (double)q[i] * number(kv, k, in, hd, i);
                 score[t] = ref_soft_cap(dot * (double)o->scale, o->cap);
                 max = fmax(max, score[t]);
             }
             for (uint32_t t = first; t <= pos; t++) {
-                const char *v = slot(o, b, kv, seq, h / group, t) + kv_value_bytes(kv, o->layer);
+                uint32_t    in = slot_of(pos, tree, t);
+                const char *v = slot(o, b, kv, seq, h / group, in) + kv_value_bytes(kv, o->layer);
                 double      p = exp(score[t] - max);
                 sum += p;
-                for (uint32_t i = 0; i < hd; i++) acc[i] += p * number(kv, v, t, hd, i);
+                for (uint32_t i = 0; i < hd; i++) acc[i] += p * number(kv, v, in, hd, i);
             }
             if (o->sinks) sum += exp((double)o->sinks[h] - max);
             for (uint32_t i = 0; i < hd; i++) out[i] = (float)(acc[i] / sum);

@@ -54,8 +54,9 @@ void ref_qkv(struct device *d, const struct op_qkv *o, const struct dev_batch *b
     CHECK(o->norm_late + o->norm_mean + (o->square != NULL) <= 1);
     for (uint32_t r = 0; r < b->n_row; r++) {
         uint32_t seq = b->row_seq[r], pos = b->pos[r];
-        uint32_t block = kv ? b->page[b->page_start[seq] + pos / kv->block_tokens] : 0;
-        CHECK(!kv || (b->page_start[seq] + pos / kv->block_tokens < b->page_start[seq + 1] && block < kv->n_block));
+        uint32_t slot = tree_slot(pos, dev_tree(b, r));
+        uint32_t block = kv ? b->page[b->page_start[seq] + slot / kv->block_tokens] : 0;
+        CHECK(!kv || (b->page_start[seq] + slot / kv->block_tokens < b->page_start[seq + 1] && block < kv->n_block));
         for (uint32_t h = 0; h < n_head; h++) {
             float *x = (float *)o->qkv + ((size_t)r * n_head + h) * hd;
             bool   is_v = h >= o->n_head + o->n_kv_head;
@@ -67,10 +68,10 @@ void ref_qkv(struct device *d, const struct op_qkv *o, const struct dev_batch *b
             for (uint32_t i = 0; h < o->n_head && o->q_beta != 0 && i < hd; i++) x[i] *= qkv_q_scale(o, pos);
             if (h < o->n_head || !kv) continue;
             uint32_t kv_head = (h - o->n_head) % o->n_kv_head;
-            char    *to = kv_key(kv, block, o->layer, kv_head, pos % kv->block_tokens, hd);
+            char    *to = kv_key(kv, block, o->layer, kv_head, slot % kv->block_tokens, hd);
             if (is_v) to += kv_value_bytes(kv, o->layer);
             if (kv->dtype == DT_F8E4M3) {
-                kv8_store((uint8_t *)to, kv8_scale_at(kv->block_tokens, pos % kv->block_tokens, hd), x, hd);
+                kv8_store((uint8_t *)to, kv8_scale_at(kv->block_tokens, slot % kv->block_tokens, hd), x, hd);
                 continue;
             }
             for (uint32_t i = 0; i < hd; i++) elem_store(to, kv->dtype, i, x[i]);

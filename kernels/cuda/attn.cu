@@ -41,9 +41,12 @@ extern "C" void cuda_attention(struct device *dev, const struct op_attn *o, cons
     a.n_unit = split.n_unit;
     a.n_slot = split.n_slot;
     a.n_item = a.plan.n_item;
+    if (a.plan.n_run) a.n_unit = cuda_attn_units(o->n_kv_head, a.group, a.plan.run_most);
     if (a.window && a.n_item) {
-        a.cut = cuda_attn_window(&split, a.plan.n_decode, a.plan.n_part, a.window);
-        a.n_item = a.plan.n_decode * a.cut.each;
+        uint32_t rows = a.plan.n_run ? a.plan.n_run_row : a.plan.n_decode;
+        a.cut = cuda_attn_window(&split, rows, a.plan.n_part, a.window, a.plan.run_spread);
+        a.n_item = (a.plan.n_run ? a.plan.n_run : a.plan.n_decode) * a.cut.each;
+        if (a.plan.n_run && !a.cut.chunk) a.n_item *= 2; /* attn_run_item_of */
     }
     if (kv->dtype == DT_F16)
         attn_launch_as<__half>(d, a);

@@ -42,6 +42,7 @@ struct attn_args {
     bool                  wide_q; /* heads of qkv are of whole 16 bytes, aligned so, and of the template's dim */
     bool                  fixed;  /* tiles of rows: fold where decode would split */
     const uint32_t       *pos, *row_start, *page_start, *page;
+    const uint64_t       *tree;    /* [n_row] or NULL */
     bool                  chunked; /* as in op_attn */
     struct cuda_attn_plan plan;
     struct cuda_attn_cut  cut;    /* with a window, in place of the plan's items; each 0: none */
@@ -236,11 +237,56 @@ static __device__ __forceinline__ void attn_feed_begin(const struct attn_args &a
 /* ---------------------------------------------------------------- rows */
 
 template <int HD, int MT> struct attn_rows {
+    enum { UNEQUAL = 0 };                                         /* they see the same, but for rows of other warps */
     float    o[MT][attn_dim<HD>::OUT / 8][4], m[MT][2], l[MT][2]; /* l: this lane's part of the sum */
     uint32_t first[2], last[2];     /* what rows g and g + 8 see: positions first .. last */
     uint32_t seen_first, seen_last; /* what any row of the warp sees                       */
     uint32_t all_first, all_last;   /* what every row of the warp sees                     */
 };
+
+/* Rows of a run, each with a sight of its own: first and last of the above mean nothing. */
+template <int HD> struct attn_run_rows : attn_rows<HD, 1> {
+    enum { UNEQUAL = 1 };
+    struct tree_sight sight[2]; /* of rows g and g + 8 */
+};
+
+/* Does row g (h 0) or g + 8 not see token t? */
+template <int HD, int MT>
+static __device__ __forceinline__ bool attn_hides(const struct attn_rows<HD, MT> &r, int h, uint32_t t)
+{
+    return t < r.first[h] || t > r.last[h];
+}
+template <int HD>
+static __device__ __forceinline__ bool attn_hides(const struct attn_run_rows<HD> &r, int h, uint32_t t)
+{
+    return (tree_tile(r.sight[h], t) & 1) == 0;
+}
+/* Scores of the tile at t that a row does not see go. */
+template <int HD, int MT>
+static __device__ __forceinline__ void attn_mask(float s[attn_dim<HD>::KV / 8][4], const struct attn_rows<HD, MT> &r,
+                                                 uint32_t t)
+{
+    uint32_t column = t + (threadIdx.x & 3) * 2;
+#pragma unroll
+    for (int j = 0; j < attn_dim<HD>::KV / 8; j++)
+#pragma unroll
+        for (int x = 0; x < 4; x++)
+            if (attn_hides(r, x >> 1, column + j * 8 + (x & 1))) s[j][x] = -INFINITY;
+}
+template <int HD>
+static __device__ __forceinline__ void attn_mask(float s[attn_dim<HD>::KV / 8][4], const struct attn_run_rows<HD> &r,
+                                                 uint32_t t)
+{
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        uint64_t seen = tree_tile(r.sight[h], t) >> (threadIdx.x & 3) * 2;
+#pragma unroll
+        for (int j = 0; j < attn_dim<HD>::KV / 8; j++)
+#pragma unroll
+            for (int x = 0; x < 2; x++)
+                if (!(seen >> (j * 8 + x) & 1)) s[j][2 * h + x] = -INFINITY;
+    }
+}
 
 template <int HD, int MT> static __device__ __forceinline__ void attn_clear(struct attn_rows<HD, MT> &r)
 {
@@ -318,12 +364,17 @@ template <> struct attn_type<__half> { /* act is f16 too */
         mma_m16n8k16_f16(d, x, y, d);
     }
 };
-/* 16 rows of Q go to `to`, where rows of this warp's fragments lie; each is `step` behind the one before, from `from`
- * on. There are n, at least one; those behind repeat the last, which nobody looks at. All that a lane reads is asked
+/* Where rows of Q lie that are `step` behind each other, from `from` on. */
+struct attn_q_even {
+    const uint16_t                            *from;
+    size_t                                     step;
+    __device__ __forceinline__ const uint16_t *operator()(uint32_t i) const { return from + i * step; }
+};
+/* 16 rows of Q go to `to`, where rows of this warp's fragments lie; row i is at where(i). There are n, at least one;
+ * those behind repeat the last, which nobody looks at. All that a lane reads is asked
  * for at once: no load waits for another. Warps that share rows bring a part of them each; the walk waits for all. */
-template <class T, int HD>
-static __device__ __forceinline__ void attn_q_rows(const struct attn_args &a, char *to, const uint16_t *from,
-                                                   size_t step, uint32_t n)
+template <class T, int HD, class WHERE>
+static __device__ __forceinline__ void attn_q_rows(const struct attn_args &a, char *to, const WHERE &where, uint32_t n)
 {
     enum { PIECES = HD / 8, PARTS = attn_dim<HD>::PARTS, EACH = HD / 16 / PARTS };
     uint32_t lane = threadIdx.x & 31, mine = attn_share_of<HD>();
@@ -332,7 +383,7 @@ static __device__ __forceinline__ void attn_q_rows(const struct attn_args &a, ch
 #pragma unroll
         for (uint32_t j = 0; j < EACH; j++) {
             uint32_t i = (mine * EACH + j) * 32 + lane;
-            w[j] = *(const uint4 *)(from + min(i / PIECES, n - 1) * step + i % PIECES * 8);
+            w[j] = *(const uint4 *)(where(min(i / PIECES, n - 1)) + i % PIECES * 8);
         }
 #pragma unroll
         for (uint32_t j = 0; j < EACH; j++) {
@@ -344,7 +395,7 @@ static __device__ __forceinline__ void attn_q_rows(const struct attn_args &a, ch
     } else {
 #pragma unroll 1
         for (uint32_t i = mine * 32 + lane; i < 16 * HD; i += PARTS * 32) {
-            uint32_t row = i / HD, e = i % HD, w = e < a.head_dim ? from[min(row, n - 1) * step + e] : 0;
+            uint32_t row = i / HD, e = i % HD, w = e < a.head_dim ? where(min(row, n - 1))[e] : 0;
             *(uint16_t *)(to + row * attn_dim<HD>::STRIDE + e * 2) = (uint16_t)attn_type<T>::q2(a, w);
         }
     }
@@ -453,23 +504,14 @@ static __device__ __forceinline__ void attn_cap(float s[MT][attn_dim<HD>::KV / 8
 }
 
 /* Scores of the tile at t become weights p, as fragments of A; maximum, sum and o move along. */
-template <class T, int HD, int MT>
+template <class T, int HD, int MT, class ROWS>
 static __device__ __forceinline__ void attn_softmax(uint32_t p[MT][attn_dim<HD>::KV / 16][4],
-                                                    float s[MT][attn_dim<HD>::KV / 8][4], struct attn_rows<HD, MT> &r,
-                                                    uint32_t t, bool mixed, float scale)
+                                                    float s[MT][attn_dim<HD>::KV / 8][4], ROWS &r, uint32_t t,
+                                                    bool mixed, float scale)
 {
-    uint32_t column = t + (threadIdx.x & 3) * 2;
 #pragma unroll
     for (int i = 0; i < MT; i++) {
-        if (mixed) {
-#pragma unroll
-            for (int j = 0; j < attn_dim<HD>::KV / 8; j++)
-#pragma unroll
-                for (int x = 0; x < 4; x++) {
-                    uint32_t at = column + j * 8 + (x & 1);
-                    if (at < r.first[x >> 1] || at > r.last[x >> 1]) s[i][j][x] = -INFINITY;
-                }
-        }
+        if (mixed) attn_mask<HD>(s[i], r, t);
         float was[2], shift[2];
 #pragma unroll
         for (int h = 0; h < 2; h++) {
@@ -554,10 +596,9 @@ template <class T, int HD> static __device__ __forceinline__ bool attn_any_not_f
 /* A tile that only some rows see may hold NaN or infinity for them, and weight zero does not keep it from the others:
  * so it is left out of the product and added to the rows that see it. A lane's columns are its own, so nobody else
  * knows of it. */
-template <class T, int HD, int MT>
-static __device__ __forceinline__ void attn_sum_careful(struct attn_rows<HD, MT> &r,
-                                                        const uint32_t p[MT][attn_dim<HD>::KV / 16][4], const char *v,
-                                                        uint32_t t)
+template <class T, int HD, int MT, class ROWS>
+static __device__ __forceinline__ void attn_sum_careful(ROWS &r, const uint32_t p[MT][attn_dim<HD>::KV / 16][4],
+                                                        const char *v, uint32_t t)
 {
     attn_sum<T, HD, MT, true>(r, p, v);
     v += (threadIdx.x & 3) * 4;
@@ -571,7 +612,7 @@ static __device__ __forceinline__ void attn_sum_careful(struct attn_rows<HD, MT>
             float x = attn_type<T>::number(w & 0xffffu), y = attn_type<T>::number(w >> 16);
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                if (t + j < r.first[h] || t + j > r.last[h]) continue;
+                if (attn_hides(r, h, t + j)) continue;
 #pragma unroll
                 for (int i = 0; i < MT; i++) r.o[i][d][2 * h] += x, r.o[i][d][2 * h + 1] += y;
             }
@@ -631,10 +672,9 @@ static __device__ __forceinline__ void attn_put_aside(struct attn_rows<HD, MT> &
 
 /* All tiles of the feed, which has been begun. Behind it r.l is whole. All threads of the block call it. fold: NULL, or
  * room. */
-template <class T, int HD, int MT, int WARPS, class FEED>
+template <class T, int HD, int MT, int WARPS, class FEED, class ROWS>
 static __device__ __forceinline__ void attn_walk(const struct attn_args &a, FEED &f,
-                                                 const struct attn_query<HD, MT, WARPS> &q, struct attn_rows<HD, MT> &r,
-                                                 float *fold)
+                                                 const struct attn_query<HD, MT, WARPS> &q, ROWS &r, float *fold)
 {
     enum { KV = attn_dim<HD>::KV, PARTS = attn_dim<HD>::PARTS };
     attn_clear(r);
@@ -667,7 +707,7 @@ static __device__ __forceinline__ void attn_walk(const struct attn_args &a, FEED
         if (!seen) continue;
         const char *v = attn_tile_of<HD>(f);
         const char *mine = v + attn_column<HD>() * sizeof(T);
-        if (WARPS > PARTS && mixed && attn_any_not_finite<T, HD>(v))
+        if ((ROWS::UNEQUAL || WARPS > PARTS) && mixed && attn_any_not_finite<T, HD>(v))
             attn_sum_careful<T, HD, MT>(r, p, mine, f.t - 2 * KV);
         else
             attn_sum<T, HD, MT, false>(r, p, mine);
@@ -722,6 +762,7 @@ static inline struct attn_args attn_args_of(const struct cuda_dev *d, const stru
     }
     a.f16 = d->impl.dev.act == DT_F16;
     a.pos = b->pos, a.row_start = b->row_start, a.page_start = b->page_start, a.page = b->page;
+    a.tree = b->tree;
     a.plan = d->attn;
     return a;
 }

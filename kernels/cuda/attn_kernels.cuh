@@ -5,18 +5,25 @@
  * its mma) over one chunk of KV; blocks of one warp, as many as the SMs hold, walk the list of items on the device, so
  * the grid knows nothing of lengths. Parts go to plan.partial; the warp that arrives last at a (sequence, group) merges
  * them in order of the chunks and sets the counter back for the next launch.
+ * Several decode rows of a sequence: attn_runs.cuh.
  * Tiles of rows: 64 rows of one sequence and one or two heads a block, 16 rows a warp. */
 #pragma once
 #include "base/check.h"
-#include "kernels/cuda/attn.cuh"
+#include "kernels/cuda/attn_runs.cuh"
 
 /* ---------------------------------------------------------------- decode */
 
-/* What one warp works on. */
+/* What one warp works on: heads of a group of one row. */
 struct attn_item {
     uint32_t seq, unit, head0, n_head; /* heads head0 .. of the group, at most 16 */
     uint32_t pos, first, chunk;        /* chunk: tokens */
     uint32_t index, part0;             /* index: of this chunk; part0: where parts of the sequence's first chunk lie */
+    __device__ __forceinline__ uint32_t rows(void) const { return n_head; }
+    __device__ __forceinline__ uint32_t row(uint32_t) const { return seq; }
+    __device__ __forceinline__ uint32_t head(uint32_t i) const { return head0 + i; }
+    __device__ __forceinline__ uint32_t counter(void) const { return seq; }
+    __device__ __forceinline__ size_t   part(uint32_t chunk_index, uint32_t) const { return part0 + chunk_index; }
+    __device__ __forceinline__ uint32_t parts_apart(void) const { return 1; }
 };
 
 /* Item i of the launch; false: there is no work in it. */
@@ -44,155 +51,6 @@ static __device__ __forceinline__ bool attn_item_of(const struct attn_args &a, u
     w.head0 = w.unit / per_group * a.group + in_group;
     w.n_head = min(a.group - in_group, (uint32_t)CUDA_ATTN_HEADS);
     return w.index * w.chunk <= w.pos;
-}
-
-static __device__ __forceinline__ float *attn_part(const struct attn_args &a, const struct attn_item &w, uint32_t index,
-                                                   uint32_t head)
-{
-    return a.plan.partial + ((size_t)(w.part0 + index) * a.n_head + w.head0 + head) * cuda_attn_part(a.head_dim);
-}
-
-template <int HD>
-static __device__ __forceinline__ void attn_partial(const struct attn_args &a, const struct attn_item &w,
-                                                    const struct attn_rows<HD, 1> &r)
-{
-    uint32_t g = (threadIdx.x & 31) / 4, c = attn_column<HD>() + (threadIdx.x & 3) * 2, wide = (a.head_dim + 3) / 4 * 4;
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        if (g + 8 * h >= w.n_head) continue;
-        float *to = attn_part(a, w, w.index, g + 8 * h);
-        if (c == 0) *(float2 *)(to + wide) = make_float2(r.m[0][h], r.l[0][h]);
-#pragma unroll
-        for (int j = 0; j < attn_dim<HD>::OUT / 8; j++)
-            if (j * 8 + c < wide) *(float2 *)(to + j * 8 + c) = make_float2(r.o[0][j][2 * h], r.o[0][j][2 * h + 1]);
-    }
-}
-
-/* How the heads of an item lie in a warp that merges: LANES hold a head's numbers, 4 VECS each, and a lane has SIDE
- * heads. DEPTH parts of all of them are under way at a time. */
-static constexpr int attn_merge_lanes(int dim)
-{
-    if (dim <= 32) return 8;
-    return dim <= 64 ? 16 : 32;
-}
-template <int HD> struct attn_merge_dim {
-    enum {
-        LANES = attn_merge_lanes(HD),
-        ACROSS = 32 / LANES,
-        VECS = (HD + LANES * 4 - 1) / (LANES * 4),
-        SIDE = 4 / ACROSS / VECS,
-        HEADS = SIDE * ACROSS,
-        DEPTH = SIDE == 1 ? 8 : 4
-    };
-};
-template <int HD> struct attn_sums {
-    float  m[attn_merge_dim<HD>::SIDE], l[attn_merge_dim<HD>::SIDE];
-    float4 o[attn_merge_dim<HD>::SIDE][attn_merge_dim<HD>::VECS];
-};
-/* Parts i .. i + DEPTH - 1 of n are taken up. They come past L1, for another SM wrote them, and all loads stand before
- * all arithmetic, without a branch between: one way to L2 and back for all. ALL: they are all there; else what is not
- * is read from the last and counts as nothing, not even for an infinity. */
-template <int HD, bool ALL>
-static __device__ __forceinline__ void attn_take_parts(const struct attn_args &a, struct attn_sums<HD> &s,
-                                                       const float *const *from, const uint32_t *at, size_t step,
-                                                       uint32_t i, uint32_t n)
-{
-    enum { SIDE = attn_merge_dim<HD>::SIDE, VECS = attn_merge_dim<HD>::VECS, DEPTH = attn_merge_dim<HD>::DEPTH };
-    float2   ml[DEPTH][SIDE];
-    float4   o[DEPTH][SIDE][VECS];
-    uint32_t wide = (a.head_dim + 3) / 4 * 4;
-#pragma unroll
-    for (uint32_t u = 0; u < DEPTH; u++)
-#pragma unroll
-        for (int h = 0; h < SIDE; h++)
-#pragma unroll
-            for (int v = 0; v < VECS; v++)
-                o[u][h][v] = __ldcg((const float4 *)(from[h] + (ALL ? i + u : min(i + u, n - 1)) * step + at[v]));
-#pragma unroll
-    for (uint32_t u = 0; u < DEPTH; u++) /* last, for arithmetic begins with them */
-#pragma unroll
-        for (int h = 0; h < SIDE; h++)
-            ml[u][h] = __ldcg((const float2 *)(from[h] + (ALL ? i + u : min(i + u, n - 1)) * step + wide));
-#pragma unroll
-    for (uint32_t u = 0; u < DEPTH; u++) {
-        bool there = ALL || i + u < n;
-#pragma unroll
-        for (int h = 0; h < SIDE; h++) {
-            float m = there ? ml[u][h].x : -INFINITY, l = there ? ml[u][h].y : 0.0f, to = fmaxf(s.m[h], m);
-            float was = attn_weight(s.m[h], to, a.scale), is = attn_weight(m, to, a.scale);
-            s.m[h] = to;
-            s.l[h] = __fmaf_rn(l, is, __fmul_rn(s.l[h], was));
-#pragma unroll
-            for (int v = 0; v < VECS; v++) {
-                float4 x = o[u][h][v];
-                if (!there) x = make_float4(-0.0f, -0.0f, -0.0f, -0.0f);
-                s.o[h][v].x = __fmaf_rn(x.x, is, __fmul_rn(s.o[h][v].x, was));
-                s.o[h][v].y = __fmaf_rn(x.y, is, __fmul_rn(s.o[h][v].y, was));
-                s.o[h][v].z = __fmaf_rn(x.z, is, __fmul_rn(s.o[h][v].z, was));
-                s.o[h][v].w = __fmaf_rn(x.w, is, __fmul_rn(s.o[h][v].w, was));
-            }
-        }
-    }
-}
-/* All chunks of the heads of an item, in order, as attn_merge does it: sums begin with -0, which added to any number is
- * that number. */
-template <int HD>
-static __device__ __forceinline__ void attn_merge_parts(const struct attn_args &a, const struct attn_item &w)
-{
-    enum { SIDE = attn_merge_dim<HD>::SIDE, VECS = attn_merge_dim<HD>::VECS, DEPTH = attn_merge_dim<HD>::DEPTH };
-    enum { LANES = attn_merge_dim<HD>::LANES, ACROSS = attn_merge_dim<HD>::ACROSS };
-    uint32_t lane = threadIdx.x & 31, index0 = w.first / w.chunk, n = w.pos / w.chunk - index0 + 1;
-    uint32_t wide = (a.head_dim + 3) / 4 * 4, e = lane % LANES * 4, at[VECS];
-    size_t   step = (size_t)a.n_head * cuda_attn_part(a.head_dim);
-#pragma unroll
-    for (int v = 0; v < VECS; v++) at[v] = min(e + v * LANES * 4, wide - 4);
-#pragma unroll 1
-    for (uint32_t head = lane / LANES; head < w.n_head + lane / LANES; head += attn_merge_dim<HD>::HEADS) {
-        const float         *from[SIDE];
-        struct attn_sums<HD> s;
-#pragma unroll
-        for (int h = 0; h < SIDE; h++) {
-            from[h] = attn_part(a, w, index0, min(head + h * ACROSS, w.n_head - 1));
-            s.m[h] = -INFINITY;
-            s.l[h] = 0.0f;
-#pragma unroll
-            for (int v = 0; v < VECS; v++) s.o[h][v] = make_float4(-0.0f, -0.0f, -0.0f, -0.0f);
-        }
-        uint32_t i = 0;
-#pragma unroll 1
-        for (; i + DEPTH <= n; i += DEPTH) attn_take_parts<HD, true>(a, s, from, at, step, i, n);
-        if (i < n) attn_take_parts<HD, false>(a, s, from, at, step, i, n);
-#pragma unroll
-        for (int h = 0; h < SIDE; h++) {
-            if (head + h * ACROSS >= w.n_head) continue;
-            float by = attn_share(a, w.head0 + head + h * ACROSS, s.m[h], s.l[h]);
-#pragma unroll
-            for (int v = 0; v < VECS; v++) {
-                float4 x = s.o[h][v];
-                attn_put2(a, w.seq, w.head0 + head + h * ACROSS, e + v * LANES * 4, __fmul_rn(x.x, by),
-                          __fmul_rn(x.y, by));
-                attn_put2(a, w.seq, w.head0 + head + h * ACROSS, e + v * LANES * 4 + 2, __fmul_rn(x.z, by),
-                          __fmul_rn(x.w, by));
-            }
-        }
-    }
-}
-
-/* Is this the last warp of all chunks of (sequence, group) to arrive? parts: warps of a chunk. What the others wrote
- * before is seen then: lane 0 publishes what its warp wrote before the meeting, and the warp sees behind the other what
- * lane 0 has acquired. */
-static __device__ __forceinline__ bool attn_last(const struct attn_args &a, const struct attn_item &w, uint32_t parts)
-{
-    uint32_t n = (w.pos / w.chunk - w.first / w.chunk + 1) * parts, before = 0,
-             *arrived = a.plan.arrived + (size_t)w.seq * a.n_head + w.unit;
-    __syncwarp();
-    if ((threadIdx.x & 31) == 0) {
-        before = atom_add_acq_rel_gpu(arrived, 1u);
-        if (before == n - 1) *arrived = 0;
-    }
-    before = __shfl_sync(0xffffffffu, before, 0);
-    __syncwarp();
-    return before == n - 1;
 }
 
 template <class P, int HD>
@@ -226,7 +84,7 @@ __global__ void __launch_bounds__(attn_dim<HD>::PARTS * 32) k_attn_decode(const 
 
         struct attn_query<HD, 1, PARTS> q;
         q.smem = ring + (attn_query<HD, 1, PARTS>::IN_REGISTERS ? attn_ring<E, HD>::FREE : attn_ring<E, HD>::BYTES);
-        attn_q_rows<T, HD>(a, (char *)q.smem, attn_q_row(a, w.seq, w.head0), a.head_dim, w.n_head);
+        attn_q_rows<T, HD>(a, (char *)q.smem, attn_q_even{ attn_q_row(a, w.seq, w.head0), a.head_dim }, w.n_head);
         attn_q_take<HD, 1, PARTS>(q, q.smem);
         struct attn_rows<HD, 1> r;
         r.first[0] = r.first[1] = r.seen_first = r.all_first = begin;
@@ -316,8 +174,8 @@ __global__ void __launch_bounds__(WARPS * 32, HD > 128 ? 1 : 3 - (MT == 2)) k_at
 #pragma unroll
     for (int i = 0; i < MT; i++) {
         uint32_t from = min(row, end - 1);
-        attn_q_rows<T, HD>(a, q_warp + i * 16 * attn_dim<HD>::STRIDE, attn_q_row(a, from, head0 + i),
-                           (size_t)a.width * a.head_dim, end - from);
+        attn_q_rows<T, HD>(a, q_warp + i * 16 * attn_dim<HD>::STRIDE,
+                           attn_q_even{ attn_q_row(a, from, head0 + i), (size_t)a.width * a.head_dim }, end - from);
     }
     attn_q_take<HD, MT, WARPS>(q, q_warp);
     float *fold = a.fixed ? (float *)(smem + parts::RING + parts::Q) : NULL;
@@ -363,6 +221,8 @@ template <class P, int HD> static uint32_t attn_resident(const struct cuda_dev *
     if (smem > cuda_attn_smem(d->arch)) return 0;
     cudaError_t e = cudaFuncSetAttribute(k, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
     if (e == cudaSuccess) e = cudaFuncSetAttribute(k, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
+    if (e == cudaSuccess)
+        e = cudaFuncSetAttribute((const void *)k_attn_runs<P, HD>, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
     if (e == cudaSuccess) e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&n, k, attn_dim<HD>::PARTS * 32, smem);
     (void)cudaGetLastError();
     return e == cudaSuccess && n > 0 ? (uint32_t)n : 0;
@@ -374,7 +234,10 @@ template <class P, int HD> static void attn_launch(struct cuda_dev *d, const str
         uint32_t n = a.n_item * a.n_unit, slots = a.n_slot;
         size_t   smem = attn_decode_smem<P, HD>();
         CHECK(smem <= cuda_attn_smem(d->arch)); /* 256 numbers a head need more than 100 KB */
-        LAUNCH((k_attn_decode<P, HD>), n < slots ? n : slots, attn_dim<HD>::PARTS * 32, smem, d, a);
+        if (a.plan.n_run)
+            LAUNCH((k_attn_runs<P, HD>), n < slots ? n : slots, attn_dim<HD>::PARTS * 32, smem, d, a);
+        else
+            LAUNCH((k_attn_decode<P, HD>), n < slots ? n : slots, attn_dim<HD>::PARTS * 32, smem, d, a);
     }
     if (a.plan.n_tile == 0) return;
     if (sizeof(typename attn_pool<P>::element) > 1 &&

@@ -16,12 +16,27 @@ enum {
     CUDA_ATTN_WHOLE_ROW = 256,  /* most numbers of a head whose result one warp holds                  */
     CUDA_ATTN_ROWS = 64,        /* query rows of one sequence in a tile                                */
     CUDA_ATTN_HEADS = 16,       /* heads of a group that one warp takes in decode: the rows of an mma  */
+    CUDA_ATTN_RUN = 8,          /* most query rows of a sequence that decode takes together            */
     CUDA_ATTN_CHUNK_MIN = 256,  /* shortest chunk that a batch may choose: below it merging costs more */
     CUDA_ATTN_FIXED_MIN = 256,  /* shortest chunk of the fixed split                                   */
     CUDA_ATTN_FIXED_ITEMS = 16, /* most chunks of a sequence in the fixed split                        */
     CUDA_ATTN_RING = 3,         /* tiles of K or V in shared memory                                    */
     CUDA_ATTN_WHOLE = 1 << 30   /* as a chunk: longer than any sequence                                */
 };
+
+/* Rows row .. row + n_row of the batch, neighbours of one sequence, which decode takes together: each chunk of KV is
+ * read once for all of them. With a fixed split the chunks of all are as long (a window's apart: attn_runs.cuh). The
+ * rows of the mma are (row, head of a group) then, the heads of a row side by side; 16 of them are a warp's. */
+struct cuda_attn_run {
+    uint32_t seq, row, n_row;
+    uint32_t part;   /* of chunk c and row i lie at part + c * n_row + i, where there are several chunks */
+    uint32_t before; /* rows of the runs before */
+};
+/* Warps that take a chunk of a run of n_row rows. */
+static inline CUDA_BOTH uint32_t cuda_attn_units(uint32_t n_kv_head, uint32_t group, uint32_t n_row)
+{
+    return n_kv_head * ((group * n_row + CUDA_ATTN_HEADS - 1) / CUDA_ATTN_HEADS);
+}
 
 /* Chunks of `chunk` tokens that a window of so many tokens, which may begin anywhere, touches at most. */
 static inline CUDA_BOTH uint32_t cuda_attn_touched(uint32_t window, uint32_t chunk)

@@ -30,7 +30,8 @@ struct cuda_window; /* window.h: memory of what ranks add up */
 
 /* The work of attention in the step that is being enqueued: written by step.c (cuda_attn_fill), read by attn.cu's host
  * side. Device addresses. The leading n_decode sequences have one row each, row s being sequence s, and are split along
- * KV; the rest goes by tiles of query rows. The lists, pos, row_start, page_start and page are copied to the device
+ * KV; the rest goes by tiles of query rows. So a step of single rows is planned; of one in which a sequence has 2 to 8
+ * rows see n_run. The lists, pos, tree, row_start, page_start and page are copied to the device
  * before the first kernel of the step and no kernel changes them: attention reads them ahead of its predecessor's end.
  * The length of a sequence is pos[its last row] + 1. */
 struct cuda_attn_plan {
@@ -46,8 +47,17 @@ struct cuda_attn_plan {
     const uint32_t
           *chunk; /* [1] tokens per chunk, a multiple of CUDA_ATTN_KV; 0: cuda_attn_chunk_fixed of each row's length */
     float *partial; /* [n_part][n_head][cuda_attn_part(head_dim)]; 16-byte aligned */
-    uint32_t  n_part;
-    uint32_t *arrived; /* [seqs_max][n_head] zero between launches: step_init zeroes it once, the kernel restores it */
+    uint32_t n_part;
+    /* [seqs_max][n_head], or of runs [n_run][2][n_head]: zero between launches. step_init zeroes it once, the kernel
+     * restores it */
+    uint32_t *arrived;
+    /* n_run > 0: a step in which some sequence has several decode rows, or a tree. Runs take the place of the leading
+     * sequences: item_seq names runs, and n_decode and seq_item say nothing. A sequence's rows are in runs or in
+     * tiles. */
+    uint32_t                    n_run, n_run_row; /* n_run_row: rows of all runs */
+    uint32_t                    run_most;         /* rows of the longest one */
+    uint32_t                    run_spread; /* most tokens by which a run reaches further than its first row's window */
+    const struct cuda_attn_run *run;
 };
 
 struct cuda_dev {
@@ -203,6 +213,7 @@ struct cuda_attn_split {
     uint32_t n_unit; /* warps that share the work on one chunk: KV heads, times groups of CUDA_ATTN_HEADS heads */
     uint32_t n_slot; /* decode warps that the GPU runs at a time                                                */
     bool     fixed;  /* chunks of fixed length: d->deterministic                                                */
+    uint32_t n_kv_head, group; /* heads of a KV head */
 };
 /* attn.cu. Gives the decode kernel all shared memory that an SM has: how many of its blocks run there at a time then;
  * 0: the driver does not say. */
@@ -231,13 +242,19 @@ uint32_t cuda_attn_warps(int      arch,
 uint32_t cuda_attn_chunk(const struct cuda_attn_split *s, const uint32_t *len, uint32_t n_seq);
 /* How layers with a window are cut: the window alone matters, so items are not listed. Sequence s has chunks
  * s * each .. of those that its window touches. n_part: parts that there is room for, at least cuda_attn_items_max of
- * the step's split, which may be that of layers with other heads. */
+ * the step's split, which may be that of layers with other heads. Of runs n_seq is the number of their rows, and spread
+ * is the plan's run_spread; else it is 0. */
 struct cuda_attn_cut {
     uint32_t each;  /* chunks that a window may touch; each times n_seq is at most n_part, or it is 1 */
     uint32_t chunk; /* tokens, a multiple of CUDA_ATTN_KV; 0: cuda_attn_chunk_fixed of each row's length */
 };
-struct cuda_attn_cut cuda_attn_window(const struct cuda_attn_split *s, uint32_t n_seq, uint32_t n_part,
-                                      uint32_t window);
+struct cuda_attn_cut cuda_attn_window(const struct cuda_attn_split *s, uint32_t n_seq, uint32_t n_part, uint32_t window,
+                                      uint32_t spread);
+/* Bound of the runs of a step; 0: its decode rows are single. Of any step within the limits. */
+uint32_t cuda_attn_runs(const struct dev_batch *b);
+uint32_t cuda_attn_runs_max(uint32_t rows_max, uint32_t seqs_max);
+/* Parts to make room for. */
+uint32_t cuda_attn_parts(const struct cuda_attn_split *s, uint32_t seqs_max);
 /* Any plan's bound of items; it rises with n_seq, so it is a bucket's too. */
 uint32_t cuda_attn_items_max(const struct cuda_attn_split *s, uint32_t n_seq);
 uint32_t cuda_attn_tiles_max(uint32_t rows_max, uint32_t seqs_max); /* any plan's bound of tiles */
@@ -250,11 +267,16 @@ struct cuda_attn_lists {
     uint32_t  n_decode_pad,
         n_item_pad; /* in: at least what the step has, e.g. a bucket and cuda_attn_items_max of it; entries behind
                                           the step's own are written as padding */
-    uint32_t n_decode, n_tile, n_item; /* out: of this step alone                                  */
+    uint32_t              n_decode, n_tile, n_item; /* out: of this step alone                                  */
+    struct cuda_attn_run *run;                      /* [n_run_pad]                                              */
+    uint32_t              n_run_pad;                /* in: at least cuda_attn_runs of the step; 0: no runs      */
+    uint32_t              n_part;                   /* in: plan.n_part                                          */
+    uint32_t              n_run, n_run_row, run_most, run_spread; /* out, as in the plan                */
 };
 /* Plans a step from host arrays: b->n_seq, row_seq, row_start and pos are read. Sequences without rows and rows whose
- * row_seq is UINT32_MAX have no work; they stand behind the others. len: scratch [b->n_seq]. Tiles come longest
- * first. */
+ * row_seq is UINT32_MAX have no work; they stand behind the others. len: scratch [b->n_seq], or [n_run_pad] if that is
+ * more. Tiles come longest first. Where parts for all runs are not there, the last sequences become tiles; not those
+ * with a tree, for which there must be room. */
 void cuda_attn_fill(const struct cuda_attn_split *s, const struct dev_batch *b, uint32_t *len,
                     struct cuda_attn_lists *l);
 /* moe.cu, sample.cu: what they need of d->work */

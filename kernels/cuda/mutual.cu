@@ -76,9 +76,14 @@ static __device__ __forceinline__ void mutual_sees(const struct attn_args &a, st
 /* The sequence of tile i of the step, and its first row in the batch; UINT32_MAX: padding. */
 static __device__ __forceinline__ uint32_t mutual_tile(const struct attn_args &a, uint32_t i, uint32_t *row_out)
 {
-    if (i >= a.plan.n_decode) {
-        *row_out = a.plan.tile_row[i - a.plan.n_decode];
-        return a.plan.tile_seq[i - a.plan.n_decode];
+    uint32_t n = a.plan.n_run + a.plan.n_decode; /* one of them is 0 */
+    if (i >= n) {
+        *row_out = a.plan.tile_row[i - n];
+        return a.plan.tile_seq[i - n];
+    }
+    if (a.plan.n_run) { /* of few rows: one tile, for its first run */
+        *row_out = a.plan.run[i].row;
+        return a.row_start[a.plan.run[i].seq] == *row_out ? a.plan.run[i].seq : UINT32_MAX;
     }
     *row_out = a.row_start[i];
     return a.plan.seq_item[i] == a.plan.seq_item[i + 1] ? UINT32_MAX : i;
@@ -116,7 +121,7 @@ __global__ void __launch_bounds__(MUTUAL_WARPS * 32, HD > 128 ? 1 : 3) k_mutual(
                                                             : attn_ring<__nv_bfloat16, HD>::BYTES;
     q.smem = q_warp;
     uint32_t from = min(t, end - 1);
-    attn_q_rows<T, HD>(a, q_warp, attn_q_row(a, begin + from, head), f.step, end - from);
+    attn_q_rows<T, HD>(a, q_warp, attn_q_even{ attn_q_row(a, begin + from, head), f.step }, end - from);
     attn_q_take<HD, 1, MUTUAL_WARPS>(q, q_warp);
     attn_walk<T, HD, 1, MUTUAL_WARPS>(a, f, q, r, NULL);
 #pragma unroll
@@ -130,7 +135,8 @@ template <class T, int HD> static void mutual_launch(struct cuda_dev *d, struct 
     size_t                                                smem = parts::RING + parts::Q;
     CHECK(smem <= cuda_attn_smem(d->arch)); /* 256 numbers a head need more than 100 KB */
     a.wide_q = a.head_dim == HD && (uintptr_t)a.qkv % 16 == 0;
-    LAUNCH((k_mutual<T, HD>), (a.plan.n_decode + a.plan.n_tile) * a.n_head, MUTUAL_WARPS * 32, smem, d, a);
+    LAUNCH((k_mutual<T, HD>), (a.plan.n_run + a.plan.n_decode + a.plan.n_tile) * a.n_head, MUTUAL_WARPS * 32, smem, d,
+           a);
 }
 
 /* The dims that encoders have, and those above them. */
@@ -152,7 +158,7 @@ extern "C" void cuda_mutual(struct device *dev, const struct op_attn *o, const s
     CHECK(o->head_dim > 0 && o->head_dim <= MUTUAL_DIM_MAX && o->n_head % o->n_kv_head == 0 && o->scale > 0.0f);
     CHECK(!o->sinks && !o->q_only && !o->chunked);
     struct attn_args a = attn_args_of(d, o, b);
-    if (a.plan.n_decode + a.plan.n_tile == 0) return;
+    if (a.plan.n_run + a.plan.n_decode + a.plan.n_tile == 0) return;
     a.fast = o->head_dim % 8 == 0 && (uintptr_t)o->qkv % 16 == 0;
     a.v_offset = (size_t)o->n_kv_head * o->head_dim;
     if (dev->act == DT_F16)

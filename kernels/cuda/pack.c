@@ -51,6 +51,7 @@ struct cuda_place cuda_step_place(const struct cuda_shape *sh)
     p.item_chunk = take(&at, sh->items, 4);
     p.seq_item = take(&at, (size_t)sh->n.n_seq + 1, 4);
     p.chunk = take(&at, 1, 4);
+    p.run = take(&at, sh->runs, sizeof(struct cuda_attn_run));
     p.pool = at;
 #define PLACE(name, type, size, extra, pack, ...) \
     if ((pack) == DEV_PACK_POOL) p.name = p.pool;
@@ -162,12 +163,19 @@ static void put_plan(const struct dev_step *h, const struct cuda_shape *sh, cons
                                  .seq_item = words(to, at->seq_item),
                                  .chunk = words(to, at->chunk),
                                  .n_decode_pad = sh->n.n_seq,
-                                 .n_item_pad = sh->items };
+                                 .n_item_pad = sh->items,
+                                 .run = (struct cuda_attn_run *)(void *)(to + at->run),
+                                 .n_run_pad = sh->runs,
+                                 .n_part = plan->n_part };
     cuda_attn_fill(split, &h->b, len, &l);
     CHECK(l.n_tile <= sh->tiles);
     plan->n_decode = sh->padded ? sh->n.n_seq : l.n_decode;
     plan->n_item = sh->padded ? sh->items : l.n_item;
     plan->n_tile = l.n_tile;
+    plan->n_run = l.n_run;
+    plan->n_run_row = l.n_run_row;
+    plan->run_most = l.run_most;
+    plan->run_spread = l.run_spread;
 }
 
 size_t cuda_step_pack(const struct dev_step *h, const struct cuda_shape *sh, const struct cuda_place *at,
@@ -264,4 +272,5 @@ void cuda_step_on(const struct dev_step *h, const struct cuda_shape *sh, const s
     plan->item_chunk = words(in, at->item_chunk);
     plan->seq_item = words(in, at->seq_item);
     plan->chunk = words(in, at->chunk);
+    plan->run = (const struct cuda_attn_run *)(const void *)(in + at->run);
 }

@@ -30,6 +30,7 @@ struct qkv_args {
     uint32_t        each;                                /* bytes of a number of the pool */
     uint32_t        block_tokens, q_period, q_shift;
     const uint32_t *pos, *row_seq, *page_start, *page;
+    const uint64_t *tree;   /* or NULL */
     const float    *square; /* as in op_qkv */
     uint32_t        n_square;
     bool            norm_late, norm_mean;
@@ -76,13 +77,18 @@ static __device__ __forceinline__ void qkv_scale(const struct qkv_args &a, uint3
             a.q_beta != 0.0f ? __fmaf_rn(a.q_beta, logf((float)(1 + (pos + a.q_shift) / a.q_period)), 1.0f) : 1.0f;
 }
 
-/* Where K of this position lies for KV head 0 (V is v_offset behind); NULL: nowhere. */
-static __device__ __forceinline__ char *qkv_slot(const struct qkv_args &a, uint32_t seq, uint32_t pos)
+/* The slot of a row. */
+static __device__ __forceinline__ uint32_t qkv_slot_of(const struct qkv_args &a, uint32_t row, uint32_t pos)
+{
+    return a.tree ? tree_slot(pos, a.tree[row]) : pos;
+}
+/* Where K of this slot lies for KV head 0 (V is v_offset behind); NULL: nowhere. */
+static __device__ __forceinline__ char *qkv_slot(const struct qkv_args &a, uint32_t seq, uint32_t at)
 {
     if (!a.pool) return NULL;
-    uint32_t block = a.page[a.page_start[seq] + pos / a.block_tokens];
+    uint32_t block = a.page[a.page_start[seq] + at / a.block_tokens];
     if (block == UINT32_MAX) return NULL;
-    return a.pool + (size_t)block * a.block_stride + (size_t)(pos % a.block_tokens) * a.head_dim * a.each;
+    return a.pool + (size_t)block * a.block_stride + (size_t)(at % a.block_tokens) * a.head_dim * a.each;
 }
 /* The row of one head there. */
 static __device__ __forceinline__ char *qkv_row(const struct qkv_args &a, char *slot, uint32_t head, bool is_v)
@@ -146,10 +152,9 @@ static __device__ __forceinline__ uint2 qkv_codes8(const float *f, uint32_t scal
     for (int k = 0; k < 8; k++) code[k / 4] |= kv8_code(f[k], scale) << k % 4 * 8;
     return make_uint2(code[0], code[1]);
 }
-static __device__ __forceinline__ void qkv_scale_store(const struct qkv_args &a, char *row, uint32_t pos,
-                                                       uint32_t scale)
+static __device__ __forceinline__ void qkv_scale_store(const struct qkv_args &a, char *row, uint32_t at, uint32_t scale)
 {
-    row[kv8_scale_at(a.block_tokens, pos % a.block_tokens, a.head_dim)] = (char)scale;
+    row[kv8_scale_at(a.block_tokens, at % a.block_tokens, a.head_dim)] = (char)scale;
 }
 
 /* Heads whose pairs come eight at a time, 16-byte aligned. LANES: of a head, each with at most one group of eight
@@ -163,11 +168,11 @@ template <class T, int LANES, bool MEAN> __global__ void __launch_bounds__(QKV_T
         pdl_launch();
         return;
     }
-    uint32_t pos = a.pos[row];
+    uint32_t pos = a.pos[row], at = qkv_slot_of(a, row, pos);
     qkv_angles(a, pos, cosine, sine);
     qkv_scale(a, pos, &q_scale);
     uint32_t head = blockIdx.y * (QKV_THREADS / LANES) + threadIdx.x / LANES, group = threadIdx.x % LANES;
-    char    *slot = qkv_slot(a, seq, pos);
+    char    *slot = qkv_slot(a, seq, at);
     uint32_t turned = a.half / QKV_EACH, plain = (a.head_dim / 2 - a.half) / QKV_EACH;
     bool     in = head < n_head && group < turned + plain, is_turned = group < turned;
     /* where the two elements of the first pair of this lane lie */
@@ -244,7 +249,7 @@ template <class T, int LANES, bool MEAN> __global__ void __launch_bounds__(QKV_T
         uint32_t scale = kv8_scale_of(most);
         *(uint2 *)(to + i) = qkv_codes8(f, scale);
         *(uint2 *)(to + j) = qkv_codes8(g, scale);
-        if (group == 0) qkv_scale_store(a, to, pos, scale);
+        if (group == 0) qkv_scale_store(a, to, at, scale);
         return;
     }
     *(uint4 *)(to + i * sizeof(uint16_t)) = qkv_store8<T>(a, f);
@@ -262,7 +267,7 @@ template <class T> __global__ void __launch_bounds__(QKV_THREADS) k_qkv_odd(cons
         pdl_launch();
         return;
     }
-    uint32_t pos = a.pos[row];
+    uint32_t pos = a.pos[row], at = qkv_slot_of(a, row, pos);
     qkv_angles(a, pos, cosine, sine);
     qkv_scale(a, pos, &q_scale);
     __syncthreads();
@@ -286,7 +291,7 @@ template <class T> __global__ void __launch_bounds__(QKV_THREADS) k_qkv_odd(cons
         }
         scale = qkv_norm_scale(a, row, is_q, warp_sum(sum) / (float)a.head_dim);
     }
-    char *to = is_q ? NULL : qkv_slot(a, seq, pos);
+    char *to = is_q ? NULL : qkv_slot(a, seq, at);
     if (to) to = qkv_row(a, to, head, is_v);
     uint32_t n = a.head_dim - a.half, most = 0, kv_scale = 0; /* pairs (i, i + half), then what is left alone */
     /* A row in 8 bits is gone over twice: its scale comes from all of it. */
@@ -327,7 +332,7 @@ template <class T> __global__ void __launch_bounds__(QKV_THREADS) k_qkv_odd(cons
         if (last) break;
         for (int m = WARP / 2; m; m >>= 1) most = max(most, __shfl_xor_sync(0xffffffffu, most, m));
         kv_scale = kv8_scale_of(most);
-        if (lane == 0) qkv_scale_store(a, to, pos, kv_scale);
+        if (lane == 0) qkv_scale_store(a, to, at, kv_scale);
     }
 }
 
@@ -411,6 +416,7 @@ extern "C" void cuda_qkv(struct device *dev, const struct op_qkv *o, const struc
     a.square = o->square, a.n_square = o->n_square, a.norm_late = o->norm_late;
     a.norm_mean = o->norm_mean;
     a.pos = b->pos, a.row_seq = b->row_seq, a.page_start = b->page_start, a.page = b->page;
+    a.tree = b->tree;
     if (dev->act == DT_F16)
         qkv_launch<__half>(d, a, b->n_row);
     else

@@ -45,7 +45,7 @@ struct cuda_step {
     uint64_t               begun, waited;
     size_t                 in_bytes, out_bytes;
     char                  *in, *out;                      /* on the device */
-    uint32_t              *len;                           /* [seqs_max] scratch of the plan */
+    uint32_t              *len;                           /* [cuda_attn_runs_max] scratch of the plan */
     uint32_t               cap;                           /* most rows of a decode step that is padded */
     struct graph           graph[BUCKETS][2], *recording; /* of steps without adapters, and with */
     bool                   broken;                        /* what is being recorded cannot be used */
@@ -74,18 +74,20 @@ struct sizes {
 static struct sizes sizes_of(const struct cuda_dev *d, const struct dev_limits *lim)
 {
     struct cuda_attn_split s = split_of(d, lim);
-    uint32_t               items = s.n_unit ? cuda_attn_items_max(&s, lim->seqs_max) : 0;
+    uint32_t               runs = s.n_unit ? cuda_attn_runs_max(lim->rows_max, lim->seqs_max) : 0;
+    uint32_t               parts = s.n_unit ? cuda_attn_parts(&s, lim->seqs_max) : 0;
     struct cuda_shape      all = { .n = cuda_step_most(lim),
                                    .tiles = cuda_attn_tiles_max(lim->rows_max, lim->seqs_max),
-                                   .items = items };
+                                   .items = runs ? cuda_attn_items_max(&s, runs) : 0,
+                                   .runs = runs };
     uint64_t moe = lim->n_expert ? cuda_moe_work_bytes(d, lim) : 0, sample = cuda_sample_work_bytes(d, lim);
     return (struct sizes){
         .in = up(cuda_step_place(&all).pool + cuda_pool_bytes(&all.n)),
         .out = up(cuda_back_place(&all.n).end),
         .work = up((size_t)(moe > sample ? moe : sample)), /* a step is done with the one before it needs the other */
-        .partial = up((size_t)items * lim->n_head * cuda_attn_part(lim->head_dim) * sizeof(float)),
-        .arrived = up((size_t)lim->seqs_max * lim->n_head * sizeof(uint32_t)),
-        .n_part = items
+        .partial = up((size_t)parts * lim->n_head * cuda_attn_part(lim->head_dim) * sizeof(float)),
+        .arrived = up((size_t)2 * runs * lim->n_head * sizeof(uint32_t)),
+        .n_part = parts
     };
 }
 
@@ -144,7 +146,8 @@ enum status cuda_step_init(struct device *dev, const struct dev_limits *lim)
     struct cuda_step *s = calloc(1, sizeof *s);
     struct sizes      z = sizes_of(d, lim);
     void             *in, *out, *work, *partial, *arrived;
-    if (!s || !(s->len = calloc((size_t)lim->seqs_max + 1, sizeof *s->len))) {
+    uint32_t          runs = cuda_attn_runs_max(lim->rows_max, lim->seqs_max);
+    if (!s || !(s->len = calloc((size_t)runs + 1, sizeof *s->len))) {
         free(s);
         LOG_ERROR("dev: no memory for steps");
         return ST_NOMEM;
@@ -342,12 +345,14 @@ static void patch(struct cuda_dev *d, const struct cuda_place *at, const struct 
 /* The shape that the arrays of this step are laid out for. */
 static struct cuda_shape shape_of(const struct cuda_step *s, const struct dev_step *h, uint32_t pad)
 {
-    uint32_t decodes = pad;
+    uint32_t decodes = pad, runs = pad ? 0 : cuda_attn_runs(&h->b);
     if (!pad)
         while (decodes < h->b.n_seq && h->b.row_start[decodes + 1] == decodes + 1) decodes++;
+    if (runs) decodes = runs;
     return (struct cuda_shape){ .n = cuda_step_sizes(h, pad),
                                 .tiles = pad ? 0 : cuda_attn_tiles_max(h->b.n_row, h->b.n_seq),
                                 .items = s->split.n_unit && decodes ? cuda_attn_items_max(&s->split, decodes) : 0,
+                                .runs = s->split.n_unit ? runs : 0,
                                 .padded = pad > 0 };
 }
 
@@ -358,6 +363,7 @@ static void check_limits(const struct dev_limits *lim, const struct dev_step *h)
     DEV_SIZES(FITS)
 #undef FITS
     CHECK(h->n_logit == h->n_sample + h->n_lp);
+    CHECK(!h->b.tree); /* no array of a step: only the op has trees as yet */
 }
 
 enum dev_graph cuda_step_begin(struct device *dev, const struct dev_step *h, struct dev_step *on)

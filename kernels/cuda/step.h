@@ -6,7 +6,7 @@
 /* How many of each the arrays are laid out for: at least what the step has. The rest is written as padding. */
 struct cuda_shape {
     struct dev_sizes n;
-    uint32_t         tiles, items;
+    uint32_t         tiles, items, runs;
     bool             padded; /* launches go over all of it: a decode step */
 };
 /* The sizes to lay a step out for: its own, or where pad is not 0 those of a bucket of pad rows. */
@@ -20,13 +20,13 @@ struct cuda_place {
     DEV_BATCH_ARRAYS(PLACE)
     DEV_STEP_ARRAYS(PLACE)
 #undef PLACE
-    size_t tile_seq, tile_row, item_seq, item_chunk, seq_item, chunk;
+    size_t tile_seq, tile_row, item_seq, item_chunk, seq_item, chunk, run;
     size_t pool; /* to here the fixed part: the shape alone decides */
 };
 struct cuda_place cuda_step_place(const struct cuda_shape *sh);
 size_t            cuda_pool_bytes(const struct dev_sizes *n); /* enough for a pool of so many */
 /* Packs h into the slab `to`, at most to the sum of its limits. Plans attention (split NULL: there is none), with
- * counts, not yet addresses, in *plan. len: scratch [n_seq]. Returns the bytes that the device must get. */
+ * counts, not yet addresses, in *plan. len: scratch [n_seq], or [sh->runs] if that is more. Returns the bytes that the device must get. */
 size_t cuda_step_pack(const struct dev_step *h, const struct cuda_shape *sh, const struct cuda_place *at,
                       const struct cuda_attn_split *split, uint32_t *len, char *to, struct cuda_attn_plan *plan);
 

@@ -6,7 +6,16 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/kv8.h"
 
-enum { AW_SEQS = 8, AW_ROWS = 2048, AW_LAYERS = 2, AW_LAYER = 1, AW_PAGES = 4096, AW_PARTS = 256 };
+enum {
+    AW_SEQS = 8,
+    AW_ROWS = 2048,
+    AW_LAYERS = 2,
+    AW_LAYER = 1,
+    AW_PAGES = 4096,
+    AW_PARTS = 1280,
+    AW_ITEMS = 768,
+    AW_RUNS = 40
+};
 
 struct aw_shape {
     uint32_t   n_head, n_kv_head, dim, block_tokens, window;
@@ -25,6 +34,8 @@ struct aw_world {
     uint16_t       *pool; /* as on the devices */
     size_t          pool_bytes;
     struct dev_kv   kv;
+    const uint64_t *tree[AW_SEQS]; /* NULL, or words of the nodes in slots base .. of a sequence */
+    uint32_t        base[AW_SEQS];
 };
 /* rows [from, to) of sequence seq of the world; none: padding of a graph's bucket */
 struct aw_part {
@@ -97,8 +108,11 @@ static inline void aw_free(struct aw_world *w)
 /* The host's arrays of a step, and the same on the device. */
 struct aw_step {
     uint32_t pos[AW_ROWS], row_seq[AW_ROWS], row_start[AW_SEQS + 1], page_start[AW_SEQS + 1], page[AW_PAGES],
-        len[AW_SEQS];
-    uint32_t               tile_seq[64], tile_row[64], item_seq[256], item_chunk[256], seq_item[AW_SEQS + 1], chunk[1];
+        slot[AW_ROWS], len[AW_RUNS];
+    uint64_t               tree[AW_ROWS];
+    uint32_t               tile_seq[64], tile_row[64], item_seq[AW_ITEMS], item_chunk[AW_ITEMS], seq_item[AW_SEQS + 1];
+    uint32_t               chunk[1];
+    struct cuda_attn_run   run[AW_RUNS];
     struct dev_batch       b, on;
     struct cuda_attn_lists l;
     float                 *q; /* [n_row][width] */
@@ -113,20 +127,26 @@ static inline void aw_plan(const struct aw_world *w, const struct cuda_attn_spli
                            uint32_t n, bool rows_too, uint32_t n_item_pad, struct aw_step *st)
 {
     uint32_t row = 0, page = 0, n_decode = 0;
+    bool     trees = false;
     memset(st, 0xff, sizeof *st);
     for (uint32_t i = 0; i < n; i++) {
         st->row_start[i] = row;
         st->page_start[i] = page;
         for (uint32_t t = p[i].from; t < p[i].to; t++) {
-            st->pos[row] = t;
+            bool node = w->tree[p[i].seq] && t >= w->base[p[i].seq];
+            st->tree[row] = node ? w->tree[p[i].seq][t - w->base[p[i].seq]] : 0;
+            st->pos[row] = node ? w->base[p[i].seq] + tree_count(st->tree[row]) - 1 : t;
+            st->slot[row] = t;
             st->row_seq[row++] = i;
         }
         if (p[i].from == p[i].to && rows_too) {
-            st->pos[row] = 0;
+            st->pos[row] = st->slot[row] = 0;
+            st->tree[row] = 0;
             st->row_seq[row++] = UINT32_MAX;
         }
         for (uint32_t j = 0; j < aw_pages(w, &p[i]); j++) st->page[page++] = aw_block(w, p[i].seq, j);
         n_decode += p[i].to == p[i].from + 1 || p[i].to == p[i].from;
+        trees = trees || w->tree[p[i].seq];
     }
     assert_true(row <= AW_ROWS && page <= AW_PAGES);
     st->row_start[n] = row;
@@ -138,7 +158,9 @@ static inline void aw_plan(const struct aw_world *w, const struct cuda_attn_spli
                                 .row_seq = st->row_seq,
                                 .row_start = st->row_start,
                                 .page_start = st->page_start,
-                                .page = st->page };
+                                .page = st->page,
+                                .tree = trees ? st->tree : NULL };
+    uint32_t n_run = n_item_pad ? 0 : cuda_attn_runs(&st->b), n_list = n_run ? n_run : n_decode;
     st->l = (struct cuda_attn_lists){ .tile_seq = st->tile_seq,
                                       .tile_row = st->tile_row,
                                       .item_seq = st->item_seq,
@@ -146,14 +168,17 @@ static inline void aw_plan(const struct aw_world *w, const struct cuda_attn_spli
                                       .seq_item = st->seq_item,
                                       .chunk = st->chunk,
                                       .n_decode_pad = n_decode,
-                                      .n_item_pad = n_item_pad ? n_item_pad : cuda_attn_items_max(split, n_decode) };
-    assert_true(st->l.n_item_pad <= 256 && cuda_attn_tiles_max(row, n) <= 64);
+                                      .n_item_pad = n_item_pad ? n_item_pad : cuda_attn_items_max(split, n_list),
+                                      .run = st->run,
+                                      .n_run_pad = n_run,
+                                      .n_part = AW_PARTS };
+    assert_true(st->l.n_item_pad <= AW_ITEMS && n_run <= AW_RUNS && cuda_attn_tiles_max(row, n) <= 64);
     cuda_attn_fill(split, &st->b, st->len, &st->l);
     st->q = malloc(((size_t)row + 1) * w->width * sizeof *st->q);
     for (uint32_t r = 0; r < row; r++)
         for (uint32_t i = 0; i < w->width; i++)
             st->q[(size_t)r * w->width + i] =
-                st->row_seq[r] == UINT32_MAX ? NAN : w->qkv[p[st->row_seq[r]].seq][(size_t)st->pos[r] * w->width + i];
+                st->row_seq[r] == UINT32_MAX ? NAN : w->qkv[p[st->row_seq[r]].seq][(size_t)st->slot[r] * w->width + i];
 }
 
 /* What attention works on, on the device; made once, filled for every step, so that a graph can be replayed. */
@@ -186,8 +211,9 @@ static inline struct aw_device aw_open(const struct aw_world *w, bool determinis
     a.out_bytes = (size_t)AW_ROWS * w->s.n_head * w->s.dim * 2;
     a.out = ct_alloc(a.d, a.out_bytes);
     a.partial = ct_alloc(a.d, AW_PARTS * (size_t)w->s.n_head * cuda_attn_part(w->s.dim) * sizeof *a.partial);
-    uint32_t zero[AW_SEQS * 256] = { 0 };
-    a.arrived = ct_bytes(a.d, zero, AW_SEQS * w->s.n_head * sizeof *zero);
+    uint32_t zero[2 * AW_RUNS * 32] = { 0 };
+    assert_true(w->s.n_head <= 32);
+    a.arrived = ct_bytes(a.d, zero, 2 * AW_RUNS * w->s.n_head * sizeof *zero);
     return a;
 }
 /* Copies a step to the device; n_decode, n_tile and n_item of the launch are the padded ones. */
@@ -202,11 +228,13 @@ static inline void aw_upload(struct aw_device *a, const struct aw_world *w, stru
                                  .row_seq = a->at->row_seq,
                                  .row_start = a->at->row_start,
                                  .page_start = a->at->page_start,
-                                 .page = a->at->page };
-    cuda_of(a->d)->attn =
-        (struct cuda_attn_plan){ st->l.n_decode_pad, st->l.n_tile,    a->at->tile_seq,   a->at->tile_row,
-                                 st->l.n_item_pad,   a->at->item_seq, a->at->item_chunk, a->at->seq_item,
-                                 a->at->chunk,       a->partial,      AW_PARTS,          a->arrived };
+                                 .page = a->at->page,
+                                 .tree = st->b.tree ? a->at->tree : NULL };
+    cuda_of(a->d)->attn = (struct cuda_attn_plan){
+        st->l.n_decode_pad, st->l.n_tile,    a->at->tile_seq, a->at->tile_row,  st->l.n_item_pad, a->at->item_seq,
+        a->at->item_chunk,  a->at->seq_item, a->at->chunk,    a->partial,       AW_PARTS,         a->arrived,
+        st->l.n_run,        st->l.n_run_row, st->l.run_most,  st->l.run_spread, a->at->run
+    };
 }
 static inline struct op_attn aw_op(const struct aw_world *w, void *out, const void *qkv, const float *sinks)
 {
@@ -235,9 +263,9 @@ static inline uint16_t *aw_result(struct aw_device *a, const struct aw_world *w,
     for (uint32_t r = 0; r < AW_ROWS; r++)
         for (uint32_t i = 0; i < w->s.n_head * w->s.dim && (r >= st->b.n_row || st->row_seq[r] == UINT32_MAX); i++)
             assert_int_equal(out[(size_t)r * w->s.n_head * w->s.dim + i], 0xffff);
-    uint32_t arrived[AW_SEQS * 256];
-    ct_get(a->d, arrived, a->arrived, AW_SEQS * w->s.n_head * sizeof *arrived);
-    for (uint32_t i = 0; i < AW_SEQS * w->s.n_head; i++) assert_int_equal(arrived[i], 0);
+    uint32_t arrived[2 * AW_RUNS * 32];
+    ct_get(a->d, arrived, a->arrived, 2 * AW_RUNS * w->s.n_head * sizeof *arrived);
+    for (uint32_t i = 0; i < 2 * AW_RUNS * w->s.n_head; i++) assert_int_equal(arrived[i], 0);
     return out;
 }
 /* One step from its parts; the caller frees the result. */
@@ -248,7 +276,7 @@ static inline uint16_t *aw_run(struct aw_device *a, const struct aw_world *w, co
     aw_plan(w, &a->split, p, n, rows_too, 0, st);
     aw_upload(a, w, st);
     ct_poison(a->d, a->out, a->out_bytes);
-    ct_poison(a->d, a->partial, 256 * (size_t)w->s.n_head * cuda_attn_part(w->s.dim) * sizeof *a->partial);
+    ct_poison(a->d, a->partial, AW_PARTS * (size_t)w->s.n_head * cuda_attn_part(w->s.dim) * sizeof *a->partial);
     aw_enqueue(a, w, st);
     uint16_t *out = aw_result(a, w, st);
     free(st->q);
@@ -265,7 +293,7 @@ static inline float *aw_want(const struct aw_world *w, const struct aw_part *p, 
 {
     struct device         *ref = ct_open_ref();
     struct aw_step        *st = malloc(sizeof *st);
-    struct cuda_attn_split split = { 1, 8, false };
+    struct cuda_attn_split split = { 1, 8, false, 1, 1 };
     struct dev_kv          kv = w->kv;
     uint32_t               rows = 0;
     for (uint32_t i = 0; i < n; i++) rows += p[i].to - p[i].from;

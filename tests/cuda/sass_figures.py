@@ -30,11 +30,21 @@ def blocks_of_sm(threads, n):
     return min(SM_BLOCKS, SM_THREADS // max(threads, 1), SM_REGISTERS // (-(-n // 8) * 8 * 32 * warps))
 
 
-def chunk_of(batch, ctx):
+def units(rows):
+    """Warps that take a chunk: 16 pairs of a row and one of the heads of a KV head are a warp's."""
+    return KV_HEADS * -(-rows * (HEADS // KV_HEADS) // 16)
+
+
+def merges(rows):
+    """How often a warp merges four rows of its mma."""
+    return -(-min(16, rows * (HEADS // KV_HEADS)) // 4)
+
+
+def chunk_of(batch, ctx, rows):
     """As cuda_attn_chunk, for sequences of one length."""
-    tiles, budget = -(-ctx // 64), max(SLOTS // KV_HEADS, batch + batch // 4)
+    tiles, budget = -(-ctx // 64), max(SLOTS // units(rows), batch + batch // 4)
     chunk = 4
-    while chunk * chunk * 100 < tiles * 22:
+    while chunk * chunk * 100 < tiles * 22 * merges(rows):
         chunk += 1
     while batch * -(-tiles // chunk) > budget and chunk < tiles:
         chunk += 1
@@ -44,13 +54,14 @@ def chunk_of(batch, ctx):
 TILE_US, TILE8_US = 0.9, 2.5  # of a warp; of rows in 8 bits, which become bf16 first
 
 
-def decode(batch, ctx, each=2, tile_us=TILE_US):
-    """Bytes, flops, us: 2 to begin and for Q, then what memory or a warp's own tiles take, then 0.1 for each part. each: bytes of a number."""
-    chunk = chunk_of(batch, ctx)
-    parts, turns = -(-ctx // (64 * chunk)), -(-batch * KV_HEADS * -(-ctx // (64 * chunk)) // SLOTS)
-    read = 2 * each * batch * ctx * KV_HEADS * DIM + 4 * batch * HEADS * DIM
-    us = 2 + max(read / READ_GBS / 1e3, tile_us * chunk * turns) + (0.1 * parts if parts > 1 else 0)
-    return read, 4 * batch * ctx * HEADS * DIM, us
+def decode(batch, ctx, each=2, tile_us=TILE_US, rows=1):
+    """Bytes, flops, us: 2 to begin and for Q, then what memory or a warp's own tiles take, then 0.1 for each part and four rows of a warp.
+    each: bytes of a number. rows: of a sequence."""
+    chunk = chunk_of(batch, ctx, rows)
+    parts, turns = -(-ctx // (64 * chunk)), -(-batch * units(rows) * -(-ctx // (64 * chunk)) // SLOTS)
+    read = 2 * each * batch * ctx * KV_HEADS * DIM + 4 * batch * rows * HEADS * DIM
+    us = 2 + max(read / READ_GBS / 1e3, tile_us * chunk * turns) + (0.1 * parts * merges(rows) if parts > 1 else 0)
+    return read, 4 * batch * rows * ctx * HEADS * DIM, us
 
 
 def prefill(rows):
@@ -114,6 +125,8 @@ def cases():
     yield "k_attn_decode<bf16,128>", "batch 32, 8k", decode(32, 8192), "395"
     for batch, ctx, goal in ((1, 8192, "21"), (32, 1024, "30"), (32, 8192, "205")):
         yield "k_attn_decode<kv8,128>", "batch %d, %dk, KV in fp8" % (batch, ctx // 1024), decode(batch, ctx, 1 + 1 / DIM, TILE8_US), goal
+    for batch, ctx, goal in ((1, 1024, "9"), (1, 8192, "20"), (32, 1024, "56")):
+        yield "k_attn_runs<bf16,128>", "batch %d, %dk, 4 rows each" % (batch, ctx // 1024), decode(batch, ctx, rows=4), goal
     yield "k_attn_tile<bf16,128,2,4>", "prompt of 4k", prefill(4096), "393"
     yield "k_attn_hopper<bf16,128>", "prompt of 4k, --wgmma", prefill_groups(4096), "275"
     for name, n, k, gbs in MATRICES:

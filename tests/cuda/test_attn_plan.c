@@ -92,7 +92,7 @@ static void a_window_is_cut_by_itself(void **state)
         struct cuda_attn_split s = split_of(32, 1u << i % 6, 128, 1 + (int)below(31, i, 200), 90, i % 2);
         uint32_t               n = 1 + below(32, i, SEQS), window = 1 + below(33, i, 1u << (1 + below(34, i, 17)));
         uint32_t               n_part = s.fixed || i % 3 ? cuda_attn_items_max(&s, n) : 1 + below(30, i, 4 * SEQS);
-        struct cuda_attn_cut   cut = cuda_attn_window(&s, n, n_part, window);
+        struct cuda_attn_cut   cut = cuda_attn_window(&s, n, n_part, window, 0);
         assert_true(cut.each >= 1 &&
                     (cut.each == 1 || (n * cut.each <= n_part && n * cut.each <= cuda_attn_items_max(&s, n))));
         for (uint32_t j = 0; j < 20; j++) { /* rows at any position find all that they see in that many chunks */
@@ -102,15 +102,15 @@ static void a_window_is_cut_by_itself(void **state)
         }
     }
     struct cuda_attn_split s = split_of(32, 8, 128, 132, 90, false);
-    struct cuda_attn_cut   cut = cuda_attn_window(&s, 1, 1000, 4096);
+    struct cuda_attn_cut   cut = cuda_attn_window(&s, 1, 1000, 4096, 0);
     assert_true(cut.each == 17 && cut.chunk == 256); /* at any length: of the whole 32k in chunks of 704, it had 7 */
-    cut = cuda_attn_window(&s, 1, 16, 4096);         /* parts for 17 chunks are not there */
+    cut = cuda_attn_window(&s, 1, 16, 4096, 0);      /* parts for 17 chunks are not there */
     assert_true(cut.each == 1 && cut.chunk == CUDA_ATTN_WHOLE);
-    cut = cuda_attn_window(&s, 64, 1000, 4096);
+    cut = cuda_attn_window(&s, 64, 1000, 4096, 0);
     assert_true(cut.each == 1 && cut.chunk == CUDA_ATTN_WHOLE);
     s.fixed = true;
-    cut = cuda_attn_window(&s, 64, 1024,
-                           1024); /* where a chunk was 2048 at 32k, and one or two of them had all the work */
+    cut = cuda_attn_window(&s, 64, 1024, 1024,
+                           0); /* where a chunk was 2048 at 32k, and one or two of them had all the work */
     assert_true(cut.each == 5 && cut.chunk == 0 && cuda_attn_chunk_fixed(32768, 1024) == 256);
 }
 
@@ -136,9 +136,8 @@ static void every_row_has_its_work_once(void **state)
         assert_true(row <= ROWS && n_seq <= SEQS);
         struct dev_batch b = { .n_row = row, .n_seq = n_seq, .pos = pos, .row_seq = row_seq, .row_start = row_start };
         uint32_t         pad = n_decode + n_prompt + n_pad, bound = cuda_attn_items_max(&s, pad);
-        struct cuda_attn_lists l = {
-            tile_seq, tile_row, item_seq, item_chunk, seq_item, chunk, pad, bound, 77, 77, 77
-        };
+        struct cuda_attn_lists l = { tile_seq, tile_row, item_seq, item_chunk, seq_item, chunk,
+                                     pad,      bound,    77,       77,         77,       .n_run_pad = 0 };
         assert_true(bound <= ITEMS);
         memset(item_seq, 0xee, sizeof item_seq);
         memset(item_chunk, 0xee, sizeof item_chunk);
@@ -179,6 +178,144 @@ static void every_row_has_its_work_once(void **state)
     }
 }
 
+enum { RUNS = 2 * SEQS + ROWS / CUDA_ATTN_RUN, PARTS = 20000 };
+struct step {
+    uint32_t             pos[ROWS], row_seq[ROWS], row_start[SEQS + 1];
+    uint64_t             tree[ROWS];
+    uint32_t             len[RUNS], tile_seq[ROWS], tile_row[ROWS], item_seq[ITEMS], item_chunk[ITEMS];
+    uint32_t             seq_item[SEQS + 1], chunk[1];
+    struct cuda_attn_run run[RUNS];
+    uint8_t              seen[ROWS], part[PARTS];
+};
+
+/* Sequences of 1 to 11 rows, every fourth with a tree, some prompts and padding, in any order. */
+static struct dev_batch any_step(struct step *s, uint64_t i, bool trees)
+{
+    uint32_t n_seq = 1 + below(40, i, 40), row = 0;
+    for (uint32_t q = 0; q < n_seq; q++) {
+        uint32_t old = below(400 + i, q, 9000), n = 1 + below(700 + i, q, 11), kind = below(900 + i, q, 8);
+        bool     tree = trees && kind % 4 == 0, pad = kind == 7;
+        if (kind == 1) n = 1 + below(700 + i, q, 200);
+        if (tree && n == 1) n = 2;
+        s->row_start[q] = row;
+        for (uint32_t k = 0; k < n; k++, row++) { /* a tree: all nodes but the first follow from it */
+            s->tree[row] = tree ? UINT64_C(1) << k | 1 : 0;
+            s->pos[row] = old + (tree ? k > 0 : k);
+            s->row_seq[row] = pad ? UINT32_MAX : q;
+        }
+    }
+    s->row_start[n_seq] = row;
+    assert_true(row <= ROWS);
+    return (struct dev_batch){ .n_row = row,
+                               .n_seq = n_seq,
+                               .pos = s->pos,
+                               .row_seq = s->row_seq,
+                               .row_start = s->row_start,
+                               .tree = trees ? s->tree : NULL };
+}
+
+/* Each row is in one run or in one tile, few rows and trees in runs; parts have places of their own; the fixed split's
+ * chunks are those of each row. */
+static void every_row_of_runs_has_its_work_once(void **state)
+{
+    (void)state;
+    struct step *s = malloc(sizeof *s);
+    uint32_t     with = 0, in_tiles = 0;
+    for (uint32_t i = 0; i < 3000; i++) {
+        struct cuda_attn_split split = split_of(32, 1u << i % 6, 128, 1 + (int)below(41, i, 140), 90, i % 2);
+        struct dev_batch       b = any_step(s, i, i % 3 == 0);
+        uint32_t               runs = cuda_attn_runs(&b), bound = cuda_attn_items_max(&split, runs), rows = 0, most = 0;
+        uint32_t               n_part = cuda_attn_parts(&split, i % 4 && !b.tree ? 1 : 256);
+        if (!runs) continue;
+        assert_true(runs <= cuda_attn_runs_max(b.n_row, b.n_seq) && bound <= ITEMS && n_part <= PARTS);
+        struct cuda_attn_lists l = { s->tile_seq,   s->tile_row,       s->item_seq,     s->item_chunk,
+                                     s->seq_item,   s->chunk,          b.n_seq,         bound,
+                                     .run = s->run, .n_run_pad = runs, .n_part = n_part };
+        memset(s->seen, 0, sizeof s->seen);
+        memset(s->part, 0, sizeof s->part);
+        cuda_attn_fill(&split, &b, s->len, &l);
+        with += l.n_run > 0;
+        assert_true(l.n_decode == 0 && l.n_run > 0 && l.n_run <= runs);
+        for (uint32_t r = 0; r < l.n_run; r++) {
+            const struct cuda_attn_run *run = &s->run[r];
+            uint32_t last = run->row + run->n_row - 1, kv = tree_slot(s->pos[last], dev_tree(&b, last)) + 1;
+            uint32_t chunk = *s->chunk ? *s->chunk : cuda_attn_chunk_fixed(kv, 0), n_chunk = ceil_div(kv, chunk);
+            assert_true(chunk % CUDA_ATTN_KV == 0 && (*s->chunk != 0) == !split.fixed);
+            assert_true(run->n_row >= 1 && run->n_row <= CUDA_ATTN_RUN && run->before == rows);
+            assert_true(run->row >= s->row_start[run->seq] && last < s->row_start[run->seq + 1]);
+            assert_true(kv - 1 - s->pos[run->row] <= l.run_spread);
+            rows += run->n_row;
+            most = run->n_row > most ? run->n_row : most;
+            for (uint32_t k = run->row; k <= last; k++) {
+                s->seen[k]++;
+                if (split.fixed)
+                    assert_int_equal(cuda_attn_chunk_fixed(tree_slot(s->pos[k], dev_tree(&b, k)) + 1, 0), chunk);
+            }
+            for (uint32_t k = 0; n_chunk > 1 && k < n_chunk * run->n_row; k++) {
+                assert_true(run->part + k < n_part);
+                assert_int_equal(s->part[run->part + k]++, 0);
+            }
+            uint32_t listed = 0;
+            for (uint32_t k = 0; k < l.n_item; k++) listed += s->item_seq[k] == r && s->item_chunk[k] < n_chunk;
+            assert_int_equal(listed, n_chunk);
+        }
+        assert_true(rows == l.n_run_row && most == l.run_most);
+        for (uint32_t k = l.n_item; k < bound; k++) assert_int_equal(s->item_seq[k], UINT32_MAX);
+        for (uint32_t t = 0; t < l.n_tile; t++) {
+            uint32_t q = s->tile_seq[t], end = s->row_start[q + 1], n = end - s->row_start[q];
+            for (uint32_t r = s->tile_row[t]; r < end && r < s->tile_row[t] + CUDA_ATTN_ROWS; r++) s->seen[r]++;
+            for (uint32_t r = s->row_start[q]; r < end; r++) assert_false(tree_holes(dev_tree(&b, r)));
+            if (n <= CUDA_ATTN_RUN) { /* there was no room */
+                assert_true(split.fixed);
+                in_tiles++;
+            }
+        }
+        for (uint32_t r = 0; r < b.n_row; r++) assert_int_equal(s->seen[r], s->row_seq[r] != UINT32_MAX);
+
+        uint32_t             window = 1 + below(43, i, 1u << (1 + below(44, i, 14)));
+        struct cuda_attn_cut cut = cuda_attn_window(&split, rows, n_part, window, l.run_spread);
+        assert_true((cut.each == 1 && !split.fixed) || cut.each * rows <= n_part);
+        for (uint32_t r = 0; r < l.n_run; r++) { /* rows that the window holds whole, and the others */
+            uint32_t row = s->run[r].row, end = row + s->run[r].n_row, split_at = row;
+            while (!cut.chunk && split_at < end && tree_slot(s->pos[split_at], dev_tree(&b, split_at)) < window)
+                split_at++;
+            for (int half = 0; half < 2; half++) {
+                uint32_t from = half ? split_at : row, to = half ? end : split_at;
+                if (from == to) continue;
+                uint32_t first = s->pos[from] >= window ? s->pos[from] - window + 1 : 0;
+                uint32_t last = tree_slot(s->pos[to - 1], dev_tree(&b, to - 1));
+                uint32_t chunk = cut.chunk ? cut.chunk : cuda_attn_chunk_fixed(last + 1, window);
+                assert_true(last / chunk - first / chunk < cut.each);
+                for (uint32_t k = from; !cut.chunk && k < to; k++)
+                    assert_int_equal(cuda_attn_chunk_fixed(tree_slot(s->pos[k], dev_tree(&b, k)) + 1, window), chunk);
+            }
+        }
+    }
+    assert_true(with > 1000 && in_tiles > 0);
+    free(s);
+}
+
+/* A step of single rows and prompts is planned without runs; a draft is cut so that merging pays. */
+static void steps_of_single_rows_have_no_runs(void **state)
+{
+    (void)state;
+    uint32_t pos[12] = { 5, 900, 7 }, row_seq[12] = { 0, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2 },
+             row_start[4] = { 0, 1, 2, 12 };
+    struct dev_batch b = { .n_row = 12, .n_seq = 3, .pos = pos, .row_seq = row_seq, .row_start = row_start };
+    assert_int_equal(cuda_attn_runs(&b), 0);
+    row_start[3] = 10; /* eight rows */
+    assert_int_equal(cuda_attn_runs(&b), 4);
+    static struct step     s;
+    struct cuda_attn_split split = split_of(32, 8, 128, 132, 90, false);
+    uint32_t               four[4] = { 8188, 8189, 8190, 8191 }, of_first[4] = { 0 }, one[2] = { 0, 4 };
+    struct dev_batch       draft = { .n_row = 4, .n_seq = 1, .pos = four, .row_seq = of_first, .row_start = one };
+    struct cuda_attn_lists l = { s.tile_seq, s.tile_row, s.item_seq,   s.item_chunk,      s.seq_item,    s.chunk,
+                                 1,          ITEMS,      .run = s.run, .n_run_pad = RUNS, .n_part = 1000 };
+    cuda_attn_fill(&split, &draft, s.len, &l);
+    assert_true(l.n_run == 1 && l.run_most == 4 && l.run_spread == 3 && l.n_tile == 0);
+    assert_true(*s.chunk == 704 && l.n_item == 12); /* one row has 22: merging is done for four times as many */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -187,6 +324,8 @@ int main(void)
         cmocka_unit_test(figures_of_known_gpus),
         cmocka_unit_test(a_window_is_cut_by_itself),
         cmocka_unit_test(every_row_has_its_work_once),
+        cmocka_unit_test(every_row_of_runs_has_its_work_once),
+        cmocka_unit_test(steps_of_single_rows_have_no_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

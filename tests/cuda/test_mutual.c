@@ -33,9 +33,10 @@ static const char *name_of(struct shape s, const char *what)
 
 /* The host's arrays of a step, which the device gets as they are. */
 struct step {
-    uint32_t row_start[TEXTS + PAD + 1], row_seq[ROWS_MAX], pos[ROWS_MAX];
-    uint32_t tile_seq[TILES_MAX], tile_row[TILES_MAX], item_seq[ITEMS_MAX], item_chunk[ITEMS_MAX];
-    uint32_t seq_item[TEXTS + PAD + 1], chunk[1];
+    uint32_t             row_start[TEXTS + PAD + 1], row_seq[ROWS_MAX], pos[ROWS_MAX];
+    uint32_t             tile_seq[TILES_MAX], tile_row[TILES_MAX], item_seq[ITEMS_MAX], item_chunk[ITEMS_MAX];
+    uint32_t             seq_item[TEXTS + PAD + 1], chunk[1];
+    struct cuda_attn_run run[2 * TEXTS];
 };
 struct world {
     struct shape   s;
@@ -70,7 +71,7 @@ static struct op_attn op_of(struct shape s, void *out, const void *qkv)
 static void plan(struct world *w, const uint32_t *len, uint32_t n, uint32_t pad, struct step *st, struct dev_batch *b)
 {
     struct cuda_attn_split split = cuda_attn_split(cuda_of(w->d), w->s.n_head, w->s.n_kv_head, w->s.dim);
-    uint32_t               row = 0, seq_len[TEXTS + PAD], n_one = 0;
+    uint32_t               row = 0, seq_len[2 * TEXTS + PAD], n_one = 0;
     memset(st, 0xff, sizeof *st);
     for (uint32_t i = 0; i < n; i++) {
         st->row_start[i] = row;
@@ -85,6 +86,7 @@ static void plan(struct world *w, const uint32_t *len, uint32_t n, uint32_t pad,
     *b = (struct dev_batch){
         .n_row = row, .n_seq = n + pad, .row_start = st->row_start, .row_seq = st->row_seq, .pos = st->pos
     };
+    uint32_t               n_run = cuda_attn_runs(b), n_list = n_run ? n_run : n_one + pad;
     struct cuda_attn_lists l = { .tile_seq = st->tile_seq,
                                  .tile_row = st->tile_row,
                                  .item_seq = st->item_seq,
@@ -92,10 +94,15 @@ static void plan(struct world *w, const uint32_t *len, uint32_t n, uint32_t pad,
                                  .seq_item = st->seq_item,
                                  .chunk = st->chunk,
                                  .n_decode_pad = n_one + pad,
-                                 .n_item_pad = cuda_attn_items_max(&split, n_one + pad) };
-    assert_true(l.n_item_pad <= ITEMS_MAX && cuda_attn_tiles_max(row, n) <= TILES_MAX);
+                                 .n_item_pad = cuda_attn_items_max(&split, n_list),
+                                 .run = st->run,
+                                 .n_run_pad = n_run,
+                                 .n_part = 1000 };
+    assert_true(l.n_item_pad <= ITEMS_MAX && n_run <= 2 * TEXTS && cuda_attn_tiles_max(row, n) <= TILES_MAX);
     cuda_attn_fill(&split, b, seq_len, &l);
-    cuda_of(w->d)->attn = (struct cuda_attn_plan){ .n_decode = l.n_decode_pad,
+    cuda_of(w->d)->attn = (struct cuda_attn_plan){ .n_decode = l.n_run ? 0 : l.n_decode_pad,
+                                                   .n_run = l.n_run,
+                                                   .run = w->at->run,
                                                    .n_tile = l.n_tile,
                                                    .tile_seq = w->at->tile_seq,
                                                    .tile_row = w->at->tile_row,

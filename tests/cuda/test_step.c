@@ -18,7 +18,7 @@ enum { STEPS = 260, TURNS = 3000 };
 
 /* ---------------------------------------------------------------- packing */
 
-enum { ROWS = 40, SEQS = 12, PAGES = 60, LIST = 50 };
+enum { ROWS = 40, SEQS = 12, PAGES = 60, LIST = 50, RUNS = 2 * SEQS + ROWS / CUDA_ATTN_RUN };
 
 struct any_step {
     struct dev_step s;
@@ -120,7 +120,7 @@ static void an_unpacked_step_equals_the_step_that_was_packed(void **state)
     (void)state;
     static struct any_step   a;
     static _Alignas(64) char slab[1 << 16], out[1 << 16];
-    static uint32_t          len[SEQS];
+    static uint32_t          len[RUNS];
     struct cuda_dev          fake = { .arch = 90, .n_sm = 4 };
     for (turn = 0; turn < TURNS; turn++) {
         at_draw = 0;
@@ -130,13 +130,15 @@ static void an_unpacked_step_equals_the_step_that_was_packed(void **state)
         fake.deterministic = draw(2);
         struct cuda_attn_split split = cuda_attn_split(&fake, 4, 2, 32);
         uint32_t               pad = decode ? s->b.n_row + draw(4) : 0, n_seq = s->b.n_seq;
+        uint32_t               runs = pad ? 0 : cuda_attn_runs(&s->b);
         struct cuda_shape      sh = { .n = cuda_step_sizes(s, pad),
                                       .tiles = pad ? 0 : cuda_attn_tiles_max(s->b.n_row, n_seq),
-                                      .items = cuda_attn_items_max(&split, pad ? pad : n_seq),
+                                      .items = cuda_attn_items_max(&split, pad ? pad : n_seq + runs),
+                                      .runs = runs,
                                       .padded = pad > 0 };
         struct cuda_place      at = cuda_step_place(&sh);
         struct cuda_back       back = cuda_back_place(&sh.n);
-        struct cuda_attn_plan  plan = { 0 };
+        struct cuda_attn_plan  plan = { .n_part = 400 };
         struct dev_step        on;
         memset(slab, 0xa5, sizeof slab); /* what the step before left */
         size_t bytes = cuda_step_pack(s, &sh, &at, &split, len, slab, &plan);
@@ -190,12 +192,18 @@ static void an_unpacked_step_equals_the_step_that_was_packed(void **state)
         for (uint32_t i = s->n_patch_hist; i < sh.n.n_patch_hist; i++) assert_int_equal(ph[i].at, UINT32_MAX);
 
         /* attention: the plan of the step as it is, in the slab; a padded launch covers the bucket */
-        uint32_t               l[6][512], len2[SEQS];
-        struct cuda_attn_lists want = { l[0], l[1], l[2], l[3], l[4], l[5], .n_decode_pad = SEQS, .n_item_pad = 512 };
+        uint32_t               l[6][512], len2[RUNS];
+        struct cuda_attn_run   run[RUNS];
+        struct cuda_attn_lists want = { l[0],         l[1], l[2], l[3],       l[4],
+                                        l[5],         SEQS, 512,  .run = run, .n_run_pad = runs,
+                                        .n_part = 400 };
         cuda_attn_fill(&split, &s->b, len2, &want);
         assert_int_equal(plan.n_decode, pad ? pad : want.n_decode);
         assert_int_equal(plan.n_item, pad ? sh.items : want.n_item);
         assert_int_equal(plan.n_tile, want.n_tile);
+        assert_true(plan.n_run == want.n_run && plan.n_run_row == want.n_run_row);
+        assert_true(plan.run_most == want.run_most && plan.run_spread == want.run_spread);
+        assert_memory_equal(plan.run, run, want.n_run * sizeof *run);
         assert_int_equal(*plan.chunk, *want.chunk);
         same_u32(plan.item_seq, want.item_seq, want.n_item, "item_seq");
         same_u32(plan.item_chunk, want.item_chunk, want.n_item, "item_chunk");

@@ -21,6 +21,7 @@ enum {
     GPU_BLOCK = 16,
     GPU_LAYERS = 64,
     GPU_WINDOW_MIN = 512, /* tokens */
+    GPU_DRAFT = 4,        /* rows of a sequence in the cases of drafts */
     GPU_ATTN_TOKENS = 256 << 10
 };
 static const double GPU_COLD_BYTES = 400e6; /* several times the L2 cache of any GPU there is */
@@ -418,15 +419,18 @@ static void gpu_attn_case(struct gpu_step *p)
     bool     kv8 = b->kv.dtype == DT_F8E4M3;
     char     name[80];
     uint32_t turns = b->kv.n_layer < 8 ? 8 : b->kv.n_layer;
-    if (rows > 1) turns = 4;
+    bool     decode = rows <= GPU_DRAFT; /* rows of a draft that is verified are decoded */
+    if (!decode) turns = 4;
     if (rows == 1)
         snprintf(name, sizeof name, "attention decode batch %u ctx %u%s", n, ctx, kv8 ? " fp8 KV" : "");
+    else if (decode)
+        snprintf(name, sizeof name, "attention decode batch %u rows %u ctx %u%s", d->n_seq, rows, ctx,
+                 kv8 ? " fp8 KV" : "");
     else
         snprintf(name, sizeof name, "attention prefill %u of ctx %u%s", rows, ctx, kv8 ? " fp8 KV" : "");
     if (gpu_wanted(b, name)) {
-        double s = dev_time(b->d, turns, gpu_attn_once, p),
-               bytes = rows == 1 ? kv + 4.0 * n * m->n_head * m->head_dim : 0;
-        gpu_report(b, name, s, bytes, rows == 1 ? 0 : 4 * seen * m->n_head * m->head_dim);
+        double s = dev_time(b->d, turns, gpu_attn_once, p), bytes = decode ? kv + 4.0 * n * m->n_head * m->head_dim : 0;
+        gpu_report(b, name, s, bytes, decode ? 0 : 4 * seen * m->n_head * m->head_dim);
         /* the goal is for KV of so many tokens however they are spread: the slowest counts */
         if (rows == 1 && !kv8 && (uint64_t)d->n_seq * ctx >= GPU_ATTN_TOKENS &&
             (b->attn_gbs == 0 || bytes / s * 1e-9 < b->attn_gbs))
@@ -463,6 +467,7 @@ static void gpu_attn(struct gpu_bench *b)
             if ((uint64_t)batch[i] * (ctx[c] / GPU_BLOCK + 1) <=
                 (b->kv_blocks < b->pages_max ? b->kv_blocks : b->pages_max))
                 gpu_in_step(b, batch[i], ctx[c], 1, NULL, gpu_attn_case);
+    for (int c = 0; c < 2; c++) gpu_in_step(b, 1, ctx[c], GPU_DRAFT, NULL, gpu_attn_case);
     for (int i = 0; i < 4; i++)
         if (prompt[i] <= b->rows_max && prompt[i] <= b->ctx_max)
             gpu_in_step(b, 1, prompt[i], prompt[i], NULL, gpu_attn_case);

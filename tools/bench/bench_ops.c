@@ -582,6 +582,8 @@ int main(int argc, char **argv)
     bench_rows(&b, 512);
     bench_attn(&b, 32, 8, 128, is_ref ? 1 : 16, 2048, 1);
     if (!is_ref) bench_attn(&b, 32, 8, 128, 1, 256, 1);
+    if (!is_ref) bench_attn(&b, 32, 8, 128, 1, 8192, 1);
+    if (!is_ref) bench_attn(&b, 32, 8, 128, 1, 8192, 4); /* a draft of three and the token before it */
     if (!is_ref) bench_attn(&b, 8, 1, 128, 1, 16384, 1); /* more threads than KV heads */
     bench_attn(&b, 4, 2, 64, 1, 512, 1);
     if (!is_ref) bench_attn(&b, 4, 2, 64, 16, 512, 1);

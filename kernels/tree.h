@@ -14,7 +14,7 @@
 #endif
 
 enum { TREE_NODES = 64 };
-
+/* Bits that are set. */
 static inline TREE_BOTH uint32_t tree_count(uint64_t tree)
 {
 #ifdef __CUDA_ARCH__

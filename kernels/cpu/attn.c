@@ -11,7 +11,8 @@
  * bf16 from there.
  *
  * Where rows see each other in both directions (cpu_mutual) their keys and values lie among the projections of the step
- * instead of in a pool. That and the keys that a row sees are all that differs. */
+ * instead of in a pool. That and the keys that a row sees are all that differs.
+ * Over 500 lines: one plan of pieces and one way through them, wherever the keys lie. */
 #include "kernels/cpu/attn.h"
 #include "kernels/kv8.h"
 #include <math.h>

@@ -297,6 +297,34 @@ static void a_row_does_not_depend_on_rows_behind_it_or_before_its_window(void **
         }
 }
 
+/* Sums that have gone to -0 stay -0 when a part of a chunk is merged that the row does not reach: values are the least
+ * negative numbers and then -0, and weights of the former vanish against those of the last tile. */
+static void a_part_of_which_a_row_sees_nothing_changes_no_sign(void **state)
+{
+    (void)state;
+    static const uint32_t len[] = { 300 };
+    struct aw_shape       s = { 1, 1, 64, 16, 0, BF, 0, false, false, DT_F32 };
+    struct aw_world       w = aw_make(s, len, 1);
+    struct aw_device      a = aw_open(&w, true);
+    const struct aw_part  run = { 0, 252, 260 }, one = { 0, 255, 256 };
+    const float          *q = w.qkv[0] + (size_t)255 * w.width;
+    for (uint32_t t = 0; t < 256; t++) {
+        for (uint32_t k = 0; k < 64; k++) {
+            aw_numbers(&w, 0, t, 0, false)[k] = t < 192 ? -4 * q[k] : 4 * q[k];
+            aw_numbers(&w, 0, t, 0, true)[k] = t < 192 ? -0x1p-133f : -0.0f;
+        }
+        aw_append(&w, 0, t);
+    }
+    ct_put(a.d, a.kv.base, w.pool, w.pool_bytes);
+    uint16_t *got = aw_run(&a, &w, &run, 1, false), *alone = aw_run(&a, &w, &one, 1, false);
+    assert_int_equal(alone[0], 0x8000);
+    ct_assert_same(got + (size_t)3 * 64, alone, 64 * 2, "-0");
+    free(got);
+    free(alone);
+    dev_close(a.d);
+    aw_free(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -304,6 +332,7 @@ int main(void)
         cmocka_unit_test(with_the_fixed_split_rows_have_the_bits_that_they_have_alone_and_in_tiles),
         cmocka_unit_test(runs_part_where_chunks_change_their_length),
         cmocka_unit_test(without_it_rows_that_are_cut_alike_have_the_same_bits),
+        cmocka_unit_test(a_part_of_which_a_row_sees_nothing_changes_no_sign),
         cmocka_unit_test(trees_agree_with_ref_on_every_schedule),
         cmocka_unit_test(a_chain_of_nodes_has_the_bits_of_rows_without_a_tree),
         cmocka_unit_test(a_node_has_the_same_bits_whatever_its_siblings_hold),

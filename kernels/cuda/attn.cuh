@@ -247,7 +247,8 @@ template <int HD, int MT> struct attn_rows {
 /* Rows of a run, each with a sight of its own: first and last of the above mean nothing. */
 template <int HD> struct attn_run_rows : attn_rows<HD, 1> {
     enum { UNEQUAL = 1 };
-    struct tree_sight sight[2]; /* of rows g and g + 8 */
+    const struct tree_sight
+        *sight; /* of rows g (0) and g + 8 (8), in shared memory: few tiles ask, registers are dear */
 };
 
 /* Does row g (h 0) or g + 8 not see token t? */
@@ -259,7 +260,7 @@ static __device__ __forceinline__ bool attn_hides(const struct attn_rows<HD, MT>
 template <int HD>
 static __device__ __forceinline__ bool attn_hides(const struct attn_run_rows<HD> &r, int h, uint32_t t)
 {
-    return (tree_tile(r.sight[h], t) & 1) == 0;
+    return (tree_tile(r.sight[8 * h], t) & 1) == 0;
 }
 /* Scores of the tile at t that a row does not see go. */
 template <int HD, int MT>
@@ -279,7 +280,7 @@ static __device__ __forceinline__ void attn_mask(float s[attn_dim<HD>::KV / 8][4
 {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        uint64_t seen = tree_tile(r.sight[h], t) >> (threadIdx.x & 3) * 2;
+        uint64_t seen = tree_tile(r.sight[8 * h], t) >> (threadIdx.x & 3) * 2;
 #pragma unroll
         for (int j = 0; j < attn_dim<HD>::KV / 8; j++)
 #pragma unroll

@@ -81,22 +81,26 @@ static __device__ __forceinline__ bool attn_run_item_of(const struct attn_args &
     return w.index * w.chunk <= w.pos && (w.index + 1) * w.chunk > w.first;
 }
 
-/* What the rows of the item see of slots [begin, end). */
+/* What the rows of the item see of slots [begin, end); sight: of the warp's 16 rows. */
 template <int HD>
 static __device__ __forceinline__ void attn_run_sees(const struct attn_args &a, const struct attn_run_item &w,
-                                                     struct attn_run_rows<HD> &r, uint32_t begin, uint32_t end)
+                                                     struct attn_run_rows<HD> &r, struct tree_sight *sight,
+                                                     uint32_t begin, uint32_t end)
 {
     uint32_t g = (threadIdx.x & 31) / 4, history = UINT32_MAX, late = 0;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        r.sight[h].first = r.sight[h].base = 0; /* nothing */
-        r.sight[h].bits = 0;
-        if (g + 8 * h >= w.n) continue;
-        uint32_t row = w.row(g + 8 * h), pos = a.pos[row], first = attn_first(a, pos);
-        r.sight[h] = tree_sight_of(pos, attn_tree(a, row), first);
-        history = min(history, r.sight[h].base);
-        late = max(late, first);
+        struct tree_sight s = { 0, 0, 0 }; /* nothing */
+        if (g + 8 * h < w.n) {
+            uint32_t row = w.row(g + 8 * h), pos = a.pos[row], first = attn_first(a, pos);
+            s = tree_sight_of(pos, attn_tree(a, row), first);
+            history = min(history, s.base);
+            late = max(late, first);
+        }
+        if ((threadIdx.x & 3) == 0) sight[g + 8 * h] = s;
     }
+    r.sight = sight + g;
+    __syncwarp();
 #pragma unroll
     for (int m = 4; m < 32; m *= 2) {
         history = min(history, __shfl_xor_sync(0xffffffffu, history, m));
@@ -112,7 +116,7 @@ static __device__ __forceinline__ void attn_run_blank(struct attn_run_rows<HD> &
 {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        const struct tree_sight s = r.sight[h];
+        const struct tree_sight s = r.sight[8 * h];
         uint32_t                from = max(begin, s.base) - s.base, to = max(end, s.base) - s.base;
         if (max(begin, s.first) < min(end, s.base) || (s.bits & tree_ones(to) & ~tree_ones(from))) continue;
         r.m[0][h] = -INFINITY;
@@ -139,8 +143,9 @@ __global__ void __launch_bounds__(attn_dim<HD>::PARTS * 32) k_attn_runs(const st
     typedef typename attn_pool<P>::number  T;
     enum { KV = attn_dim<HD>::KV, PARTS = attn_dim<HD>::PARTS };
     DYN_SMEM(char, ring);
-    uint32_t g = (threadIdx.x & 31) / 4, n = a.n_item * a.n_unit;
-    bool     back = false;
+    __shared__ struct tree_sight sight[PARTS][16];
+    uint32_t                     g = (threadIdx.x & 31) / 4, n = a.n_item * a.n_unit;
+    bool                         back = false;
     for (uint32_t turn = 0; turn < n; turn += gridDim.x, back = !back) { /* to and fro, as k_attn_decode */
         uint32_t             i = turn + (back ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
         struct attn_run_item w;
@@ -163,7 +168,7 @@ __global__ void __launch_bounds__(attn_dim<HD>::PARTS * 32) k_attn_runs(const st
         attn_q_rows<T, HD>(a, (char *)q.smem, attn_q_run{ a, w }, w.n);
         attn_q_take<HD, 1, PARTS>(q, q.smem);
         struct attn_run_rows<HD> r;
-        attn_run_sees<HD>(a, w, r, begin, end);
+        attn_run_sees<HD>(a, w, r, sight[attn_share_of<HD>()], begin, end);
         attn_walk<T, HD, 1, PARTS>(a, f, q, r, NULL);
         if (PARTS == 1)
             __syncwarp();

@@ -137,7 +137,8 @@ struct attn_q_run {
 };
 
 template <class P, int HD>
-__global__ void __launch_bounds__(attn_dim<HD>::PARTS * 32) k_attn_runs(const struct attn_args a)
+__global__ void __launch_bounds__(attn_dim<HD>::PARTS * 32, 8 / attn_dim<HD>::PARTS)
+    k_attn_runs(const struct attn_args a)
 {
     typedef typename attn_pool<P>::element E;
     typedef typename attn_pool<P>::number  T;

@@ -241,7 +241,7 @@ template <class T, int HD> __global__ void __launch_bounds__(AH_THREADS, 1) k_at
     struct attn_query<HD, 1, 1> q;
     struct attn_rows<HD, 1>     r;
     attn_sees(a, r, row, end);
-    attn_q_rows<T, HD>(a, q_rows, attn_q_row(a, from, head), (size_t)a.width * a.head_dim, end - from);
+    attn_q_rows<T, HD>(a, q_rows, attn_q_even{ attn_q_row(a, from, head), (size_t)a.width * a.head_dim }, end - from);
     attn_q_take<HD, 1, 1>(q, q_rows);
     ah_walk<T, HD>(a, smem, q, r, ah_tokens{ t, p1 + 1, attn_first(a, p1), p0 });
 #pragma unroll

@@ -205,6 +205,13 @@ static uint32_t rows_of(const struct dev_batch *b, uint32_t seq)
     uint32_t row = b->row_start[seq], n = b->row_start[seq + 1] - row;
     return n && b->row_seq[row] != UINT32_MAX ? n : 0;
 }
+/* May rows of the sequence be cut along KV? With the fixed split that changes no bit. Without it rows of a prompt must
+ * not know in how many pieces it came: those alone that say that they are drafts, by their words. */
+static bool is_few(const struct cuda_attn_split *s, const struct dev_batch *b, uint32_t seq)
+{
+    uint32_t n = rows_of(b, seq);
+    return n && n <= CUDA_ATTN_RUN && (n == 1 || s->fixed || dev_tree(b, b->row_start[seq + 1] - 1));
+}
 /* Are there rows that see something else than rows without a tree? */
 static bool has_tree(const struct dev_batch *b, uint32_t seq)
 {
@@ -213,16 +220,16 @@ static bool has_tree(const struct dev_batch *b, uint32_t seq)
     return false;
 }
 
-uint32_t cuda_attn_runs(const struct dev_batch *b)
+uint32_t cuda_attn_runs(const struct cuda_attn_split *s, const struct dev_batch *b)
 {
     uint32_t n = 0;
     bool     any = false;
     for (uint32_t seq = 0; seq < b->n_seq; seq++) {
         uint32_t rows = rows_of(b, seq);
-        bool     tree = has_tree(b, seq);
-        any = any || tree || (rows > 1 && rows <= CUDA_ATTN_RUN);
+        bool     tree = has_tree(b, seq), few = is_few(s, b, seq);
+        any = any || tree || (few && rows > 1);
         if (rows == 1) n++;
-        if (rows > 1 && (tree || rows <= CUDA_ATTN_RUN)) n += (rows - 1) / CUDA_ATTN_RUN + 2;
+        if (rows > 1 && (tree || few)) n += (rows - 1) / CUDA_ATTN_RUN + 2;
     }
     return any ? n : 0;
 }
@@ -263,7 +270,7 @@ static void fill_runs(const struct cuda_attn_split *s, const struct dev_batch *b
     for (uint32_t seq = 0; seq < b->n_seq; seq++) {
         uint32_t n = rows_of(b, seq);
         bool     tree = has_tree(b, seq);
-        if (!tree && (n == 0 || n > CUDA_ATTN_RUN || n > room)) continue;
+        if (!tree && (!is_few(s, b, seq) || n > room)) continue;
         if (!tree) room -= n;
         add_runs(s, b, seq, len, l);
     }
@@ -294,7 +301,7 @@ void cuda_attn_fill(const struct cuda_attn_split *s, const struct dev_batch *b, 
                     struct cuda_attn_lists *l)
 {
     l->n_run = l->n_run_row = l->run_most = l->run_spread = l->n_decode = 0;
-    if (l->n_run_pad && cuda_attn_runs(b))
+    if (l->n_run_pad && cuda_attn_runs(s, b))
         fill_runs(s, b, len, l);
     else
         fill_single(s, b, len, l);

@@ -51,7 +51,8 @@ struct cuda_attn_plan {
     /* [seqs_max][n_head], or of runs [n_run][2][n_head]: zero between launches. step_init zeroes it once, the kernel
      * restores it */
     uint32_t *arrived;
-    /* n_run > 0: a step in which some sequence has several decode rows, or a tree. Runs take the place of the leading
+    /* n_run > 0: a step in which some sequence has several decode rows, or a tree: 2 to 8 rows that have words
+     * (dev_batch.tree), or with the fixed split any 2 to 8. Runs take the place of the leading
      * sequences: item_seq names runs, and n_decode and seq_item say nothing. A sequence's rows are in runs or in
      * tiles. */
     uint32_t                    n_run, n_run_row; /* n_run_row: rows of all runs */
@@ -251,7 +252,7 @@ struct cuda_attn_cut {
 struct cuda_attn_cut cuda_attn_window(const struct cuda_attn_split *s, uint32_t n_seq, uint32_t n_part, uint32_t window,
                                       uint32_t spread);
 /* Bound of the runs of a step; 0: its decode rows are single. Of any step within the limits. */
-uint32_t cuda_attn_runs(const struct dev_batch *b);
+uint32_t cuda_attn_runs(const struct cuda_attn_split *s, const struct dev_batch *b);
 uint32_t cuda_attn_runs_max(uint32_t rows_max, uint32_t seqs_max);
 /* Parts to make room for. */
 uint32_t cuda_attn_parts(const struct cuda_attn_split *s, uint32_t seqs_max);

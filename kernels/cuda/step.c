@@ -345,14 +345,14 @@ static void patch(struct cuda_dev *d, const struct cuda_place *at, const struct 
 /* The shape that the arrays of this step are laid out for. */
 static struct cuda_shape shape_of(const struct cuda_step *s, const struct dev_step *h, uint32_t pad)
 {
-    uint32_t decodes = pad, runs = pad ? 0 : cuda_attn_runs(&h->b);
+    uint32_t decodes = pad, runs = pad || !s->split.n_unit ? 0 : cuda_attn_runs(&s->split, &h->b);
     if (!pad)
         while (decodes < h->b.n_seq && h->b.row_start[decodes + 1] == decodes + 1) decodes++;
     if (runs) decodes = runs;
     return (struct cuda_shape){ .n = cuda_step_sizes(h, pad),
                                 .tiles = pad ? 0 : cuda_attn_tiles_max(h->b.n_row, h->b.n_seq),
                                 .items = s->split.n_unit && decodes ? cuda_attn_items_max(&s->split, decodes) : 0,
-                                .runs = s->split.n_unit ? runs : 0,
+                                .runs = runs,
                                 .padded = pad > 0 };
 }
 

@@ -160,7 +160,7 @@ static inline void aw_plan(const struct aw_world *w, const struct cuda_attn_spli
                                 .page_start = st->page_start,
                                 .page = st->page,
                                 .tree = trees ? st->tree : NULL };
-    uint32_t n_run = n_item_pad ? 0 : cuda_attn_runs(&st->b), n_list = n_run ? n_run : n_decode;
+    uint32_t n_run = n_item_pad ? 0 : cuda_attn_runs(split, &st->b), n_list = n_run ? n_run : n_decode;
     st->l = (struct cuda_attn_lists){ .tile_seq = st->tile_seq,
                                       .tile_row = st->tile_row,
                                       .item_seq = st->item_seq,

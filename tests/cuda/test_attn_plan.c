@@ -224,8 +224,8 @@ static void every_row_of_runs_has_its_work_once(void **state)
     for (uint32_t i = 0; i < 3000; i++) {
         struct cuda_attn_split split = split_of(32, 1u << i % 6, 128, 1 + (int)below(41, i, 140), 90, i % 2);
         struct dev_batch       b = any_step(s, i, i % 3 == 0);
-        uint32_t               runs = cuda_attn_runs(&b), bound = cuda_attn_items_max(&split, runs), rows = 0, most = 0;
-        uint32_t               n_part = cuda_attn_parts(&split, i % 4 && !b.tree ? 1 : 256);
+        uint32_t runs = cuda_attn_runs(&split, &b), bound = cuda_attn_items_max(&split, runs), rows = 0, most = 0;
+        uint32_t n_part = cuda_attn_parts(&split, i % 4 && !b.tree ? 1 : 256);
         if (!runs) continue;
         assert_true(runs <= cuda_attn_runs_max(b.n_row, b.n_seq) && bound <= ITEMS && n_part <= PARTS);
         struct cuda_attn_lists l = { s->tile_seq,   s->tile_row,       s->item_seq,     s->item_chunk,
@@ -265,10 +265,9 @@ static void every_row_of_runs_has_its_work_once(void **state)
             uint32_t q = s->tile_seq[t], end = s->row_start[q + 1], n = end - s->row_start[q];
             for (uint32_t r = s->tile_row[t]; r < end && r < s->tile_row[t] + CUDA_ATTN_ROWS; r++) s->seen[r]++;
             for (uint32_t r = s->row_start[q]; r < end; r++) assert_false(tree_holes(dev_tree(&b, r)));
-            if (n <= CUDA_ATTN_RUN) { /* there was no room */
-                assert_true(split.fixed);
-                in_tiles++;
-            }
+            bool word = dev_tree(&b, end - 1) != 0;
+            if (n <= CUDA_ATTN_RUN && split.fixed) in_tiles++; /* there was no room */
+            assert_true(n > CUDA_ATTN_RUN || split.fixed || !word);
         }
         for (uint32_t r = 0; r < b.n_row; r++) assert_int_equal(s->seen[r], s->row_seq[r] != UINT32_MAX);
 
@@ -301,14 +300,21 @@ static void steps_of_single_rows_have_no_runs(void **state)
     (void)state;
     uint32_t pos[12] = { 5, 900, 7 }, row_seq[12] = { 0, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2 },
              row_start[4] = { 0, 1, 2, 12 };
-    struct dev_batch b = { .n_row = 12, .n_seq = 3, .pos = pos, .row_seq = row_seq, .row_start = row_start };
-    assert_int_equal(cuda_attn_runs(&b), 0);
-    row_start[3] = 10; /* eight rows */
-    assert_int_equal(cuda_attn_runs(&b), 4);
+    struct dev_batch       b = { .n_row = 12, .n_seq = 3, .pos = pos, .row_seq = row_seq, .row_start = row_start };
     static struct step     s;
-    struct cuda_attn_split split = split_of(32, 8, 128, 132, 90, false);
-    uint32_t               four[4] = { 8188, 8189, 8190, 8191 }, of_first[4] = { 0 }, one[2] = { 0, 4 };
-    struct dev_batch       draft = { .n_row = 4, .n_seq = 1, .pos = four, .row_seq = of_first, .row_start = one };
+    struct cuda_attn_split split = split_of(32, 8, 128, 132, 90, false), fixed = split_of(32, 8, 128, 132, 90, true);
+    uint64_t               word[12] = { 0, 0, 1, 3, 7, 15, 31, 63, 127, 255 };
+    assert_int_equal(cuda_attn_runs(&split, &b), 0);
+    assert_int_equal(cuda_attn_runs(&fixed, &b), 0);
+    row_start[3] = 10;                               /* eight rows */
+    assert_int_equal(cuda_attn_runs(&split, &b), 0); /* of a prompt, for all that anybody says */
+    assert_int_equal(cuda_attn_runs(&fixed, &b), 4);
+    b.tree = word;
+    assert_int_equal(cuda_attn_runs(&split, &b), 4);
+    uint32_t         four[4] = { 8188, 8189, 8190, 8191 }, of_first[4] = { 0 }, one[2] = { 0, 4 };
+    struct dev_batch draft = {
+        .n_row = 4, .n_seq = 1, .pos = four, .row_seq = of_first, .row_start = one, .tree = word + 2
+    };
     struct cuda_attn_lists l = { s.tile_seq, s.tile_row, s.item_seq,   s.item_chunk,      s.seq_item,    s.chunk,
                                  1,          ITEMS,      .run = s.run, .n_run_pad = RUNS, .n_part = 1000 };
     cuda_attn_fill(&split, &draft, s.len, &l);

@@ -72,6 +72,7 @@ static void plan(struct world *w, const uint32_t *len, uint32_t n, uint32_t pad,
 {
     struct cuda_attn_split split = cuda_attn_split(cuda_of(w->d), w->s.n_head, w->s.n_kv_head, w->s.dim);
     uint32_t               row = 0, seq_len[2 * TEXTS + PAD], n_one = 0;
+    split.fixed = pad == 0; /* texts of few rows are runs there */
     memset(st, 0xff, sizeof *st);
     for (uint32_t i = 0; i < n; i++) {
         st->row_start[i] = row;
@@ -86,7 +87,7 @@ static void plan(struct world *w, const uint32_t *len, uint32_t n, uint32_t pad,
     *b = (struct dev_batch){
         .n_row = row, .n_seq = n + pad, .row_start = st->row_start, .row_seq = st->row_seq, .pos = st->pos
     };
-    uint32_t               n_run = cuda_attn_runs(b), n_list = n_run ? n_run : n_one + pad;
+    uint32_t               n_run = cuda_attn_runs(&split, b), n_list = n_run ? n_run : n_one + pad;
     struct cuda_attn_lists l = { .tile_seq = st->tile_seq,
                                  .tile_row = st->tile_row,
                                  .item_seq = st->item_seq,

@@ -130,7 +130,7 @@ static void an_unpacked_step_equals_the_step_that_was_packed(void **state)
         fake.deterministic = draw(2);
         struct cuda_attn_split split = cuda_attn_split(&fake, 4, 2, 32);
         uint32_t               pad = decode ? s->b.n_row + draw(4) : 0, n_seq = s->b.n_seq;
-        uint32_t               runs = pad ? 0 : cuda_attn_runs(&s->b);
+        uint32_t               runs = pad ? 0 : cuda_attn_runs(&split, &s->b);
         struct cuda_shape      sh = { .n = cuda_step_sizes(s, pad),
                                       .tiles = pad ? 0 : cuda_attn_tiles_max(s->b.n_row, n_seq),
                                       .items = cuda_attn_items_max(&split, pad ? pad : n_seq + runs),

@@ -8,7 +8,7 @@ FROM debian:12-slim AS tools
 # node-llhttp: Debian 12 ships llhttp's C sources in it. ca-certificates and python3: for deploy/rootfs.sh.
 RUN apt-get update \
  && apt-get install -y --no-install-recommends \
-      cmake ninja-build pkg-config gcc libc6-dev binutils ca-certificates python3-minimal \
+      cmake ninja-build make pkg-config gcc libc6-dev binutils ca-certificates python3-minimal \
       libjansson-dev libevent-dev libssl-dev libpcre2-dev libutf8proc-dev libxxhash-dev liburing-dev libucx-dev libcurl4-openssl-dev libhiredis-dev libzmq5 node-llhttp \
  && rm -rf /var/lib/apt/lists/*
 WORKDIR /src

@@ -6,6 +6,7 @@
 spillway_needs_build='
 cmd:cmake|cmake
 cmd:ninja|ninja-build
+cmd:make|make
 cmd:pkg-config|pkg-config
 cmd:cc|gcc libc6-dev
 pc:jansson|libjansson-dev

@@ -321,3 +321,9 @@ static inline void aw_assert_close(const struct aw_world *w, const uint16_t *got
     ct_assert_close(x, want, rows, half ? 8e-4 : 6e-3, half ? 0.008 : 0.06, what);
     free(x);
 }
+/* What element k of a token is set to, for each of three values: NaN, infinity, and infinities of both signs. */
+static inline float aw_no_number(int value, uint32_t k)
+{
+    if (value == 0) return NAN;
+    return value == 1 || k % 2 ? INFINITY : -INFINITY;
+}

@@ -194,6 +194,18 @@ static inline void ct_assert_same(const void *got, const void *want, size_t byte
         if (a[i] != b[i]) fail_msg("%s: byte %zu of %zu is %02x, should be %02x", what, i, bytes, a[i], b[i]);
 }
 
+/* Is out [m, n] something else than a [m, k] * b [n, k]^T? */
+static inline bool ct_product_is_wrong(const float *out, const float *a, const float *b, int m, int n, int k)
+{
+    for (int r = 0; r < m; r++)
+        for (int c = 0; c < n; c++) {
+            double sum = 0;
+            for (int i = 0; i < k; i++) sum += (double)a[r * k + i] * (double)b[c * k + i];
+            if (!(fabs((double)out[r * n + c] - sum) < 1e-3)) return true;
+        }
+    return false;
+}
+
 /* ---------------------------------------------------------------- the run */
 
 /* return ct_run(tests): 77 where there is no GPU */

@@ -68,9 +68,12 @@ enum {
     CONTEXT = TIERS_SMALL ? 112 : 256,
     BLOCKS = 64,
     HOST_BLOCKS = TIERS_WINDOWS ? 120 : 40,
-    /* A wave has 8.5 requests on average: 400 requests, the fewest, pass 20 waves for certain, and 40 not always. */
-    RESTART_WAVES = TIERS_SMALL ? 5 : 20
+    RESTART_WAVES = TIERS_SMALL            ? 5
+                    : TIERS_REQUESTS < 400 ? 10
+                                           : 20
 };
+/* A restart is asked of runs of 100 requests and more: though all waves be as large as they may, one comes. */
+_Static_assert(TIERS_REQUESTS < 100 || (RESTART_WAVES - 1) * WAVE < TIERS_REQUESTS, "a run may end before a restart");
 
 static uint64_t n_want = TIERS_REQUESTS, seed = 1, n_drawn;
 static uint32_t draw(uint32_t n) { return rng_philox(seed, 7, n_drawn++).x[0] % n; }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """bench_peers: time to the first token of a prompt that a peer has, beside computing one of the same length, by turns.
 
-    bench_peers.py [--spillway BIN] [--model DIR] [--tokens 2048] [--pairs 5] [--transport tcp|shm]
+    bench_peers.py [--spillway BIN] [--model DIR] [--tokens 1900] [--pairs 5] [--transport tcp|shm]
 
 Two servers on loopback. A prompt is computed by the first, which copies it to its host; the second, which has never seen it, is asked
 for one token of it, and for one of a prompt that nobody has. --model DIR is served with --load-format dummy (its config.json is enough).
@@ -27,7 +27,7 @@ def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--spillway", default=os.path.join(HERE, "..", "..", "build", "check", "spillway"))
     ap.add_argument("--model", default="")
-    ap.add_argument("--tokens", type=int, default=2048)
+    ap.add_argument("--tokens", type=int, default=1900)
     ap.add_argument("--pairs", type=int, default=5)
     ap.add_argument("--transport", default="tcp")
     o = ap.parse_args()

@@ -231,6 +231,16 @@ static void plan_engine(const struct boot *b, struct boot_plan *p)
     };
 }
 
+/* Whether other processes may read KV blocks of this one, or name them: then the identity says of which weights they
+ * are. What lies on the host and dies with the process needs no digest of the weights, and an identity by chance will
+ * do. */
+static bool kv_is_shared(const struct config *c)
+{
+    bool here = c->kv_nvme.n || *c->takeover;
+    bool there = *c->kv_shared || *c->kv_object || boot_peers_wanted(c) || *c->kv_events_config;
+    return here || there;
+}
+
 /* Needs the engine's. */
 static void plan_ranks(struct boot *b, struct boot_plan *p, boot_progress *progress, void *ctx)
 {
@@ -262,7 +272,7 @@ static void plan_ranks(struct boot *b, struct boot_plan *p, boot_progress *progr
                   .block_tokens = cfg->block_size,
                   .step = eng_batch_cfg(&p->eng),
                   .n_thread = cfg->threads,
-                  .ident = cfg->kv_host_gib > 0 || cfg->batch,
+                  .ident = kv_is_shared(cfg) || cfg->batch,
                   .kv_touch = cfg->given_kv_bytes || cfg->given_kv_gib ? UINT64_MAX : KV_TOUCH_UNASKED,
                   .lora_slots = boot_lora_slots(cfg),
                   .lora_rank = cfg->lora_rank,

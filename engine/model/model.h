@@ -316,9 +316,9 @@ struct model_load_cfg {
     void       *progress_ctx;
     const char *packed_dir;       /* folder for weights as the device packed them (packed.h); NULL or "": none */
     uint64_t    packed_bytes_max; /* limit for all files there */
-    bool
-        ident; /* model_ident is needed: loading makes a digest of everything that it reads and checks that the checkpoint
-                 * does not change meanwhile. Without ident and packed_dir, the identity is a random number */
+    /* Other processes compare model_ident: loading makes a digest of everything that it reads, and checks that the
+     * checkpoint does not change meanwhile. Without ident and packed_dir, the identity is a random number. */
+    bool     ident;
     uint32_t lora_slots, lora_rank; /* adapters on the device at once (adapter.h), and their highest rank; 0: none */
 };
 /* Bytes of device memory of one rank: weights, workspaces, and one KV block. Computed before anything is read. */

@@ -292,6 +292,24 @@ def a_router_knows_what_the_device_holds(w):
             s.stop()
 
 
+@plain
+def a_prompt_has_the_same_hashes_in_every_start(w):
+    """Without any tier: a router may know a prompt's blocks from another server of the same weights."""
+    held = []
+    for _ in range(2):
+        wire = Wire(block_hashes="bytes")
+        s = start(w, *DEVICE, *wire.args)
+        r = Router(wire)
+        try:
+            ask(w, s, 0)
+            r.caught_up(s)
+            held.append(set(r.held["GPU"]))
+        finally:
+            r.close()
+            s.stop()
+    assert held[0] and held[0] == held[1], held
+
+
 def hammer(w, s, n, seed=0, threads=4):
     bad = []
 

@@ -25,6 +25,7 @@ static const struct {
 enum { N_SIGNAL = sizeof signals / sizeof *signals };
 
 static atomic_flag         told = ATOMIC_FLAG_INIT;
+static const char         *process_name = "spillway";
 static _Atomic bool        ready;
 static _Thread_local void *own_stack;
 
@@ -62,7 +63,9 @@ static void tell_what(int sig, const siginfo_t *info)
 {
     struct line l = { .n = 0 };
     char        thread[17] = "";
-    put(&l, "\nspillway: crashed: ");
+    put(&l, "\n");
+    put(&l, process_name);
+    put(&l, ": crashed: ");
     put(&l, name_of(sig));
     if (info->si_code <= 0) { /* of kill(2) and its like, abort(3) among them */
         put(&l, " sent by process ");
@@ -121,6 +124,8 @@ void crash_leave(void)
     munmap(own_stack, STACK_BYTES);
     own_stack = NULL;
 }
+
+void crash_name(const char *process) { process_name = process; }
 
 void crash_init(void)
 {

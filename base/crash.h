@@ -4,6 +4,8 @@
  * even when its stack is full (thread_start does both). Thread: any. */
 #pragma once
 
+/* What the last word begins with; "spillway" without it. A constant text; before other threads are there. */
+void crash_name(const char *process);
 void crash_init(void);  /* without it the other two do nothing */
 void crash_enter(void); /* gives the calling thread a stack for the handler */
 /* Gives the stack back; the last call of a thread that has called crash_enter. */

@@ -314,7 +314,9 @@ def a_peer_that_lies_is_found_out(w):
         assert not b.error_lines(), (name, b.error_lines())
         b.stop()
         liar.stop()
-    assert not a.error_lines(), a.error_lines()
+    # A liar that goes away while a connects to it may end UCX, whose process another one follows (docs/design/peers.md).
+    errors = [x for x in a.error_lines() if not x.startswith("spillway peer room: crashed: SIGABRT ")]
+    assert not errors, errors
     a.stop()
 
 

@@ -288,7 +288,7 @@ class Server:
         """From that byte of the log on; but not that no step was done in 5 s where four or more want each CPU: that may be so, and the server is still to answer."""
         with open(self.log_path, "rb") as f:
             f.seek(since)
-            lines = [x for x in f.read().decode("utf-8", "replace").split("\n") if re.match(r"\S+ error |spillway: ", x)]
+            lines = [x for x in f.read().decode("utf-8", "replace").split("\n") if re.match(r"\S+ error |spillway( peer room)?: ", x)]
         return [x for x in lines if slower() < 12 or " engine: no progress since step " not in x]
 
     def stop(self):

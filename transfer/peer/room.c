@@ -3,6 +3,7 @@
 #ifdef WITH_UCX
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/crash.h"
 #include "base/log.h"
 #include "transfer/peer/room_impl.h"
 #include <errno.h>
@@ -305,6 +306,7 @@ bool room_main(int n_arg, char **arg, int *code_out)
 {
     struct stat st;
     if (n_arg != 3 || strcmp(arg[1], "peer-room")) return false;
+    crash_name("spillway peer room");
     int fd = (int)strtol(arg[2], NULL, 10); /* fstat checks it below */
     (void)signal(SIGINT, SIG_IGN);          /* the room ends when its server closes the socket */
     (void)signal(SIGTERM, SIG_IGN);

@@ -101,6 +101,11 @@ static void crash_by_a_full_stack(void)
 
 static void crash_by_abort(void) { abort(); }
 static void crash_by_kill(void) { kill(getpid(), SIGBUS); }
+static void crash_of_a_room(void)
+{
+    crash_name("spillway peer room");
+    abort();
+}
 
 static void a_crash_is_told_and_ends_with_70(void **state)
 {
@@ -147,6 +152,9 @@ static void abort_and_signals_from_outside_are_told(void **state)
     status = run(crash_by_kill);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SOFTWARE);
     assert_non_null(strstr(said, "spillway: crashed: SIGBUS sent by process "));
+    status = run(crash_of_a_room);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SOFTWARE);
+    assert_non_null(strstr(said, "\nspillway peer room: crashed: SIGABRT sent by process "));
 }
 
 int main(void)

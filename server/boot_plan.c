@@ -236,9 +236,8 @@ static void plan_engine(const struct boot *b, struct boot_plan *p)
  * do. */
 static bool kv_is_shared(const struct config *c)
 {
-    bool here = c->kv_nvme.n || *c->takeover;
-    bool there = *c->kv_shared || *c->kv_object || boot_peers_wanted(c) || *c->kv_events_config;
-    return here || there;
+    bool leave = c->kv_nvme.n || *c->kv_shared || *c->kv_object || *c->takeover || boot_peers_wanted(c);
+    return (leave && c->kv_host_gib > 0) || *c->kv_events_config;
 }
 
 /* Needs the engine's. */

@@ -68,9 +68,7 @@ enum {
     CONTEXT = TIERS_SMALL ? 112 : 256,
     BLOCKS = 64,
     HOST_BLOCKS = TIERS_WINDOWS ? 120 : 40,
-    RESTART_WAVES = TIERS_SMALL            ? 5
-                    : TIERS_REQUESTS < 400 ? 10
-                                           : 20
+    RESTART_WAVES = TIERS_SMALL ? 5 : 10
 };
 /* A restart is asked of runs of 100 requests and more: though all waves be as large as they may, one comes. */
 _Static_assert(TIERS_REQUESTS < 100 || (RESTART_WAVES - 1) * WAVE < TIERS_REQUESTS, "a run may end before a restart");

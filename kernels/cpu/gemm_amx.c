@@ -6,7 +6,7 @@
 #if defined(__x86_64__)
 #include "base/check.h"
 #include "kernels/cpu/act8.h"
-#include "kernels/cpu/e8m0.h"
+#include "kernels/cpu/scale8.h"
 #include "kernels/cpu/expand.h"
 #ifndef AMX_MODEL
 #include "kernels/cpu/amx.h"

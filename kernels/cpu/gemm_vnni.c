@@ -4,7 +4,7 @@
 #include "kernels/cpu/gemm.h"
 #if defined(__x86_64__)
 #include "kernels/cpu/act8.h"
-#include "kernels/cpu/e8m0.h"
+#include "kernels/cpu/scale8.h"
 #include "kernels/cpu/gemm_codes.h"
 
 #define INLINE static inline __attribute__((always_inline))

@@ -1,7 +1,7 @@
 /* wide: vectors of 256 bits, 16 registers of them: what gemm_words_body.h and gemm_nibbles_body.h are written in.
  * Private to kernels/cpu/, for files built with AVX2. */
 #pragma once
-#include "kernels/cpu/e8m0.h"
+#include "kernels/cpu/scale8.h"
 #define V            __m256i
 #define VF           __m256
 #define SET1         _mm256_set1_epi32

@@ -1,7 +1,7 @@
 /* wide: vectors of 512 bits, 32 registers of them: what gemm_words_body.h and gemm_nibbles_body.h are written in.
  * Private to kernels/cpu/, for files built with AVX-512. */
 #pragma once
-#include "kernels/cpu/e8m0.h"
+#include "kernels/cpu/scale8.h"
 #define V            __m512i
 #define VF           __m512
 #define SET1         _mm512_set1_epi32

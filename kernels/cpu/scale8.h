@@ -1,4 +1,4 @@
-/* e8m0: scales of a byte (base/dtype.h), E8M0 and E4M3, as vectors of floats.   Private to kernels/cpu/, for files
+/* scale8: scales of a byte (base/dtype.h), E8M0 and E4M3, as vectors of floats.   Private to kernels/cpu/, for files
  * built with AVX2 or more. No state. */
 #pragma once
 #include <immintrin.h>

@@ -2,15 +2,7 @@
  * Thread: any. */
 #pragma once
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define ASAN_ON 1
-#endif
-#elif defined(__SANITIZE_ADDRESS__)
-#define ASAN_ON 1
-#endif
-
-#ifdef ASAN_ON
+#ifdef __SANITIZE_ADDRESS__ /* gcc says it; CMakeLists.txt says it for clang */
 #include <sanitizer/asan_interface.h>
 #define ASAN_POISON(p, n)   __asan_poison_memory_region((p), (n))
 #define ASAN_UNPOISON(p, n) __asan_unpoison_memory_region((p), (n))

@@ -1,5 +1,4 @@
 /* main: options, commands, hardening; app.c serves. Floors go up, and down again at the end. */
-#include "base/asan.h"
 #include "base/clock.h"
 #include "base/crash.h"
 #include "base/memory.h"
@@ -24,7 +23,7 @@
 
 static void harden(void)
 {
-#if !defined(ASAN_ON) && !defined(__SANITIZE_THREAD__)
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     /* a core or a debugger would show prompts and keys */
     struct rlimit none = { 0, 0 };
     setrlimit(RLIMIT_CORE, &none);

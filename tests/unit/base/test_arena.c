@@ -94,6 +94,28 @@ static void strings_are_copied_and_terminated(void **state)
     arena_free(&a);
 }
 
+/* There where AddressSanitizer is linked in, whatever the compiler's macros say. */
+int __asan_address_is_poisoned(void const volatile *p) __attribute__((weak));
+
+static void address_sanitizer_is_told_what_is_free(void **state)
+{
+    (void)state;
+#ifdef __SANITIZE_ADDRESS__
+    assert_true(__asan_address_is_poisoned != NULL);
+#endif
+    if (!__asan_address_is_poisoned) return; /* there is nobody to tell */
+    struct arena a;
+    arena_init(&a, 1 << 16);
+    unsigned char *p = arena_alloc(&a, 24);
+    assert_false(__asan_address_is_poisoned(p + 23));
+    assert_true(__asan_address_is_poisoned(p + 24));
+    arena_reset(&a);
+    assert_true(__asan_address_is_poisoned(p));
+    assert_ptr_equal(arena_alloc(&a, 24), p);
+    assert_false(__asan_address_is_poisoned(p));
+    arena_free(&a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -103,6 +125,7 @@ int main(void)
         cmocka_unit_test(calloc_is_zero_even_after_a_reset),
         cmocka_unit_test(a_reset_keeps_one_chunk_and_gives_the_same_place_again),
         cmocka_unit_test(strings_are_copied_and_terminated),
+        cmocka_unit_test(address_sanitizer_is_told_what_is_free),
     };
     return cmocka_run_group_tests_name("base/arena", tests, NULL, NULL);
 }

@@ -412,9 +412,10 @@ void model_kv_guests(struct model *m, const unsigned char *first, uint64_t step,
 const unsigned char *model_ident(const struct model *m);
 void                 model_free(struct model *m);
 
-/* The shapes of the matrices that a rank multiplies with, each once, for dev_tune. At most `max`; returns their
- * number. */
-uint32_t model_matrices(const struct model_spec *spec, uint32_t n_rank, struct dev_matrix *out, uint32_t max);
+/* The shapes of the matrices that a rank multiplies with, each once, for dev_tune. expert_parallel: as in struct
+ * model_load_cfg. At most `max`; returns their number. */
+uint32_t model_matrices(const struct model_spec *spec, uint32_t n_rank, bool expert_parallel, struct dev_matrix *out,
+                        uint32_t max);
 
 /* shapes.c: config.json of well-known models, for sources without weights. False: no such shape. model_shape_names: all
  * names, for a message. */

@@ -422,13 +422,16 @@ static void matrices_add(void *ctx, uint32_t n, uint32_t k, enum slot slot)
 /* What plan_weights would take. The embedding is looked up, not multiplied with, unless it is the head as well; the
  * experts of a layer go by the device's own op, but a layer of them is dense in some models, so their sizes are listed
  * too. What stands around a matrix is that of the first of its size. */
-uint32_t model_matrices(const struct model_spec *spec, uint32_t n_rank, struct dev_matrix *out, uint32_t max)
+uint32_t model_matrices(const struct model_spec *spec, uint32_t n_rank, bool expert_parallel, struct dev_matrix *out,
+                        uint32_t max)
 {
     struct device         nobody = { .n_rank = n_rank, .act = DT_BF16 };
-    struct model_load_cfg cfg = { .batch_rows_max = 1, .logit_rows_max = 1, .block_tokens = 16 };
-    struct model          m;
-    struct matrices       all = { .out = out, .max = max };
-    struct place          p;
+    struct model_load_cfg cfg = {
+        .batch_rows_max = 1, .logit_rows_max = 1, .block_tokens = 16, .expert_parallel = expert_parallel
+    };
+    struct model    m;
+    struct matrices all = { .out = out, .max = max };
+    struct place    p;
     plan_begin(&p, &m, spec, &cfg, &nobody);
     all.sum = model_may_join(&m) && !spec->family->post_norm;
     all.norm = all.sum && !spec->family->no_pre_norm;

@@ -18,6 +18,7 @@ static const char usage_rest[] =
     " (instead of --model)\n"
     "  --output FILE              where to write; default: a file in the user's cache folder, named after GPU and library\n"
     "  --tensor-parallel-size N   ranks that share the matrices (default 1)\n"
+    "  --enable-expert-parallel   each of them has some experts whole\n"
     "  --dtype NAME               bfloat16 (default) or float16\n"
     "  --gpu N                    which GPU (default 0)\n"
     "  --candidates N             algorithms tried per matrix and number of rows, at most 32 (default 16)\n"
@@ -28,6 +29,7 @@ static const char usage_rest[] =
 struct tune_opts {
     const char *model, *shape, *output, *dtype, *cublaslt;
     uint32_t    ranks, gpu, candidates, rows, runs;
+    bool        expert_parallel;
 };
 
 static bool number(const char *s, uint32_t *out)
@@ -51,17 +53,29 @@ static int parse(struct tune_opts *o, int argc, char **argv)
         const char  *name;
         const char **text;
         uint32_t    *n;
-    } row[] = { { "--model", &o->model, NULL },       { "--shape", &o->shape, NULL },
-                { "--output", &o->output, NULL },     { "--dtype", &o->dtype, NULL },
-                { "--cublaslt", &o->cublaslt, NULL }, { "--tensor-parallel-size", NULL, &o->ranks },
-                { "--gpu", NULL, &o->gpu },           { "--candidates", NULL, &o->candidates },
-                { "--rows", NULL, &o->rows },         { "--runs", NULL, &o->runs } };
+        bool        *flag; /* without a value */
+    } row[] = { { "--model", .text = &o->model },
+                { "--shape", .text = &o->shape },
+                { "--output", .text = &o->output },
+                { "--dtype", .text = &o->dtype },
+                { "--cublaslt", .text = &o->cublaslt },
+                { "--tensor-parallel-size", .n = &o->ranks },
+                { "--gpu", .n = &o->gpu },
+                { "--candidates", .n = &o->candidates },
+                { "--rows", .n = &o->rows },
+                { "--runs", .n = &o->runs },
+                { "--enable-expert-parallel", .flag = &o->expert_parallel } };
     *o = (struct tune_opts){ .dtype = "bfloat16", .ranks = 1, .candidates = 16, .rows = 8192, .runs = 20 };
     for (int i = 1; i < argc; i++) {
         size_t      k = 0, n = strcspn(argv[i], "=");
         const char *v = argv[i][n] ? argv[i] + n + 1 : NULL;
         while (k < sizeof row / sizeof *row && (strlen(row[k].name) != n || strncmp(argv[i], row[k].name, n) != 0)) k++;
         if (k == sizeof row / sizeof *row) return refuse("unknown option", argv[i]);
+        if (row[k].flag) {
+            if (v) return refuse("no value is allowed", argv[i]);
+            *row[k].flag = true;
+            continue;
+        }
         if (!v && ++i < argc) v = argv[i];
         if (!v) return refuse("a value is missing after", row[k].name);
         if (row[k].text) *row[k].text = v;
@@ -101,7 +115,7 @@ int tune_main(int argc, char **argv)
     }
     if (o.model) src.dir = o.model;
     enum status st = model_spec_load(&src, &spec, err, sizeof err);
-    if (!st && (st = model_check(&spec, &src, o.ranks, false, err, sizeof err))) model_spec_free(&spec);
+    if (!st && (st = model_check(&spec, &src, o.ranks, o.expert_parallel, err, sizeof err))) model_spec_free(&spec);
     if (st) {
         fprintf(stderr, "spillway tune: %s\n", err);
         return EXIT_CONFIG;
@@ -109,7 +123,7 @@ int tune_main(int argc, char **argv)
     struct dev_tune_cfg cfg = { .act = !strcmp(o.dtype, "float16") ? DT_F16 : DT_BF16,
                                 .ordinal = (int)o.gpu,
                                 .matrix = matrix,
-                                .n_matrix = model_matrices(&spec, o.ranks, matrix, MATRICES_MAX),
+                                .n_matrix = model_matrices(&spec, o.ranks, o.expert_parallel, matrix, MATRICES_MAX),
                                 .n_candidate = o.candidates,
                                 .rows_max = o.rows,
                                 .runs = o.runs,

@@ -113,6 +113,11 @@ def what_cannot_be_divided_is_refused_in_one_line(w):
             r = subprocess.run([BINARY, *command, *options], capture_output=True, text=True, timeout=180)
             last = r.stderr.strip().split("\n")[-1]
             assert r.returncode == 78 and last.startswith("spillway") and why in last, (args, r.returncode, r.stderr)
+    for args, why in ((["--shape", "tiny", *WHOLE], cases[0][1].split(" (")[0]), (cases[1][0][2:], cases[1][1])):
+        r = subprocess.run([BINARY, "tune", *args], capture_output=True, text=True, timeout=60)
+        assert r.returncode == 78 and r.stderr.startswith("spillway tune: " + why), (args, r.returncode, r.stderr)
+    r = subprocess.run([BINARY, "tune", "--model", moe, "--enable-expert-parallel=no"], capture_output=True, text=True, timeout=60)
+    assert r.returncode == 64 and "no value is allowed" in r.stderr, r
     r = subprocess.run([BINARY, "plan", "--model", moe, *WHOLE], capture_output=True, text=True, timeout=60)
     assert "  experts                 3 of 6 on each\n" in r.stdout, r
     s = w.moe(moe, "--enable-expert-parallel")

@@ -102,7 +102,7 @@ static void the_matrices_of_a_model_are_listed_once(void **state)
     assert_true(model_shape("qwen3-8b", &src));
     assert_int_equal(model_spec_load(&src, &spec, err, sizeof err), ST_OK);
     for (uint32_t n_rank = 1; n_rank <= 2; n_rank++) {
-        assert_int_equal(model_matrices(&spec, n_rank, got, 16), 5);
+        assert_int_equal(model_matrices(&spec, n_rank, false, got, 16), 5);
         for (int i = 0; i < 5; i++) {
             const struct dev_matrix *w = n_rank == 1 ? &want[i] : &half[i];
             assert_true(got[i].n == w->n && got[i].k == w->k && got[i].logits == w->logits);

@@ -198,6 +198,32 @@ static void groups_of_codes_stay_whole(void **state)
     gold_close(&g);
 }
 
+/* What `spillway tune` measures: the sizes of a rank's own experts, and else the same. */
+static void matrices_to_tune_are_those_of_whole_experts(void **state)
+{
+    (void)state;
+    struct memory_source m;
+    struct model_spec    s;
+    struct dev_matrix    slices[16], whole[16];
+    made_up(&m, "qwen3-moe", "{\"moe_intermediate_size\": 22}");
+    assert_int_equal(model_spec_load(&m.src, &s, err, sizeof err), ST_OK);
+    for (uint32_t n_rank = 1; n_rank <= 2; n_rank++) {
+        uint32_t n = model_matrices(&s, n_rank, false, slices, 16), n_expert = 0;
+        assert_int_equal(model_matrices(&s, n_rank, true, whole, 16), n);
+        for (uint32_t i = 0; i < n; i++) {
+            const struct dev_matrix *x = &slices[i], *y = &whole[i];
+            assert_true(x->logits == y->logits && x->norm == y->norm && x->end == y->end);
+            bool gate_up = x->n == 44 / n_rank && x->k == 48, down = x->n == 48 && x->k == 22 / n_rank;
+            n_expert += gate_up || down;
+            assert_int_equal(y->n, gate_up ? 44 : x->n);
+            assert_int_equal(y->k, down ? 22 : x->k);
+        }
+        assert_int_equal(n_expert, 2);
+    }
+    model_spec_free(&s);
+    memory_free(&m);
+}
+
 /* ---- what it is */
 
 enum { ROWS = 12 };
@@ -309,6 +335,7 @@ int main(void)
     const struct CMUnitTest tests[] = { cmocka_unit_test(a_rank_reads_its_own_experts_and_no_others),
                                         cmocka_unit_test(experts_divide_and_their_inner_sizes_need_not),
                                         cmocka_unit_test(groups_of_codes_stay_whole),
+                                        cmocka_unit_test(matrices_to_tune_are_those_of_whole_experts),
                                         cmocka_unit_test(ranks_with_whole_experts_share_one_made_up_model),
                                         cmocka_unit_test(whole_experts_are_another_model_than_slices) };
     return cmocka_run_group_tests(tests, NULL, NULL);

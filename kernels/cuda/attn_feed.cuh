@@ -103,6 +103,16 @@ template <class P> struct attn_feed {
     long long       at; /* lane & 3: where 16 tokens of the tile at t begin, elements */
 };
 
+/* Tokens [lo, hi) of a sequence, of the KV head that `head` reads. */
+template <class P>
+static __device__ __forceinline__ void attn_feed_of(const struct attn_args &a, struct attn_feed<P> &f, char *ring,
+                                                    uint32_t seq, uint32_t head, uint32_t lo, uint32_t hi)
+{
+    f.ring = ring, f.lo = lo, f.hi = hi;
+    f.head = (const P *)a.pool + (head / a.group) * attn_head_stride<P>(a);
+    f.page = a.page + a.page_start[seq];
+}
+
 /* From a.pool to a block, elements: never negative. */
 static __device__ __forceinline__ long long attn_block(const struct attn_args &a, uint32_t block)
 {
@@ -120,9 +130,17 @@ static __device__ __forceinline__ long long attn_where(const struct attn_args &a
     return attn_block(a, block) + (long long)((size_t)(t % a.block_tokens) * a.head_dim);
 }
 
-/* 16 tokens from t on, which lie behind each other at src. */
-template <int HD>
-static __device__ __forceinline__ void attn_load16(char *to, const void *src, bool any, uint32_t t, uint32_t lo,
+/* Where 16 bytes of a row are to lie: rows behind each other from `tile` on. */
+template <int HD> struct attn_row_at {
+    char                            *tile;
+    __device__ __forceinline__ char *operator()(uint32_t row, uint32_t piece) const
+    {
+        return tile + row * attn_dim<HD>::STRIDE + piece * 16;
+    }
+};
+/* 16 tokens from t on, which lie behind each other at src, to where `to` says. */
+template <int HD, class AT>
+static __device__ __forceinline__ void attn_load16(const AT &to, const void *src, bool any, uint32_t t, uint32_t lo,
                                                    uint32_t hi)
 {
     enum { PIECES = HD / 8 };
@@ -133,7 +151,7 @@ static __device__ __forceinline__ void attn_load16(char *to, const void *src, bo
     for (uint32_t j = 0; j < PIECES / 2; j++) {
         uint32_t i = j * 32 + lane, row = i / PIECES, piece = i % PIECES;
         bool     ok = all || (any && t + row >= lo && t + row < hi);
-        cp_async16(to + row * attn_dim<HD>::STRIDE + piece * 16, from + j * 512, ok ? 16 : 0);
+        cp_async16(to(row, piece), from + j * 512, ok ? 16 : 0);
     }
 }
 
@@ -177,7 +195,7 @@ static __device__ __forceinline__ void attn_load(const struct attn_args &a, cons
         char *to = slot + j * (ATTN_GROUP * attn_dim<HD>::STRIDE);
         if (a.fast) {
             long long at = __shfl_sync(0xffffffffu, f.at, (int)j);
-            attn_load16<HD>(to, head + (at < 0 ? 0 : at), at >= 0, f.t + j * ATTN_GROUP, f.lo, f.hi);
+            attn_load16<HD>(attn_row_at<HD>{ to }, head + (at < 0 ? 0 : at), at >= 0, f.t + j * ATTN_GROUP, f.lo, f.hi);
         } else {
             attn_load16_any<HD>(a, f, to, head, f.t + j * ATTN_GROUP);
         }
@@ -221,6 +239,17 @@ static __device__ __forceinline__ void attn_feed_begin(const struct attn_args &a
     attn_seek(a, f);
     attn_feed_k<HD, WARPS>(a, f);
     attn_feed_v<HD, WARPS>(a, f);
+}
+/* The same in a kernel that has not waited yet. Older steps wrote the tokens before `fresh`: a first tile of such is asked
+ * for ahead of the wait. */
+template <int HD, int WARPS, class FEED>
+static __device__ __forceinline__ void attn_feed_early(const struct attn_args &a, FEED &f, uint32_t fresh)
+{
+    bool early = f.lo / attn_dim<HD>::KV * attn_dim<HD>::KV + attn_dim<HD>::KV <= fresh;
+    if (!early) pdl_wait();
+    attn_feed_begin<HD, WARPS>(a, f);
+    if (early) pdl_wait();
+    pdl_launch();
 }
 
 /* ---------------------------------------------------------------- rows of Q */

@@ -48,22 +48,15 @@ template <int HD> static __device__ __forceinline__ uint32_t ah_at(uint32_t toke
 
 /* ---------------------------------------------------------------- the warps that bring K and V */
 
-/* 16 tokens from t on, which are the tile's from `row0` on and lie behind each other at src. */
-template <int HD>
-static __device__ __forceinline__ void ah_load16(char *tile, uint32_t row0, const void *src, bool any, uint32_t t,
-                                                 uint32_t lo, uint32_t hi)
-{
-    enum { PIECES = HD / 8 };
-    uint32_t    lane = threadIdx.x & 31;
-    const char *from = (const char *)src + lane * 16;
-    bool        all = any && t >= lo && t + ATTN_GROUP <= hi;
-#pragma unroll
-    for (uint32_t j = 0; j < PIECES / 2; j++) {
-        uint32_t i = j * 32 + lane, row = i / PIECES, piece = i % PIECES;
-        bool     ok = all || (any && t + row >= lo && t + row < hi);
-        cp_async16(tile + ah_at<HD>(row0 + row, piece * 8), from + j * 512, ok ? 16 : 0);
+/* Where 16 bytes of a token are to lie, of tokens from `row0` on. */
+template <int HD> struct ah_row_at {
+    char                            *tile;
+    uint32_t                         row0;
+    __device__ __forceinline__ char *operator()(uint32_t row, uint32_t piece) const
+    {
+        return tile + ah_at<HD>(row0 + row, piece * 8);
     }
-}
+};
 /* This warp's part of the tile has come; each lane tells the async proxy of its own pieces. */
 static __device__ __forceinline__ void ah_full(struct ah_bars *bars, uint32_t item)
 {
@@ -84,7 +77,8 @@ static __device__ __forceinline__ void ah_bring(const struct attn_args &a, struc
         for (int v = 0; v < 2; v++, item++) {
             const T *from = f.head + (v ? a.v_offset : 0) + (at < 0 ? 0 : at);
             mbar_wait(&bars->empty[item % AH_SLOTS], (item / AH_SLOTS & 1) ^ 1);
-            ah_load16<HD>(f.ring + item % AH_SLOTS * ah_smem<HD>::TILE, mine, from, at >= 0, t + mine, f.lo, f.hi);
+            attn_load16<HD>(ah_row_at<HD>{ f.ring + item % AH_SLOTS * ah_smem<HD>::TILE, mine }, from, at >= 0,
+                            t + mine, f.lo, f.hi);
             cp_async_commit();
             if (item == 0) continue;
             cp_async_wait<1>();
@@ -229,9 +223,8 @@ template <class T, int HD> __global__ void __launch_bounds__(AH_THREADS, 1) k_at
     if (warp >= AH_WARPS) {
         regs_give<AH_REGS_FEW>();
         struct attn_feed<T> f;
-        f.ring = smem, f.lo = lo, f.hi = p1 + 1, f.t = t;
-        f.head = (const T *)a.pool + (head0 / a.group) * attn_head_stride<T>(a);
-        f.page = a.page + a.page_start[seq];
+        attn_feed_of(a, f, smem, seq, head0, lo, p1 + 1);
+        f.t = t;
         ah_bring<HD>(a, f, bars);
         return;
     }

@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(attn_dim<HD>::PARTS * 32) k_attn_decode(const 
 {
     typedef typename attn_pool<P>::element E;
     typedef typename attn_pool<P>::number  T;
-    enum { KV = attn_dim<HD>::KV, PARTS = attn_dim<HD>::PARTS };
+    enum { PARTS = attn_dim<HD>::PARTS };
     DYN_SMEM(char, ring);
     uint32_t g = (threadIdx.x & 31) / 4, n = a.n_item * a.n_unit;
     bool     back = false;
@@ -72,15 +72,8 @@ __global__ void __launch_bounds__(attn_dim<HD>::PARTS * 32) k_attn_decode(const 
         if (begin >= end) continue; /* the whole chunk is behind the window */
 
         struct attn_feed<E> f;
-        f.ring = ring, f.lo = begin, f.hi = end;
-        f.head = (const E *)a.pool + (w.head0 / a.group) * attn_head_stride<P>(a);
-        f.page = a.page + a.page_start[w.seq];
-        /* older steps wrote all but the last token */
-        bool early = begin / KV * KV + KV <= w.pos;
-        if (!early) pdl_wait();
-        attn_feed_begin<HD, PARTS>(a, f);
-        if (early) pdl_wait();
-        pdl_launch();
+        attn_feed_of(a, f, ring, w.seq, w.head0, begin, end);
+        attn_feed_early<HD, PARTS>(a, f, w.pos);
 
         struct attn_query<HD, 1, PARTS> q;
         q.smem = ring + (attn_query<HD, 1, PARTS>::IN_REGISTERS ? attn_ring<E, HD>::FREE : attn_ring<E, HD>::BYTES);
@@ -138,7 +131,7 @@ __global__ void __launch_bounds__(WARPS * 32, HD > 128 ? 1 : 3 - (MT == 2)) k_at
     typedef typename attn_pool<P>::element E;
     typedef typename attn_pool<P>::number  T;
     typedef attn_smem<E, HD, MT, WARPS>    parts;
-    enum { KV = attn_dim<HD>::KV, ROWS = WARPS / attn_dim<HD>::PARTS * 16 };
+    enum { ROWS = WARPS / attn_dim<HD>::PARTS * 16 };
     DYN_SMEM(char, smem);
     uint32_t lane = threadIdx.x & 31, warp = threadIdx.x / 32 / attn_dim<HD>::PARTS, g = lane / 4,
              n_unit = a.n_head / MT;
@@ -156,15 +149,8 @@ __global__ void __launch_bounds__(WARPS * 32, HD > 128 ? 1 : 3 - (MT == 2)) k_at
     attn_sees(a, r, row, end);
 
     struct attn_feed<E> f;
-    f.ring = smem;
-    f.lo = attn_first(a, p0), f.hi = a.pos[end - 1] + 1;
-    f.head = (const E *)a.pool + (head0 / a.group) * attn_head_stride<P>(a);
-    f.page = a.page + a.page_start[seq];
-    bool early = f.lo / KV * KV + KV <= a.pos[a.row_start[seq]]; /* older steps wrote it */
-    if (!early) pdl_wait();
-    attn_feed_begin<HD, WARPS>(a, f);
-    if (early) pdl_wait();
-    pdl_launch();
+    attn_feed_of(a, f, smem, seq, head0, attn_first(a, p0), a.pos[end - 1] + 1);
+    attn_feed_early<HD, WARPS>(a, f, a.pos[a.row_start[seq]]);
 
     struct attn_query<HD, MT, WARPS> q;
     /* a part of the ring that nobody has asked for yet holds the rows while fragments are made of them */

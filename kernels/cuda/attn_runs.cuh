@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(attn_dim<HD>::PARTS * 32, 8 / attn_dim<HD>::PA
 {
     typedef typename attn_pool<P>::element E;
     typedef typename attn_pool<P>::number  T;
-    enum { KV = attn_dim<HD>::KV, PARTS = attn_dim<HD>::PARTS };
+    enum { PARTS = attn_dim<HD>::PARTS };
     DYN_SMEM(char, ring);
     __shared__ struct tree_sight sight[PARTS][16];
     uint32_t                     g = (threadIdx.x & 31) / 4, n = a.n_item * a.n_unit;
@@ -154,15 +154,8 @@ __global__ void __launch_bounds__(attn_dim<HD>::PARTS * 32, 8 / attn_dim<HD>::PA
         uint32_t begin = max(w.index * w.chunk, w.first), end = min((w.index + 1) * w.chunk, w.pos + 1);
 
         struct attn_feed<E> f;
-        f.ring = ring, f.lo = begin, f.hi = end;
-        f.head = (const E *)a.pool + (w.head0 / a.group) * attn_head_stride<P>(a);
-        f.page = a.page + a.page_start[w.seq];
-        /* older steps wrote what lies before the sequence's first row */
-        bool early = begin / KV * KV + KV <= attn_slot(a, a.row_start[w.seq]);
-        if (!early) pdl_wait();
-        attn_feed_begin<HD, PARTS>(a, f);
-        if (early) pdl_wait();
-        pdl_launch();
+        attn_feed_of(a, f, ring, w.seq, w.head0, begin, end);
+        attn_feed_early<HD, PARTS>(a, f, attn_slot(a, a.row_start[w.seq]));
 
         struct attn_query<HD, 1, PARTS> q;
         q.smem = ring + (attn_query<HD, 1, PARTS>::IN_REGISTERS ? attn_ring<E, HD>::FREE : attn_ring<E, HD>::BYTES);

@@ -76,6 +76,17 @@ static inline void aw_append(struct aw_world *w, uint32_t seq, uint32_t t)
                 ((uint16_t *)to)[i] = w->kv.dtype == DT_F16 ? f32_to_f16(x[i]) : f32_to_bf16(x[i]);
         }
 }
+/* K and V of token t in the pool are no numbers, as of a token that has not come. */
+static inline void aw_forget(struct aw_world *w, uint32_t seq, uint32_t t)
+{
+    size_t scale_at = kv8_scale_at(w->s.block_tokens, t % w->s.block_tokens, w->s.dim);
+    for (uint32_t h = 0; h < w->s.n_kv_head; h++)
+        for (int v = 0; v < 2; v++) {
+            char *at = aw_at(w, seq, t, h, v);
+            memset(at, 0xff, w->s.dim * dtype_bytes(w->kv.dtype));
+            if (w->kv.dtype == DT_F8E4M3) at[scale_at] = (char)0xff;
+        }
+}
 static inline struct aw_world aw_make(struct aw_shape s, const uint32_t *len, uint32_t n_seq)
 {
     struct aw_world w = { .s = s, .n_seq = n_seq, .width = (s.n_head + 2 * s.n_kv_head) * s.dim };

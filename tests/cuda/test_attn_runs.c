@@ -94,6 +94,28 @@ static void with_the_fixed_split_rows_have_the_bits_that_they_have_alone_and_in_
     }
 }
 
+/* Rows that the window holds whole, and those behind them in the same run: parts of both lie side by side, and are merged
+ * apart, in whichever order warps come. */
+static void a_run_that_a_window_parts_has_the_same_bits_on_every_schedule(void **state)
+{
+    (void)state;
+    static const uint32_t len[] = { 310 };
+    struct aw_shape       s = { 8, 8, 64, 16, 300, BF, 0, true, false, DT_F32 };
+    struct aw_world       w = aw_make(s, len, 1);
+    struct aw_device      a = aw_open(&w, true);
+    size_t                width = (size_t)s.n_head * s.dim;
+    struct aw_part        prompt = { 0, 290, 310 }, run = { 0, 297, 304 };
+    uint16_t             *want = aw_run(&a, &w, &prompt, 1, false);
+    for (CT_SCHEDULES(schedule)) {
+        uint16_t *got = aw_run(&a, &w, &run, 1, false);
+        ct_assert_same(got, want + 7 * width, 7 * width * 2, ct_schedule_name(schedule));
+        free(got);
+    }
+    free(want);
+    dev_close(a.d);
+    aw_free(&w);
+}
+
 /* Where the fixed split's chunks become longer, a run is two: of the length 4096, and with windows of theirs. */
 static void runs_part_where_chunks_change_their_length(void **state)
 {
@@ -336,11 +358,57 @@ static void a_part_of_which_a_row_sees_nothing_changes_no_sign(void **state)
     aw_free(&w);
 }
 
+/* The step's own keys and values are written by the kernel ahead, which attention overtakes as far as it may: with the
+ * first tile of a run, of one row and of a tile of rows, in which some of them lie. */
+static void keys_of_its_own_step_are_waited_for(void **state)
+{
+    (void)state;
+    static const struct aw_shape some[] = { { 4, 1, 128, 16, 0, BF, 0, false, false, DT_F32 },
+                                            { 2, 1, 512, 16, 0, BF, 0, false, false, DT_F32 },
+                                            { 4, 2, 128, 16, 0, BF, 0, false, false, DT_F8E4M3 } };
+    static const struct aw_part  parts[] = { { 0, 60, 68 }, { 0, 63, 64 }, { 0, 60, 90 } };
+    static const uint32_t        len[] = { 90 };
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        struct aw_world  w = aw_make(some[i], len, 1);
+        struct aw_device a = aw_open(&w, true);
+        struct aw_step  *st = malloc(sizeof *st);
+        struct op_qkv    qkv = { .qkv = a.qkv,
+                                 .rope_scale = 1,
+                                 .n_head = w.s.n_head,
+                                 .n_kv_head = w.s.n_kv_head,
+                                 .head_dim = w.s.dim,
+                                 .layer = AW_LAYER };
+        for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
+            uint16_t *want = aw_run(&a, &w, &parts[k], 1, false);
+            aw_plan(&w, &a.split, &parts[k], 1, false, 0, st);
+            for (uint32_t t = parts[k].from; t < parts[k].to; t++) aw_forget(&w, 0, t);
+            for (CT_SCHEDULES_FEW(schedule)) {
+                ct_put(a.d, a.kv.base, w.pool, w.pool_bytes);
+                aw_upload(&a, &w, st);
+                ct_poison(a.d, a.out, a.out_bytes);
+                a.d->ops->qkv(a.d, &qkv, &st->on, &a.kv);
+                aw_enqueue(&a, &w, st);
+                uint16_t *got = aw_result(&a, &w, st);
+                ct_assert_same(got, want, a.out_bytes, ct_schedule_name(schedule));
+                free(got);
+            }
+            for (uint32_t t = parts[k].from; t < parts[k].to; t++) aw_append(&w, 0, t);
+            ct_put(a.d, a.kv.base, w.pool, w.pool_bytes);
+            free(want);
+            free(st->q);
+        }
+        free(st);
+        dev_close(a.d);
+        aw_free(&w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_agree_with_ref),
         cmocka_unit_test(with_the_fixed_split_rows_have_the_bits_that_they_have_alone_and_in_tiles),
+        cmocka_unit_test(a_run_that_a_window_parts_has_the_same_bits_on_every_schedule),
         cmocka_unit_test(runs_part_where_chunks_change_their_length),
         cmocka_unit_test(without_it_rows_that_are_cut_alike_have_the_same_bits),
         cmocka_unit_test(a_part_of_which_a_row_sees_nothing_changes_no_sign),
@@ -348,6 +416,7 @@ int main(void)
         cmocka_unit_test(a_chain_of_nodes_has_the_bits_of_rows_without_a_tree),
         cmocka_unit_test(a_node_has_the_same_bits_whatever_its_siblings_hold),
         cmocka_unit_test(a_row_does_not_depend_on_rows_behind_it_or_before_its_window),
+        cmocka_unit_test(keys_of_its_own_step_are_waited_for),
     };
     return ct_run(tests);
 }

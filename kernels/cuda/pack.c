@@ -52,6 +52,7 @@ struct cuda_place cuda_step_place(const struct cuda_shape *sh)
     p.seq_item = take(&at, (size_t)sh->n.n_seq + 1, 4);
     p.chunk = take(&at, 1, 4);
     p.run = take(&at, sh->runs, sizeof(struct cuda_attn_run));
+    p.tree = take(&at, sh->trees ? sh->n.n_row : 0, sizeof(uint64_t));
     p.pool = at;
 #define PLACE(name, type, size, extra, pack, ...) \
     if ((pack) == DEV_PACK_POOL) p.name = p.pool;
@@ -196,6 +197,7 @@ size_t cuda_step_pack(const struct dev_step *h, const struct cuda_shape *sh, con
     put_patches((struct dev_patch *)(void *)(to + at->patch_id), h->patch_id, h->n_patch_id, sh->n.n_patch_id, 0);
     put_patches((struct dev_patch *)(void *)(to + at->patch_hist), h->patch_hist, h->n_patch_hist, sh->n.n_patch_hist,
                 p.hist);
+    if (sh->trees) memcpy(to + at->tree, h->b.tree, h->b.n_row * sizeof *h->b.tree);
     if (split) put_plan(h, sh, at, split, len, to, plan);
     return at->pool + (size_t)p.end * 4;
 }
@@ -267,6 +269,7 @@ void cuda_step_on(const struct dev_step *h, const struct cuda_shape *sh, const s
 #define VIEW(name, type, ...) on->out.name = (type *)(void *)(out + k->name);
     DEV_RESULTS(VIEW)
 #undef VIEW
+    on->b.tree = sh->trees ? (const uint64_t *)(const void *)(in + at->tree) : NULL;
     plan->tile_seq = words(in, at->tile_seq), plan->tile_row = words(in, at->tile_row);
     plan->item_seq = words(in, at->item_seq);
     plan->item_chunk = words(in, at->item_chunk);

@@ -79,7 +79,8 @@ static struct sizes sizes_of(const struct cuda_dev *d, const struct dev_limits *
     struct cuda_shape      all = { .n = cuda_step_most(lim),
                                    .tiles = cuda_attn_tiles_max(lim->rows_max, lim->seqs_max),
                                    .items = runs ? cuda_attn_items_max(&s, runs) : 0,
-                                   .runs = runs };
+                                   .runs = runs,
+                                   .trees = true };
     uint64_t moe = lim->n_expert ? cuda_moe_work_bytes(d, lim) : 0, sample = cuda_sample_work_bytes(d, lim);
     return (struct sizes){
         .in = up(cuda_step_place(&all).pool + cuda_pool_bytes(&all.n)),
@@ -223,7 +224,8 @@ static uint32_t rows_of(const struct cuda_step *s, uint32_t bucket)
 static uint32_t bucket_of(const struct cuda_step *s, const struct dev_step *h)
 {
     uint32_t n = h->b.n_row;
-    if (s->no_graphs || n == 0 || n > s->cap || h->b.n_seq != n || h->n_logit != n || h->n_sample != n || h->n_lp)
+    if (s->no_graphs || n == 0 || n > s->cap || h->b.tree || h->b.n_seq != n || h->n_logit != n || h->n_sample != n ||
+        h->n_lp)
         return BUCKETS;
     for (uint32_t i = 0; i < n; i++)
         if (h->b.row_start[i + 1] != i + 1 || h->logit_row[i] != i) return BUCKETS;
@@ -353,7 +355,8 @@ static struct cuda_shape shape_of(const struct cuda_step *s, const struct dev_st
                                 .tiles = pad ? 0 : cuda_attn_tiles_max(h->b.n_row, h->b.n_seq),
                                 .items = s->split.n_unit && decodes ? cuda_attn_items_max(&s->split, decodes) : 0,
                                 .runs = runs,
-                                .padded = pad > 0 };
+                                .padded = pad > 0,
+                                .trees = h->b.tree != NULL };
 }
 
 static void check_limits(const struct dev_limits *lim, const struct dev_step *h)
@@ -363,7 +366,6 @@ static void check_limits(const struct dev_limits *lim, const struct dev_step *h)
     DEV_SIZES(FITS)
 #undef FITS
     CHECK(h->n_logit == h->n_sample + h->n_lp);
-    CHECK(!h->b.tree); /* no array of a step: only the op has trees as yet */
 }
 
 enum dev_graph cuda_step_begin(struct device *dev, const struct dev_step *h, struct dev_step *on)

@@ -8,6 +8,7 @@ struct cuda_shape {
     struct dev_sizes n;
     uint32_t         tiles, items, runs;
     bool             padded; /* launches go over all of it: a decode step */
+    bool             trees;  /* rows have words (dev_batch.tree); never padded */
 };
 /* The sizes to lay a step out for: its own, or where pad is not 0 those of a bucket of pad rows. */
 struct dev_sizes cuda_step_sizes(const struct dev_step *h, uint32_t pad);
@@ -20,7 +21,7 @@ struct cuda_place {
     DEV_BATCH_ARRAYS(PLACE)
     DEV_STEP_ARRAYS(PLACE)
 #undef PLACE
-    size_t tile_seq, tile_row, item_seq, item_chunk, seq_item, chunk, run;
+    size_t tile_seq, tile_row, item_seq, item_chunk, seq_item, chunk, run, tree;
     size_t pool; /* to here the fixed part: the shape alone decides */
 };
 struct cuda_place cuda_step_place(const struct cuda_shape *sh);

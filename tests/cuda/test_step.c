@@ -26,6 +26,7 @@ struct any_step {
     DEV_BATCH_ARRAYS(ARRAY)
     DEV_STEP_ARRAYS(ARRAY)
 #undef ARRAY
+    uint64_t tree[ROWS];
 };
 
 static uint64_t turn, at_draw;
@@ -33,6 +34,16 @@ static uint32_t draw(uint32_t n) { return rng_philox(77, turn, at_draw++).x[0] %
 static void     fill(uint32_t *a, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) a[i] = draw(1u << 30);
+}
+
+/* Rows from `row` on become nodes of a tree whose first slot is p0. */
+static void any_tree_make(struct any_step *a, uint32_t row, uint32_t n, uint32_t p0)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t from = draw(i + 1);
+        a->tree[row + i] = UINT64_C(1) << i | (from ? a->tree[row + from - 1] : 0);
+        a->pos[row + i] = p0 + tree_count(a->tree[row + i]) - 1;
+    }
 }
 
 static void any_step_make(struct any_step *a, bool decode)
@@ -62,6 +73,10 @@ static void any_step_make(struct any_step *a, bool decode)
         a->page_start[q + 1] = a->page_start[q] + draw(PAGES / SEQS + 1);
     }
     s->b.n_row = a->row_start[s->b.n_seq];
+    memset(a->tree, 0, sizeof a->tree);
+    if (!decode && draw(2)) s->b.tree = a->tree;
+    for (uint32_t q = 0; s->b.tree && q < s->b.n_seq; q++)
+        if (draw(2)) any_tree_make(a, a->row_start[q], a->row_start[q + 1] - a->row_start[q], draw(200));
     s->b.n_page = a->page_start[s->b.n_seq];
     fill(a->id, s->b.n_row);
     fill(a->page, a->page_start[s->b.n_seq]);
@@ -135,10 +150,11 @@ static void an_unpacked_step_equals_the_step_that_was_packed(void **state)
                                       .tiles = pad ? 0 : cuda_attn_tiles_max(s->b.n_row, n_seq),
                                       .items = cuda_attn_items_max(&split, pad ? pad : n_seq + runs),
                                       .runs = runs,
-                                      .padded = pad > 0 };
+                                      .padded = pad > 0,
+                                      .trees = s->b.tree != NULL };
         struct cuda_place      at = cuda_step_place(&sh);
         struct cuda_back       back = cuda_back_place(&sh.n);
-        struct cuda_attn_plan  plan = { .n_part = 400 };
+        struct cuda_attn_plan  plan = { .n_part = 800 };
         struct dev_step        on;
         memset(slab, 0xa5, sizeof slab); /* what the step before left */
         size_t bytes = cuda_step_pack(s, &sh, &at, &split, len, slab, &plan);
@@ -164,6 +180,8 @@ static void an_unpacked_step_equals_the_step_that_was_packed(void **state)
         DEV_STEP_ARRAYS(SAME)
 #undef SAME
         same_u32(on.b.page, a.page, s->b.n_page, "page");
+        assert_true(!on.b.tree == !s->b.tree);
+        if (s->b.tree) assert_memory_equal(on.b.tree, a.tree, s->b.n_row * sizeof *a.tree);
         for (uint32_t i = 0; i < s->n_sample; i++) {
             const struct op_sample_row *g = &on.sample[i], *w = &a.sample[i];
             struct op_sample_row        r = *g;
@@ -196,7 +214,7 @@ static void an_unpacked_step_equals_the_step_that_was_packed(void **state)
         struct cuda_attn_run   run[RUNS];
         struct cuda_attn_lists want = { l[0],         l[1], l[2], l[3],       l[4],
                                         l[5],         SEQS, 512,  .run = run, .n_run_pad = runs,
-                                        .n_part = 400 };
+                                        .n_part = 800 };
         cuda_attn_fill(&split, &s->b, len2, &want);
         assert_int_equal(plan.n_decode, pad ? pad : want.n_decode);
         assert_int_equal(plan.n_item, pad ? sh.items : want.n_item);

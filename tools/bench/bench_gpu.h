@@ -21,7 +21,7 @@ enum {
     GPU_BLOCK = 16,
     GPU_LAYERS = 64,
     GPU_WINDOW_MIN = 512, /* tokens */
-    GPU_DRAFT = 4,        /* rows of a sequence in the cases of drafts */
+    GPU_DRAFT_MAX = 8,    /* rows of a sequence that are drafts */
     GPU_ATTN_TOKENS = 256 << 10
 };
 static const double GPU_COLD_BYTES = 400e6; /* several times the L2 cache of any GPU there is */
@@ -320,8 +320,14 @@ static void gpu_kv_shape(struct gpu_bench *b, uint32_t pages)
 /* ---------------------------------------------------------------- attention, qkv, sampling: ops that need a step
  * around them */
 
+/* What the rows of a sequence in a step are: its next tokens; a chain of drafts; nodes of a tree of them; or a chain
+ * once more, each row as a sequence of its own over the same blocks, which is what runs of rows are measured against. */
+enum gpu_kind { GPU_TOKENS, GPU_CHAIN, GPU_TREE, GPU_SINGLY };
+
 struct gpu_step {
     struct gpu_bench *b;
+    enum gpu_kind     kind;
+    uint32_t          n_seq, ctx, rows; /* as gpu_in_step was asked */
     struct dev_step   on;
     struct op_qkv     q;
     struct op_attn    a;
@@ -346,21 +352,49 @@ static void gpu_sample_once(void *arg, uint32_t i)
     p->b->d->ops->sample(p->b->d, &p->s);
 }
 
+/* The word of node i: of a chain, or of a tree in which each node has two children. */
+static uint64_t gpu_word(enum gpu_kind kind, uint32_t i)
+{
+    uint64_t word = UINT64_C(1) << i;
+    while (i > 0) {
+        i = kind == GPU_TREE ? (i - 1) / 2 : i - 1;
+        word |= UINT64_C(1) << i;
+    }
+    return word;
+}
+
+/* Sequence s of the step: its pages, and of its ctx tokens the last `rows`. */
+static void gpu_add(struct gpu_bench *b, enum gpu_kind kind, uint32_t s, uint32_t ctx, uint32_t rows, uint32_t *id,
+                    uint32_t *page)
+{
+    uint32_t n_page = (ctx + GPU_BLOCK - 1) / GPU_BLOCK;
+    for (uint32_t i = 0; i < n_page; i++)
+        page[i] = (uint32_t)(((uint64_t)s * n_page + i) * 7919 % b->kv.n_block); /* scattered */
+    for (uint32_t i = 0; i < rows; i++) id[i] = (s * 31 + i * 7) % b->spec.vocab;
+    if (kind != GPU_SINGLY) {
+        batch_add(&b->batch, id, rows, ctx - rows, page, n_page);
+        return;
+    }
+    for (uint32_t i = 0; i < rows; i++)
+        batch_add(&b->batch, id + i, 1, ctx - rows + i, page, (ctx - rows + i) / GPU_BLOCK + 1);
+}
+
 /* A step of n_seq sequences, whose last `rows` tokens of ctx are computed now, is begun; fn runs in it. */
-static void gpu_in_step(struct gpu_bench *b, uint32_t n_seq, uint32_t ctx, uint32_t rows,
+static void gpu_in_step(struct gpu_bench *b, enum gpu_kind kind, uint32_t n_seq, uint32_t ctx, uint32_t rows,
                         const struct op_sample_row *how, void (*fn)(struct gpu_step *p))
 {
-    uint32_t n_page = (ctx + GPU_BLOCK - 1) / GPU_BLOCK, *page = malloc(n_page * sizeof *page),
+    static uint64_t word[GPU_SEQS * GPU_DRAFT_MAX];
+    uint32_t        n_page = (ctx + GPU_BLOCK - 1) / GPU_BLOCK, *page = malloc(n_page * sizeof *page),
              *id = malloc(rows * sizeof *id);
     const struct model_spec *m = &b->spec;
     CHECK(page && id);
     gpu_kv_shape(b, n_seq * n_page);
     batch_clear(&b->batch);
-    for (uint32_t s = 0; s < n_seq; s++) {
-        for (uint32_t i = 0; i < n_page; i++)
-            page[i] = (uint32_t)(((uint64_t)s * n_page + i) * 7919 % b->kv.n_block); /* scattered */
-        for (uint32_t i = 0; i < rows; i++) id[i] = (s * 31 + i * 7) % m->vocab;
-        batch_add(&b->batch, id, rows, ctx - rows, page, n_page);
+    for (uint32_t s = 0; s < n_seq; s++) gpu_add(b, kind, s, ctx, rows, id, page);
+    bool words = kind == GPU_CHAIN || kind == GPU_TREE;
+    for (uint32_t i = 0; words && i < n_seq * rows; i++) {
+        word[i] = gpu_word(kind, i % rows);
+        b->batch.pos[i] = ctx - rows + tree_count(word[i]) - 1;
     }
     for (uint32_t s = 0; s < n_seq; s++) {
         struct op_sample_row *r = batch_add_sample(&b->batch, (s + 1) * rows - 1);
@@ -368,8 +402,9 @@ static void gpu_in_step(struct gpu_bench *b, uint32_t n_seq, uint32_t ctx, uint3
         r->seed = s;
     }
     struct dev_step       h = batch_step(&b->batch);
-    struct gpu_step       p = { .b = b };
+    struct gpu_step       p = { .b = b, .kind = kind, .n_seq = n_seq, .ctx = ctx, .rows = rows };
     const struct dev_ops *op = b->d->ops;
+    if (words) h.b.tree = word;
     op->step_begin(b->d, &h, &p.on);
     p.q = (struct op_qkv){ b->x,
                            m->family->qk_norm ? b->norm : NULL,
@@ -407,35 +442,40 @@ static void gpu_in_step(struct gpu_bench *b, uint32_t n_seq, uint32_t ctx, uint3
     free(id);
 }
 
+static void gpu_attn_name(const struct gpu_step *p, char *name, size_t bytes)
+{
+    static const char *const drafts[] = { [GPU_CHAIN] = "", [GPU_TREE] = ", a tree", [GPU_SINGLY] = ", one by one" };
+    const char              *kv8 = p->b->kv.dtype == DT_F8E4M3 ? " fp8 KV" : "";
+    if (p->kind != GPU_TOKENS)
+        snprintf(name, bytes, "attention drafts %u of %u ctx %u%s%s", p->n_seq, p->rows, p->ctx, kv8, drafts[p->kind]);
+    else if (p->rows == 1)
+        snprintf(name, bytes, "attention decode batch %u ctx %u%s", p->n_seq, p->ctx, kv8);
+    else
+        snprintf(name, bytes, "attention prefill %u of ctx %u%s", p->rows, p->ctx, kv8);
+}
+
 static void gpu_attn_case(struct gpu_step *p)
 {
     struct gpu_bench        *b = p->b;
     const struct model_spec *m = &b->spec;
-    const struct batch      *d = &b->batch;
-    uint32_t                 n = d->n_row, rows = n / d->n_seq, ctx = b->batch.pos[n - 1] + 1;
+    uint32_t                 rows = p->rows, ctx = p->ctx, n = p->n_seq * rows;
     double                   width = (m->n_head + 2.0 * m->n_kv_head) * m->head_dim,
            seen = (double)n * (ctx - rows) + n * (rows + 1.0) / 2;
-    double   token = (double)dev_kv_heads_bytes(b->kv.dtype, m->n_kv_head, m->head_dim), kv = d->n_seq * ctx * token;
-    bool     kv8 = b->kv.dtype == DT_F8E4M3;
+    double   token = (double)dev_kv_heads_bytes(b->kv.dtype, m->n_kv_head, m->head_dim), kv = p->n_seq * ctx * token;
+    bool     kv8 = b->kv.dtype == DT_F8E4M3, decode = rows == 1 || p->kind != GPU_TOKENS;
     char     name[80];
     uint32_t turns = b->kv.n_layer < 8 ? 8 : b->kv.n_layer;
-    bool     decode = rows <= GPU_DRAFT; /* rows of a draft that is verified are decoded */
     if (!decode) turns = 4;
-    if (rows == 1)
-        snprintf(name, sizeof name, "attention decode batch %u ctx %u%s", n, ctx, kv8 ? " fp8 KV" : "");
-    else if (decode)
-        snprintf(name, sizeof name, "attention decode batch %u rows %u ctx %u%s", d->n_seq, rows, ctx,
-                 kv8 ? " fp8 KV" : "");
-    else
-        snprintf(name, sizeof name, "attention prefill %u of ctx %u%s", rows, ctx, kv8 ? " fp8 KV" : "");
+    gpu_attn_name(p, name, sizeof name);
     if (gpu_wanted(b, name)) {
         double s = dev_time(b->d, turns, gpu_attn_once, p), bytes = decode ? kv + 4.0 * n * m->n_head * m->head_dim : 0;
         gpu_report(b, name, s, bytes, decode ? 0 : 4 * seen * m->n_head * m->head_dim);
         /* the goal is for KV of so many tokens however they are spread: the slowest counts */
-        if (rows == 1 && !kv8 && (uint64_t)d->n_seq * ctx >= GPU_ATTN_TOKENS &&
+        if (rows == 1 && !kv8 && (uint64_t)p->n_seq * ctx >= GPU_ATTN_TOKENS &&
             (b->attn_gbs == 0 || bytes / s * 1e-9 < b->attn_gbs))
             b->attn_gbs = bytes / s * 1e-9;
     }
+    if (p->kind != GPU_TOKENS) return;
     uint32_t window = ctx / 8;
     snprintf(name, sizeof name, "attention decode batch %u ctx %u window %u", n, ctx, window);
     if (rows == 1 && !kv8 && (window >= GPU_WINDOW_MIN || b->tiny) && gpu_wanted(b, name)) {
@@ -466,13 +506,19 @@ static void gpu_attn(struct gpu_bench *b)
         for (size_t i = 0; i < sizeof batch / sizeof *batch && batch[i] <= b->seqs_max; i++)
             if ((uint64_t)batch[i] * (ctx[c] / GPU_BLOCK + 1) <=
                 (b->kv_blocks < b->pages_max ? b->kv_blocks : b->pages_max))
-                gpu_in_step(b, batch[i], ctx[c], 1, NULL, gpu_attn_case);
-    for (int c = 0; c < 2; c++) gpu_in_step(b, 1, ctx[c], GPU_DRAFT, NULL, gpu_attn_case);
+                gpu_in_step(b, GPU_TOKENS, batch[i], ctx[c], 1, NULL, gpu_attn_case);
+    for (int c = 0; c < 2; c++)
+        for (uint32_t rows = 2; rows <= GPU_DRAFT_MAX; rows *= 2) {
+            gpu_in_step(b, GPU_CHAIN, 1, ctx[c], rows, NULL, gpu_attn_case);
+            gpu_in_step(b, GPU_SINGLY, 1, ctx[c], rows, NULL, gpu_attn_case);
+        }
+    for (int c = 0; c < 2; c++) gpu_in_step(b, GPU_TREE, 1, ctx[c], GPU_DRAFT_MAX, NULL, gpu_attn_case);
     for (int i = 0; i < 4; i++)
         if (prompt[i] <= b->rows_max && prompt[i] <= b->ctx_max)
-            gpu_in_step(b, 1, prompt[i], prompt[i], NULL, gpu_attn_case);
-    if (b->tiny) gpu_in_step(b, 1, b->rows_max, b->rows_max, NULL, gpu_attn_case);
-    if (!b->tiny) gpu_in_step(b, 1, b->ctx_max, 2048, NULL, gpu_attn_case); /* the last chunk of a long prompt */
+            gpu_in_step(b, GPU_TOKENS, 1, prompt[i], prompt[i], NULL, gpu_attn_case);
+    if (b->tiny) gpu_in_step(b, GPU_TOKENS, 1, b->rows_max, b->rows_max, NULL, gpu_attn_case);
+    if (!b->tiny)
+        gpu_in_step(b, GPU_TOKENS, 1, b->ctx_max, 2048, NULL, gpu_attn_case); /* the last chunk of a long prompt */
 }
 
 static void gpu_sampling(struct gpu_bench *b)
@@ -488,7 +534,7 @@ static void gpu_sampling(struct gpu_bench *b)
     for (size_t h = 0; h < sizeof how / sizeof *how; h++)
         for (size_t i = 0; i < sizeof batch / sizeof *batch && batch[i] <= b->seqs_max; i++) {
             gpu_sample_name = how[h].name;
-            gpu_in_step(b, batch[i], 16, 1, &how[h].row, gpu_sample_case);
+            gpu_in_step(b, GPU_TOKENS, batch[i], 16, 1, &how[h].row, gpu_sample_case);
         }
 }
 

@@ -114,8 +114,9 @@ static inline uint64_t dev_tree(const struct dev_batch *b, uint32_t row) { retur
 enum op_act { OP_SILU, OP_GELU, OP_GELU_TANH, OP_QUICK_GELU, OP_RELU, OP_RELU2, OP_CLAMPED, OP_ACTS };
 
 /* A product of few rows with what stands around it, y = rmsnorm(x) * w^T + bias, and then: out [m, n] = y; out [m, n] += y;
- * out [m, n / 2] = act(gate) * up of the halves of y, as op glu. The bits are those of the ops one after another. */
-enum op_end { OP_END_STORE, OP_END_ADD, OP_END_GLU };
+ * out [m, n / 2] = act(gate) * up of the halves of y, as op glu; out [m, n] = y, and op qkv with it. The bits are those of
+ * the ops one after another. */
+enum op_end { OP_END_STORE, OP_END_ADD, OP_END_GLU, OP_END_QKV };
 struct op_fused {
     void                    *out;
     const void              *x; /* act [m, k] */
@@ -126,6 +127,10 @@ struct op_fused {
     uint32_t                 m;
     enum op_end              end;
     enum op_act              act; /* of the gate */
+    /* The operands of op qkv: heads->qkv is out, and the batch has m rows. */
+    const struct op_qkv    *heads;
+    const struct dev_batch *b;
+    const struct dev_kv    *kv;
 };
 
 enum rope_type { ROPE_NONE, ROPE_NEOX }; /* NEOX: pairs (i, i + rot/2) */

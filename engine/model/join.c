@@ -13,28 +13,38 @@ const void *model_h(struct model *m, uint32_t n_row)
     return m->h;
 }
 
-bool model_join(struct model *m, void *out, const struct dev_weight *w, const float *bias, enum op_end end,
-                uint32_t n_row)
+/* With the norm that is due, or of m->h. */
+static bool join(struct model *m, struct op_fused o)
 {
     const struct dev_ops *op = m->dev->ops;
-    struct op_fused       o = { .out = out,
-                                .x = m->stream,
-                                .w = w,
-                                .bias = bias,
-                                .norm = m->norm_due,
-                                .eps = m->eps,
-                                .m = n_row,
-                                .end = end,
-                                .act = m->act };
+    o.x = m->stream;
+    o.norm = m->norm_due;
+    o.eps = m->eps;
     if (!op->fused || m->lora.any) return false;
     if (m->norm_due && op->fused(m->dev, &o)) {
         m->norm_due = NULL;
         return true;
     }
-    if (end == OP_END_STORE && !bias) return false; /* what is left is the product alone */
-    o.x = model_h(m, n_row);
+    if (o.end == OP_END_STORE && !o.bias) return false; /* what is left is the product alone */
+    o.x = model_h(m, o.m);
     o.norm = NULL;
     return op->fused(m->dev, &o);
+}
+
+bool model_join(struct model *m, void *out, const struct dev_weight *w, const float *bias, enum op_end end,
+                uint32_t n_row)
+{
+    return join(m, (struct op_fused){ .out = out, .w = w, .bias = bias, .m = n_row, .end = end, .act = m->act });
+}
+
+bool model_join_qkv(struct model *m, const struct dev_weight *w, const uint32_t *order, const float *bias,
+                    const struct op_qkv *qkv, const struct dev_batch *b, const struct dev_kv *kv)
+{
+    if (order || m->square) return false;
+    return join(
+        m,
+        (struct op_fused){
+            .out = qkv->qkv, .w = w, .bias = bias, .m = b->n_row, .end = OP_END_QKV, .heads = qkv, .b = b, .kv = kv });
 }
 
 bool model_join_sum(struct model *m, const void *x, const struct dev_weight *w, const float *bias, uint32_t n_row)

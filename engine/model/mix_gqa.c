@@ -132,10 +132,12 @@ void mix_gqa(struct model *m, const struct dev_batch *b, uint32_t l, const struc
     struct dev_batch      view = *b;
     const struct dev_kv  *kv = y->gqa.window ? model_windows(m) : &m->kv;
     if (y->gqa.window) view.page_start = b->win_start;
-    model_product(m, m->wide, &y->gqa.qkv, y->gqa.qkv_order, y->gqa.qkv_bias, b->n_row);
-    gqa_adapt(m, y, b->n_row, heads);
-    if (m->square) gqa_squares(m, &qkv, b->n_row);
-    op->qkv(m->dev, &qkv, &view, kv);
+    if (!model_join_qkv(m, &y->gqa.qkv, y->gqa.qkv_order, y->gqa.qkv_bias, &qkv, &view, kv)) {
+        model_product(m, m->wide, &y->gqa.qkv, y->gqa.qkv_order, y->gqa.qkv_bias, b->n_row);
+        gqa_adapt(m, y, b->n_row, heads);
+        if (m->square) gqa_squares(m, &qkv, b->n_row);
+        op->qkv(m->dev, &qkv, &view, kv);
+    }
     if (keep && !keep->n) return;
     op->attention(m->dev, &attn, &view, kv);
     void    *out = m->narrow;

@@ -323,7 +323,7 @@ void cuda_logits(struct device *dev, float *out, const void *x, const struct dev
 
 /* ---------------------------------------------------------------- life */
 
-uint64_t cuda_blas_bytes(void) { return GEMM_WORKSPACE + GEMM_ALIGN; }
+uint64_t cuda_blas_bytes(void) { return GEMM_WORKSPACE + GEMM_ALIGN + GEMM_HEADS_MAX * sizeof(uint32_t); }
 
 static void file_open(struct cuda_dev *d)
 {
@@ -360,6 +360,7 @@ enum status cuda_blas_init(struct cuda_dev *d)
     struct cuda_blas *b = calloc(1, sizeof *b);
     if (!b) return ST_NOMEM;
     b->workspace = (void *)up((uintptr_t)workspace);
+    b->tiles = (uint32_t *)((char *)b->workspace + GEMM_WORKSPACE + GEMM_ALIGN);
     d->blas = b;
     if (!cuda_ok(d, cudaGetDeviceProperties(&prop, d->ordinal), "device properties")) return ST_DEVICE;
     snprintf(b->gpu, sizeof b->gpu, "%.95s", prop.name);

@@ -14,6 +14,7 @@ enum {
     GEMM_BUCKETS = 19,
     GEMM_ROWS_MAX = 8192,     /* the last bucket: more rows go in slices of as many         */
     GEMM_SHAPES_MAX = 96,     /* different matrices of one model on one rank                */
+    GEMM_HEADS_MAX = 1024,    /* of q, k and v together, of a product that finishes them        */
     GEMM_ALIGN = 256,         /* bytes; of workspaces                                       */
     GEMM_CANDIDATES = 32,     /* most that are asked of the library at one time             */
     GEMM_WORKSPACE = 32 << 20 /* bytes; fixed: with another size the library offers other algorithms */
@@ -105,6 +106,7 @@ struct cuda_blas {
     size_t            version;
     char              gpu[96];
     void            *workspace; /* GEMM_WORKSPACE bytes of the arena: the library's, or the rows that a kind prepares */
+    uint32_t        *tiles;     /* [GEMM_HEADS_MAX] of gemm_fused.cu: zero between launches */
     struct gemm_file file;
     struct gemm_shape shape[GEMM_SHAPES_MAX];
     uint32_t          n_shape;

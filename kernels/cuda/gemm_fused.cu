@@ -10,10 +10,16 @@
  *   GLU    a tile has 8 rows of gate and the same 8 of up, so a thread has both sums of an output. The matrix lies as
  *          ever, gate before up.
  *   ADD    out is the residual stream: each of its numbers is read and written by one thread, so nobody reads what
- *          another has written. */
+ *          another has written.
+ *   QKV    a head's numbers come from tiles of several blocks, and a norm of it, or its scale in 8 bits, needs all of
+ *          them. So the tiles of a head are counted, and the block that has written the last of them does to the head
+ *          what k_qkv does, by the same code, for all rows, which it reads from L2. Nobody waits. What a row is (its
+ *          position, where its keys go) is found while weights are under way. Heads that k_qkv does not take are left
+ *          to k_qkv_odd, in a launch of its own. */
 #include "base/check.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/norm.cuh"
+#include "kernels/cuda/rope_kv.cuh"
 #include "kernels/cuda/rows_few.cuh"
 
 enum {
@@ -27,6 +33,9 @@ struct fused_args {
     float            eps;
     enum op_act      act;
     uint32_t         pitch; /* numbers from one normalised row to the next */
+    struct qkv_args  heads; /* of QKV, as the next two */
+    uint32_t         lanes; /* of a head */
+    uint32_t        *tiles; /* of each head, that have been written; zero between launches */
 };
 
 /* Half a row of all banks beyond a multiple of them, so that 8 lanes which read 64 bytes of two rows meet all banks. */
@@ -92,13 +101,72 @@ static __device__ __forceinline__ float fused_glu(float gate, float up, enum op_
     return act == OP_CLAMPED ? act_clamped(gate, up) : act_any(gate, act) * up;
 }
 
+/* Op qkv of a head whose tiles are all written, for all rows: by lanes of the block's warps, each with eight pairs. */
+template <class T>
+static __device__ __forceinline__ void fused_head(const struct fused_args &p, const struct qkv_row *rows, uint32_t head)
+{
+    const uint32_t        lane = threadIdx.x % WARP, each = WARP / p.lanes;
+    const struct qkv_lane l = qkv_lane_of(p.heads, head, lane % p.lanes, p.lanes, p.heads.norm_mean);
+#pragma unroll 1
+    for (uint32_t from = threadIdx.x / WARP * each; from < p.rows.m; from += ROWS_WARPS * each) {
+        const struct qkv_row r = rows[min(from + lane / p.lanes, p.rows.m - 1)];
+        struct qkv_lane      of = l;
+        T                   *x = (T *)p.rows.out + (size_t)r.row * p.rows.n + head * p.heads.head_dim;
+        uint4                u = make_uint4(0, 0, 0, 0), v = u;
+        float                c[QKV_EACH], s[QKV_EACH];
+        of.in = l.in && r.there && from + lane / p.lanes < p.rows.m;
+        if (of.in) {
+            u = __ldcg((const uint4 *)(x + l.i));
+            v = __ldcg((const uint4 *)(x + l.j));
+        }
+#pragma unroll
+        for (int k = 0; k < QKV_EACH; k++) {
+            c[k] = 1.0f;
+            s[k] = 0.0f;
+            if (l.is_turned && head < p.heads.n_head + p.heads.n_kv_head)
+                qkv_angle(p.heads, r.pos, l.i + k, c[k], s[k]);
+        }
+        qkv_head<T>(p.heads, r, of, x, u, v, [&](int k, float &cosine, float &sine) {
+            cosine = c[k];
+            sine = s[k];
+        });
+    }
+}
+
+/* Behind all tiles of a block: counts them for their heads, and finishes those that are whole now. What other blocks
+ * wrote of these is seen: the barrier hands a block's tiles to the thread that counts them, its addition publishes them
+ * and acquires those of others, and the next barrier hands these to the block. */
+template <class T>
+static __device__ __forceinline__ void fused_heads(const struct fused_args &p, const struct qkv_row *rows)
+{
+    __shared__ uint32_t whole; /* a bit for each head of the tiles at hand */
+    const uint32_t      each = ROWS_WARPS / p.rows.cut.side, n_tile = p.rows.n / ROWS_TILE;
+    const uint32_t      of_head = p.heads.head_dim / ROWS_TILE;
+    for (uint32_t from = blockIdx.x * each; from < n_tile; from += gridDim.x * each) {
+        const uint32_t first = from / of_head;
+        __syncthreads();
+        if (threadIdx.x < WARP) {
+            uint32_t head = first + threadIdx.x, to = min(min(from + each, n_tile), (head + 1) * of_head);
+            uint32_t begin = max(from, head * of_head);
+            bool     last = begin < to && atom_add_acq_rel_gpu(p.tiles + head, to - begin) + to - begin == of_head;
+            if (last) p.tiles[head] = 0;
+            uint32_t mask = __ballot_sync(0xffffffffu, last);
+            if (threadIdx.x == 0) whole = mask;
+        }
+        __syncthreads();
+#pragma unroll 1
+        for (uint32_t mask = whole; mask; mask &= mask - 1) fused_head<T>(p, rows, first + __ffs((int)mask) - 1);
+    }
+}
+
 /* NB: groups of 8 rows of x, which are all of them. */
 template <class T, int NB, int DEEP, int END, bool NORM>
 __global__ void __launch_bounds__(ROWS_THREADS, rows_blocks(NB, true))
     k_gemm_fused(const __grid_constant__ struct fused_args p)
 {
-    enum { GLU = END == OP_END_GLU };
+    enum { GLU = END == OP_END_GLU, QKV = END == OP_END_QKV };
     DYN_SMEM(T, smem);
+    __shared__ struct qkv_row heads[QKV ? NB * 8 : 1];
     const uint32_t  lane = threadIdx.x % WARP, g = lane >> 2, t = lane & 3, m = p.rows.m, n = p.rows.n, k = p.rows.k;
     const uint16_t *row[NB];
     T              *out = (T *)p.rows.out;
@@ -109,6 +177,7 @@ __global__ void __launch_bounds__(ROWS_THREADS, rows_blocks(NB, true))
         row[i] = NORM ? (const uint16_t *)smem + r * p.pitch : p.rows.x + (size_t)r * k;
     }
     auto begin = [&] {
+        if (QKV && threadIdx.x < m) heads[threadIdx.x] = qkv_row_of(p.heads, threadIdx.x);
         if constexpr (NORM)
             fused_norm<T>(p, smem);
         else
@@ -143,6 +212,7 @@ __global__ void __launch_bounds__(ROWS_THREADS, rows_blocks(NB, true))
             }
     };
     rows_few<T, NB, DEEP, true, GLU>(p.rows, begin, take, ahead, put);
+    if constexpr (QKV) fused_heads<T>(p, heads);
 }
 
 template <class T, int NB, int DEEP, int END, bool NORM>
@@ -159,7 +229,7 @@ template <class T, int END> static void fused_rows(struct cuda_dev *d, const str
     if (p.rows.m <= 8)
         fused_launch<T, 1, 6, END, false>(d, p);
     else if (p.rows.m <= 16)
-        fused_launch<T, 2, 6, END, false>(d, p);
+        fused_launch<T, 2, END == OP_END_QKV ? 4 : 6, END, false>(d, p); /* six would not fit into registers */
     else
         fused_launch<T, 4, 4, END, false>(d, p);
 }
@@ -168,12 +238,16 @@ template <class T> static void fused_choose(struct cuda_dev *d, const struct fus
 {
     if (p.norm && end == OP_END_GLU)
         fused_launch<T, 1, 6, OP_END_GLU, true>(d, p);
+    else if (p.norm && end == OP_END_QKV)
+        fused_launch<T, 1, 6, OP_END_QKV, true>(d, p);
     else if (p.norm)
         fused_launch<T, 1, 6, OP_END_STORE, true>(d, p);
     else if (end == OP_END_GLU)
         fused_rows<T, OP_END_GLU>(d, p);
     else if (end == OP_END_ADD)
         fused_rows<T, OP_END_ADD>(d, p);
+    else if (end == OP_END_QKV)
+        fused_rows<T, OP_END_QKV>(d, p);
     else
         fused_rows<T, OP_END_STORE>(d, p);
 }
@@ -181,8 +255,30 @@ template <class T> static void fused_choose(struct cuda_dev *d, const struct fus
 /* May two blocks of an SM have normalised rows of their own? part: what else lies in shared memory. */
 static bool fused_has_room(const struct cuda_dev *d, uint32_t m, uint32_t k)
 {
-    const size_t part = sizeof(float) * 2 * ROWS_WARPS * 4 * WARP, system = 1024; /* the latter of each block */
+    const size_t part = sizeof(float) * 2 * ROWS_WARPS * 4 * WARP + (FUSED_NORM + 1) * sizeof(struct qkv_row);
+    const size_t system = 1024; /* of each block */
     return m <= FUSED_NORM && 2 * (fused_smem(m, k) + part + system) <= cuda_attn_smem(d->arch) + system;
+}
+
+/* Fills in what QKV takes. false: the heads are none that it finishes. */
+static bool fused_qkv(struct cuda_dev *d, const struct op_fused *o, struct fused_args *p)
+{
+    const struct op_qkv *q = o->heads;
+    CHECK(q->qkv == o->out && o->b->n_row == o->m && o->w->n == (q->n_head + 2 * q->n_kv_head) * q->head_dim);
+    CHECK(!q->square); /* which is made of the product */
+    p->heads = qkv_args_of(&d->impl.dev, q, o->b, o->kv);
+    p->lanes = qkv_lanes(p->heads);
+    p->tiles = d->blas->tiles;
+    return p->lanes && q->n_head + 2 * q->n_kv_head <= GEMM_HEADS_MAX;
+}
+
+/* The product with what stands ahead of it, and op qkv by itself. */
+static bool fused_then_qkv(struct cuda_dev *d, struct op_fused o)
+{
+    o.end = OP_END_STORE;
+    if (!cuda_gemm_fused(d, &o)) return false;
+    cuda_qkv(&d->impl.dev, o.heads, o.b, o.kv);
+    return true;
 }
 
 extern "C" bool cuda_gemm_fused(struct cuda_dev *d, const struct op_fused *o)
@@ -198,6 +294,7 @@ extern "C" bool cuda_gemm_fused(struct cuda_dev *d, const struct op_fused *o)
                             .eps = o->eps,
                             .act = o->act,
                             .pitch = fused_pitch(k) };
+    if (o->end == OP_END_QKV && !fused_qkv(d, o, &p)) return fused_then_qkv(d, *o);
     if (d->impl.dev.act == DT_F16)
         fused_choose<__half>(d, p, o->end);
     else

@@ -90,11 +90,16 @@ def stream(rows, n, k):
     return read, 2 * rows * n * k, 2.3 + max(read / READ_GBS, near / 5000) / 1e3
 
 
-def joined(rows, n, k, norm):
+def joined(rows, n, k, norm, behind):
     """As stream, with a product's surroundings: each of two blocks an SM reads all rows ahead of a norm and meets three barriers; a sum or a gate
     costs a round trip to L2 behind the last tile."""
     read, flops, us = stream(rows, n, k)
-    return read, flops, us + (0.9 + 2 * rows * k * 2 * 132 / 5e6 if norm else 0.3)
+    return read, flops, us + (0.9 + 2 * rows * k * 2 * 132 / 5e6 if norm else 0.3) + behind
+
+
+def heads(rows):
+    """Behind a product of q, k and v: a barrier, an addition in L2 that publishes and acquires, a read of what was written, and what k_qkv computes."""
+    return 1.8 + rows / 80
 
 
 def many(rows, n, k):
@@ -132,10 +137,10 @@ def cases():
     for name, n, k, gbs in MATRICES:
         for rows, groups in ((1, 1), (16, 2)):
             yield "k_gemm_rows<bf16,%s,%d,6,true>" % ("float" if name == "head" else "bf16", groups), "%s, %d rows" % (name, rows), stream(rows, n, k), "%.1f" % (2 * n * k / gbs / 1e3)
-    for name, n, k, end, norm in (("QKV", 6144, 4096, 0, True), ("O", 4096, 4096, 1, False), ("gate and up", 24576, 4096, 2, True), ("down", 4096, 12288, 1, False)):
+    for name, n, k, end, norm in (("QKV", 6144, 4096, 0, True), ("QKV", 6144, 4096, 3, True), ("O", 4096, 4096, 1, False), ("gate and up", 24576, 4096, 2, True), ("down", 4096, 12288, 1, False)):
         for rows in (1, 8):
-            what = ", norm" * norm + ("", ", sum", ", gate")[end]
-            yield "k_gemm_fused<bf16,1,6,%d,%s>" % (end, "true" if norm else "false"), "%s%s, %d rows" % (name, what, rows), joined(rows, n, k, norm), "%.1f" % (2 * n * k / (2600 if n * k < 6e7 and k < 12288 else 2850) / 1e3 + norm)
+            what = ", norm" * norm + ("", ", sum", ", gate", ", RoPE and KV")[end]
+            yield "k_gemm_fused<bf16,1,6,%d,%s>" % (end, "true" if norm else "false"), "%s%s, %d rows" % (name, what, rows), joined(rows, n, k, norm, heads(rows) if end == 3 else 0), "%.1f" % (2 * n * k / (2600 if n * k < 6e7 and k < 12288 else 2850) / 1e3 + norm + 1.5 * (end == 3))
     yield "k_gemm_many<bf16,bf16>", "gate and up, 4096 rows", many(4096, 24576, 4096), "1390"
     for kind, what, each, unit, loop, gbs in CODES:
         for name, n, k in (("gate and up", 24576, 4096), ("down", 4096, 12288)):

@@ -332,6 +332,7 @@ struct gpu_step {
     struct op_qkv     q;
     struct op_attn    a;
     struct op_sample  s;
+    bool              fused; /* the device has done that */
 };
 static void gpu_qkv_once(void *arg, uint32_t i)
 {
@@ -488,6 +489,46 @@ static void gpu_attn_case(struct gpu_step *p)
     if (gpu_wanted(b, name) && (rows > 1 || ctx == b->ctx_max || b->tiny))
         gpu_report(b, name, dev_time(b->d, 20, gpu_qkv_once, p), 4.0 * n * width + n * token, 0);
 }
+
+/* The product of q, k and v with its norm ahead and op qkv behind, in a step of single rows: what is saved is a kernel, so
+ * the roof is the one of the product alone. */
+static struct gpu_linear gpu_of_qkv;
+static void              gpu_joined_qkv_once(void *arg, uint32_t i)
+{
+    struct gpu_step *p = arg;
+    struct op_fused  o = gpu_joined(&gpu_of_qkv, i);
+    p->q.layer = i % p->b->kv.n_layer;
+    o.heads = &p->q;
+    o.b = &p->on.b;
+    o.kv = &p->b->kv;
+    o.m = p->on.b.n_row;
+    p->fused = p->b->d->ops->fused(p->b->d, &o);
+}
+static void gpu_joined_qkv_case(struct gpu_step *p)
+{
+    const uint32_t n = gpu_of_qkv.w[0].n, k = gpu_of_qkv.w[0].k, m = p->on.b.n_row, turns = 2 * gpu_of_qkv.n_w;
+    char           name[80];
+    p->q.qkv = p->b->y;
+    gpu_joined_qkv_once(p, 0);
+    if (!p->fused) return;
+    snprintf(name, sizeof name, "joined qkv, kv n %u k %u m %u%s", n, k, m,
+             p->b->kv.dtype == DT_F8E4M3 ? " fp8 KV" : "");
+    gpu_report(p->b, name, dev_time(p->b->d, turns < 8 ? 8 : turns, gpu_joined_qkv_once, p),
+               2.0 * n * k + 2.0 * m * k + 2.0 * m * n, 2.0 * m * n * k);
+}
+static void gpu_joined_qkv(struct gpu_bench *b)
+{
+    const struct model_spec *m = &b->spec;
+    struct gpu_linear       *a = &gpu_of_qkv;
+    if (!b->d->ops->fused || !gpu_wanted(b, "joined qkv, kv")) return;
+    a->b = b;
+    a->norm = true;
+    a->end = OP_END_QKV;
+    if (!a->n_w && !gpu_weights(a, NULL, (m->n_head + 2 * m->n_kv_head) * m->head_dim, m->hidden)) return;
+    for (uint32_t rows = 1; rows <= 32 && rows <= b->seqs_max; rows *= 2)
+        gpu_in_step(b, GPU_TOKENS, rows, GPU_BLOCK + 1, 1, NULL, gpu_joined_qkv_case);
+}
+
 static const char *gpu_sample_name;
 static void        gpu_sample_case(struct gpu_step *p)
 {
@@ -679,9 +720,11 @@ static int gpu_main(const struct dev_cfg *cfg, const char *shape, const char *on
     gpu_moe(&b);
     gpu_kv(&b);
     gpu_attn(&b);
+    gpu_joined_qkv(&b);
     gpu_sampling(&b);
     gpu_kv8(&b);
     gpu_attn(&b);
+    gpu_joined_qkv(&b);
     struct dev_info info;
     char            why[200];
     if (dev_list(&info, 1, why, sizeof why)) b.scale = goals_scale(info.name, shape);

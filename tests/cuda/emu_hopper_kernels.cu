@@ -20,6 +20,7 @@ extern "C" void hopper_gemm_bug(enum hopper_bug bug, float *out, const uint16_t 
         EH_BUG(HOP_NO_INIT_FENCE);
         EH_BUG(HOP_ALIGN);
         EH_BUG(HOP_NO_PROXY);
+        EH_BUG(HOP_OPERAND_WRITE);
         EH_BUG(HOP_NO_FENCE);
         EH_BUG(HOP_EARLY_READ);
         EH_BUG(HOP_WAIT_LEFT);

@@ -74,6 +74,7 @@ __global__ void __launch_bounds__(HG_THREADS) k_hop_gemm(float *out, const uint1
         }
         if (BUG != HOP_NO_COMMIT) wgmma_commit();
         if (BUG == HOP_ACC_WRITE && t == 1) acc[3] *= 2.0f;
+        if (BUG == HOP_OPERAND_WRITE && t == n_k - 1 && thread < HG_M) sm[t * HG_A + thread * 128] ^= 1;
         if (BUG == HOP_RELEASE && lane == 0) mbar_arrive(&bars->empty[at]);
         wgmma_wait<1>(); /* the products of the stage before are done */
         if (BUG != HOP_RELEASE && t && lane == 0) mbar_arrive(&bars->empty[1 - at]);

@@ -19,6 +19,7 @@ enum hopper_bug { /* of k_hop_gemm */
                   HOP_NO_INIT_FENCE, /* bulk copies on a barrier that the async proxy does not see    */
                   HOP_ALIGN,         /* copies from an address that is no multiple of 16              */
                   HOP_NO_PROXY,      /* no fence between stores and the products that read them       */
+                  HOP_OPERAND_WRITE, /* writes an operand of a product under way                      */
                   HOP_NO_FENCE,      /* no wgmma_fence ahead of the products                          */
                   HOP_EARLY_READ,    /* reads accumulators ahead of the wait                          */
                   HOP_WAIT_LEFT,     /* waits for all groups but the one that it reads                */

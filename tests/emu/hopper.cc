@@ -3,8 +3,9 @@
  *
  * Reported by name: a phase that never completes, arrivals beyond a barrier's count, a barrier that was not set up or
  * was written over, bytes that were not announced in their phase, addresses and sizes that the instruction refuses, a
- * product without its fence, a wait that names what is still under way, accumulators that were written meanwhile, lanes
- * or warps that do not do the same, and what a block leaves under way at its end. */
+ * product without its fence, operands written while they are read or without a fence behind, a wait that names what
+ * is still under way, accumulators that were written meanwhile, lanes or warps that do not do the same, and what a
+ * block leaves under way at its end. */
 #include <algorithm>
 #include <emu_hopper.h>
 #include <emu_ptx.h>
@@ -255,8 +256,11 @@ static void piece(const Hopper &h, uint32_t address, uint64_t operand, bool bf16
     address ^= address >> 3 & bits[operand >> 62];
     if (address < B->dyn_at || (size_t)(address - B->dyn_at) + 16 > h.seen.size())
         die("wgmma: an operand lies outside of dynamic shared memory");
-    uint16_t x[8];
-    memcpy(x, h.seen.data() + (address - B->dyn_at), sizeof x);
+    const unsigned char *seen = h.seen.data() + (address - B->dyn_at);
+    uint16_t             x[8];
+    if (memcmp(seen, B->dyn + (address - B->dyn_at), sizeof x))
+        die("wgmma: an operand was written without a fence_async(), or while it is read");
+    memcpy(x, seen, sizeof x);
     for (int i = 0; i < 8; i++) out[i] = bf16 ? of_bf16(x[i]) : of_f16(x[i]);
 }
 /* Rows [first, end) of an operand, multiples of 8, as [16 of k][rows]: `out` with `ld` numbers a row. */

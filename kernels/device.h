@@ -474,7 +474,7 @@ struct dev_cfg {
     uint32_t   rows_max;  /* of a step, as in dev_limits: up to there algorithms are compared; 0: as far as can be */
     bool       eager;     /* no graphs                                                              */
     bool       pdl;       /* kernels may begin before the one ahead has ended; sm_90 and later, else nothing changes */
-    bool       wgmma;     /* attention of prompts by warp groups; sm_90 without `deterministic`, else nothing changes */
+    bool       wgmma;     /* prompts by products of warp groups; sm_90 without `deterministic`, else nothing changes */
     bool       plan_only; /* for free_bytes and the sizes below alone: nothing is reserved */
     double
         utilization; /* with arena_bytes 0: that share of the GPU's memory, less what is used already; 0: DEV_UTILIZATION */

@@ -14,7 +14,8 @@ extern "C" {
 
 enum {
     PDL_ARCH_MIN = 90, /* from here on a launch may depend on the one before by program */
-    WGMMA_ARCH = 90    /* the one that has it */
+    WGMMA_ARCH = 90,   /* the one that has it */
+    WGMMA_MOE = 33     /* moe.cu's grouped products of fewer rows an expert are bound by the weights' bytes */
 };
 enum {
     CUDA_ALIGN = 256
@@ -66,8 +67,9 @@ struct cuda_dev {
     int                   ordinal, arch, n_sm;
     struct dev_place      place;
     bool                  deterministic, eager, pdl;
-    bool                  wgmma;    /* attention of prompts by attn_hopper.cu, where it has the shape */
-    uint32_t              rows_max; /* of a step; 0: not told */
+    bool                  wgmma;     /* prompts by attn_hopper.cu and moe_hopper.cu, where these have the shape */
+    uint32_t              wgmma_moe; /* rows of an expert, on average, from which on its products are moe_hopper.cu's */
+    uint32_t              rows_max;  /* of a step; 0: not told */
     cudaStream_t          stream;
     char                 *arena;
     size_t                used, size;

@@ -410,6 +410,7 @@ static enum status choose(struct cuda_dev *d, const struct dev_cfg *cfg, struct 
     d->place = (struct dev_place){ (uint32_t)p->pciDomainID, (uint32_t)p->pciBusID, (uint32_t)p->pciDeviceID };
     d->pdl = cfg->pdl && d->arch >= PDL_ARCH_MIN;
     d->wgmma = cfg->wgmma && d->arch == WGMMA_ARCH && !d->deterministic;
+    d->wgmma_moe = WGMMA_MOE;
     return ST_OK;
 }
 
@@ -487,7 +488,7 @@ static void cuda_arith(const struct device *dev, enum dtype weights, const struc
     (void)weights;
     (void)kv;
     snprintf(text, bytes, "cuda.4 sm %d %s%s%s", d->arch, d->deterministic ? "deterministic" : "fast",
-             d->wgmma ? " wgmma.1" : "", q && q->code != DT_F32 ? " codes.1" : "");
+             d->wgmma ? " wgmma.2" : "", q && q->code != DT_F32 ? " codes.1" : "");
 }
 
 static bool cuda_place(const struct device *dev, struct dev_place *out)
@@ -550,7 +551,7 @@ enum status cuda_open(const struct dev_cfg *cfg, struct device **d_out)
     if (!cfg->plan_only)
         LOG_INFO("dev: gpu %d %s, sm_%d, %d SMs, arena %zu MiB of %zu MiB, %s, graphs %s%s%s%s", d->ordinal, p.name,
                  d->arch, d->n_sm, d->size >> 20, p.totalGlobalMem >> 20, dtype_name(d->impl.dev.act),
-                 d->eager ? "off" : "on", d->pdl ? ", dependent launches" : "", d->wgmma ? ", attention by wgmma" : "",
+                 d->eager ? "off" : "on", d->pdl ? ", dependent launches" : "", d->wgmma ? ", prompts by wgmma" : "",
                  d->deterministic ? ", deterministic" : "");
     *d_out = &d->impl.dev;
     return ST_OK;

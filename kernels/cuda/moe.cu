@@ -3,11 +3,11 @@
  * (or F32)   route: a list of top_k (expert, weight) per row; sort: slots (row, k) in order of expert, then row; two
  * grouped products over the experts that have rows (moe_gemm.cuh); combine: the sum over k = 0, 1, ... All in fp32,
  * rounded to act where a product is stored: h after SwiGLU, and each expert's share of the output after its weight. The
- * host knows how many rows there are and nothing else: launches can be captured, and everything that routing decides is
- * read on the device. What a row gets does not depend on the kernels that were chosen for it. Many rows go MOE_ROWS at
- * a time. Rows of padding get no experts and zeros: a graph's empty rows would else have weights read for them. Where
- * some of the experts are elsewhere, the list is sorted without them, so that the products never hear of them, and
- * `combine` leaves them out. */
+ * host knows how many rows there are and nothing else: launches can be captured, and everything that routing decides
+ * is read on the device. What a row gets does not depend on the kernels that were chosen for it, except with `wgmma`
+ * (moe_hopper.cu), which many rows of an expert are given to. Many rows go MOE_ROWS at a time. Rows of padding get no
+ * experts and zeros: a graph's empty rows would else have weights read for them. Where some of the experts are
+ * elsewhere, the list is sorted without them: the products never hear of them, and `combine` leaves them out. */
 #include "base/check.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/moe_gemm.cuh"
@@ -381,6 +381,8 @@ static void moe_product(struct cuda_dev *d, const struct moe_args *p, const stru
 {
     if (dev_weight_is_quant(w))
         cuda_moe_codes(d, *p, w, GATE_UP ? p->gate_up_stride : p->down_stride, n_row, GATE_UP, vector);
+    else if (vector && d->wgmma && each >= d->wgmma_moe)
+        cuda_moe_hopper(d, *p, n_row, GATE_UP);
     else if (p->gate_up_bias || p->down_bias || p->act != OP_SILU || p->weigh_input)
         moe_product_of<T, GATE_UP, true>(d, p, n_row, each, vector);
     else

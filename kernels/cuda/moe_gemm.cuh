@@ -38,6 +38,9 @@ struct moe_args {
  * next expert's. vector: tokens are whole, aligned 16-byte vectors. */
 void cuda_moe_codes(struct cuda_dev *d, const struct moe_args &p, const struct dev_weight *w, size_t stride,
                     uint32_t n_row, bool gate_up, bool vector);
+/* moe_hopper.cu: either product by wgmma. For devices with d->wgmma, and tokens and weights that are whole, aligned
+ * 16-byte vectors. */
+void cuda_moe_hopper(struct cuda_dev *d, const struct moe_args &p, uint32_t n_row, bool gate_up);
 
 /* One part of the work: row tile `rt` of the weights of `expert` times the places [place, end). */
 struct moe_item {

@@ -599,7 +599,7 @@ static struct op_moe gpu_moe_size(bool tiny)
 }
 static void gpu_moe(struct gpu_bench *b)
 {
-    static const uint32_t    rows[] = { 1, 8, 32, 128, 512, 2048 };
+    static const uint32_t    rows[] = { 1, 8, 32, 128, 512, 1024, 2048, 4096 };
     static struct dev_weight gate_up[128], down[128];
     struct gpu_moe           a = { .b = b, .o = gpu_moe_size(b->tiny) };
     if (!gpu_wanted(b, "moe")) return;

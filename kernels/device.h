@@ -203,6 +203,13 @@ struct op_moe {                   /* router, SwiGLU experts, weighted sum */
      * others would add. A row that chose none of them gets zeros. n_here 0: all are. */
     uint32_t first_here, n_here;
 };
+/* The product whose result routes the rows of an op_moe: out = x * w^T + bias, by which it replaces router_logits. */
+struct op_router {
+    void                    *out;  /* of type and shape of router_logits */
+    const void              *x;    /* act [n_row, w->k]; may be op_moe.out */
+    const struct dev_weight *w;    /* [n_expert, k] */
+    const float             *bias; /* F32 [n_expert] or NULL; NULL with router_f32 */
+};
 /* How many experts' matrices `gate_up` and `down` have. */
 static inline uint32_t op_moe_here(const struct op_moe *o) { return o->n_here ? o->n_here : o->n_expert; }
 
@@ -411,6 +418,9 @@ struct dev_ops {
     void (*act_mul)(struct device *d, void *x, const void *y, size_t y_stride, const uint32_t *row, uint32_t n,
                     uint32_t dim, enum op_act act);
     void (*moe)(struct device *d, const struct op_moe *o);
+    /* r by `linear`, or with router_f32 by `logits`, and then o by `moe`: the bits are those of the ops one after
+     * another. false, NULL: as `fused`. */
+    bool (*routed)(struct device *d, const struct op_router *r, const struct op_moe *o);
     void (*lora)(struct device *d, const struct op_lora *o); /* NULL: the device has no adapters */
     /* weight_alloc of a matrix of struct dev_lora, all zero; NULL: weight_alloc does it */
     enum status (*lora_alloc)(struct device *d, enum dtype t, uint32_t n, uint32_t k, struct dev_weight *w_out);

@@ -86,6 +86,7 @@ struct cuda_dev {
     struct cuda_times    *times; /* NULL: nobody asked */
     char                 *work;  /* scratch of the ops of one step: moe, sample; [work_bytes] */
     size_t                work_bytes;
+    uint32_t             *moe_arrived; /* [1], of moe_route_few.cu: zero between launches, as attn.arrived */
     struct dev_group     *group;
     const char           *gemm_file, *cublaslt; /* as in dev_cfg; may be NULL */
     bool                  skip;                 /* a launch of this step has failed: what follows it is not launched */
@@ -285,6 +286,7 @@ void cuda_attn_fill(const struct cuda_attn_split *s, const struct dev_batch *b, 
 /* moe.cu, sample.cu: what they need of d->work */
 uint64_t cuda_moe_work_bytes(const struct cuda_dev *d, const struct dev_limits *lim);
 void     cuda_moe(struct device *d, const struct op_moe *o);
+bool     cuda_routed(struct device *d, const struct op_router *r, const struct op_moe *o);
 uint64_t cuda_sample_work_bytes(const struct cuda_dev *d, const struct dev_limits *lim);
 void     cuda_sample(struct device *d, const struct op_sample *o);
 void     cuda_logprob(struct device *d, const struct op_logprob *o);

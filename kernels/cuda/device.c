@@ -373,6 +373,7 @@ static const struct dev_ops cuda_ops = {
     .ungated = cuda_ungated,
     .act_mul = cuda_act_mul,
     .moe = cuda_moe,
+    .routed = cuda_routed,
     .lora = cuda_lora,
     .lora_alloc = cuda_lora_alloc,
     .gather = cuda_gather,

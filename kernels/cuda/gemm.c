@@ -316,6 +316,14 @@ bool cuda_fused(struct device *dev, const struct op_fused *o)
     return cuda_gemm_fused(d, o);
 }
 
+/* The library's first guess is no reason: it stands alone too. */
+bool cuda_gemm_joins(struct cuda_dev *d, const struct dev_weight *w, enum dtype out, uint32_t m)
+{
+    if (m > GEMM_ROWS_MAX) return false;
+    const struct gemm_shape *s = shape_of(d, w, out, false);
+    return !s || s->pin[gemm_bucket(m)].kind == &gemm_rows || !s->pin[gemm_bucket(m)].tuned;
+}
+
 void cuda_logits(struct device *dev, float *out, const void *x, const struct dev_weight *w, uint32_t m)
 {
     if (m) multiply(cuda_of(dev), out, DT_F32, x, w, m);

@@ -148,6 +148,9 @@ void cuda_gemm_rows(struct cuda_dev *d, void *out, enum dtype out_t, const void 
 /* gemm_fused.cu: struct op_fused by a kernel of ours; plain weights, which are asked for as above. A row has the bits
  * that cuda_gemm_rows and the kernels around it give. false: nothing is done, there is no kernel for it. */
 bool cuda_gemm_fused(struct cuda_dev *d, const struct op_fused *o);
+/* gemm.c: may this product of m rows be part of a kernel of ours that does more? Where it has no pin that tune has found
+ * to be the library's. out: act, or F32. */
+bool cuda_gemm_joins(struct cuda_dev *d, const struct dev_weight *w, enum dtype out, uint32_t m);
 /* gemm_codes.cu: ours, of every kind of codes. As cuda_gemm_rows: a row has the same bits for every m. */
 void cuda_gemm_codes(struct cuda_dev *d, const struct gemm_product *p);
 /* gemm_check.cu: *worst becomes the largest relative error of out over sampled elements. more than eight: the three

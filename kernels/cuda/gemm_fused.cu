@@ -88,14 +88,6 @@ template <class T> static __device__ __forceinline__ void fused_norm(const struc
     __syncthreads();
 }
 
-/* A sum as the product leaves it, and then with its bias, as the next kernel reads them. */
-template <class T> static __device__ __forceinline__ float fused_end(float sum, const float *bias, uint32_t r)
-{
-    float y = act_load(act_store<T>(sum));
-    if (bias) y = act_load(act_store<T>(y + bias[r]));
-    return y;
-}
-
 static __device__ __forceinline__ float fused_glu(float gate, float up, enum op_act act)
 {
     return act == OP_CLAMPED ? act_clamped(gate, up) : act_any(gate, act) * up;
@@ -205,9 +197,9 @@ __global__ void __launch_bounds__(ROWS_THREADS, rows_blocks(NB, true))
 #pragma unroll
             for (int e = 0; e < (GLU ? 2 : 4); e++) {
                 if (!place(i, e, tile, &r, &at)) continue;
-                float y = fused_end<T>(sum[i][e], p.bias, r);
+                float y = rows_end<T>(sum[i][e], p.bias, r);
                 if (END == OP_END_ADD) y += old[i][e];
-                if (GLU) y = fused_glu(y, fused_end<T>(sum[i][e + 2 * GLU], p.bias, n / 2 + r), p.act);
+                if (GLU) y = fused_glu(y, rows_end<T>(sum[i][e + 2 * GLU], p.bias, n / 2 + r), p.act);
                 out[(size_t)at * (GLU ? n / 2 : n) + r] = act_store<T>(y);
             }
     };

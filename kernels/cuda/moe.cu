@@ -7,9 +7,11 @@
  * is read on the device. What a row gets does not depend on the kernels that were chosen for it, except with `wgmma`
  * (moe_hopper.cu), which many rows of an expert are given to. Many rows go MOE_ROWS at a time. Rows of padding get no
  * experts and zeros: a graph's empty rows would else have weights read for them. Where some of the experts are
- * elsewhere, the list is sorted without them: the products never hear of them, and `combine` leaves them out. */
+ * elsewhere, the list is sorted without them: the products never hear of them, and `combine` leaves them out. Of few
+ * rows moe_route_few.cu makes the lists, and the logits ahead of them. */
 #include "base/check.h"
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/moe.h"
 #include "kernels/cuda/moe_gemm.cuh"
 #include "kernels/cuda/moe_route.cuh"
 #include "kernels/quant.h"
@@ -147,10 +149,9 @@ __global__ void __launch_bounds__(COMBINE_THREADS)
 /* ---------------------------------------------------------------- host */
 
 struct moe_work {
-    uint32_t *expert, *order, *start;
-    float    *weight;
-    void     *h, *y;
-    uint64_t  bytes;
+    struct moe_lists list;
+    void            *h, *y;
+    uint64_t         bytes;
 };
 
 static struct moe_work moe_layout(char *base, uint64_t n_slot, uint32_t n_expert, uint32_t hidden, uint32_t inter)
@@ -162,10 +163,10 @@ static struct moe_work moe_layout(char *base, uint64_t n_slot, uint32_t n_expert
         at += (bytes + 255) / 256 * 256;
         return p;
     };
-    w.expert = (uint32_t *)take((n_slot + 3) * 4);
-    w.order = (uint32_t *)take(n_slot * 4);
-    w.start = (uint32_t *)take((n_expert + UINT64_C(1)) * 4);
-    w.weight = (float *)take(n_slot * 4);
+    w.list.expert = (uint32_t *)take((n_slot + 3) * 4);
+    w.list.order = (uint32_t *)take(n_slot * 4);
+    w.list.start = (uint32_t *)take((n_expert + UINT64_C(1)) * 4);
+    w.list.weight = (float *)take(n_slot * 4);
     w.h = take(n_slot * inter * 2);
     w.y = take(n_slot * hidden * 2);
     w.bytes = at;
@@ -257,7 +258,7 @@ static void moe_product(struct cuda_dev *d, const struct moe_args *p, const stru
 
 /* The lists of rows [row0, + n_row). */
 template <class T>
-static void moe_route(struct cuda_dev *d, const struct op_moe *o, const struct moe_work *w, uint32_t row0,
+static void moe_route(struct cuda_dev *d, const struct op_moe *o, const struct moe_lists *w, uint32_t row0,
                       uint32_t n_row)
 {
     const uint32_t *row_seq = d->row_seq ? d->row_seq + row0 : NULL;
@@ -273,6 +274,18 @@ static void moe_route(struct cuda_dev *d, const struct op_moe *o, const struct m
         LAUNCH(k_moe_route_biased<T>, blocks, ROUTE_THREADS, 0, d, w->expert, w->weight,
                (const T *)o->router_logits + at, row_seq, n_row, route_args_of(o));
     cuda_launched(d, "moe");
+    LAUNCH(k_moe_sort, op_moe_here(o), SORT_THREADS, 0, d, w->start, w->order, w->expert, n_row * o->top_k,
+           o->first_here);
+    cuda_launched(d, "moe");
+}
+
+extern "C" void cuda_moe_lists(struct cuda_dev *d, const struct op_moe *o, const struct moe_lists *to, uint32_t row0,
+                               uint32_t n_row)
+{
+    if (d->impl.dev.act == DT_F16)
+        moe_route<__half>(d, o, to, row0, n_row);
+    else
+        moe_route<__nv_bfloat16>(d, o, to, row0, n_row);
 }
 
 template <class T, bool VECTOR>
@@ -281,15 +294,18 @@ static void moe_combine(struct cuda_dev *d, const struct op_moe *o, const struct
     uint32_t at_once = COMBINE_THREADS * (VECTOR ? VEC : 1), n_here = op_moe_here(o);
     dim3     grid(n_row, (o->hidden + at_once - 1) / at_once);
     if (n_here < o->n_expert)
-        LAUNCH((k_moe_combine<T, VECTOR, true>), grid, COMBINE_THREADS, 0, d, out, (const T *)w->y, w->expert,
+        LAUNCH((k_moe_combine<T, VECTOR, true>), grid, COMBINE_THREADS, 0, d, out, (const T *)w->y, w->list.expert,
                o->first_here, n_here, o->top_k, o->hidden);
     else
-        LAUNCH((k_moe_combine<T, VECTOR, false>), grid, COMBINE_THREADS, 0, d, out, (const T *)w->y, w->expert, 0u,
+        LAUNCH((k_moe_combine<T, VECTOR, false>), grid, COMBINE_THREADS, 0, d, out, (const T *)w->y, w->list.expert, 0u,
                n_here, o->top_k, o->hidden);
     cuda_launched(d, "moe");
 }
 
-template <class T> static void moe_rows(struct cuda_dev *d, const struct op_moe *o, uint32_t row0, uint32_t n_row)
+/* r: the product whose result routes, of all rows; NULL: that result is there. false: nothing is done. */
+template <class T>
+static bool moe_rows(struct cuda_dev *d, const struct op_moe *o, const struct op_router *r, uint32_t row0,
+                     uint32_t n_row)
 {
     uint32_t        n_slot = n_row * o->top_k, n_here = op_moe_here(o), each = n_slot / o->n_expert;
     struct moe_work w = moe_layout(d->work, n_slot, o->n_expert, o->hidden, o->inter);
@@ -300,9 +316,9 @@ template <class T> static void moe_rows(struct cuda_dev *d, const struct op_moe 
                           (const char *)o->down[0].data,
                           0,
                           0,
-                          w.start,
-                          w.order,
-                          w.weight,
+                          w.list.start,
+                          w.list.order,
+                          w.list.weight,
                           w.h,
                           w.y,
                           n_here,
@@ -318,29 +334,44 @@ template <class T> static void moe_rows(struct cuda_dev *d, const struct op_moe 
     p.gate_up_stride = moe_stride(o->gate_up, n_here, d->impl.dev.act, 2 * o->inter, o->hidden);
     p.down_stride = moe_stride(o->down, n_here, d->impl.dev.act, o->hidden, o->inter);
     vector = vector && p.gate_up_stride % 16 == 0 && p.down_stride % 16 == 0;
-    moe_route<T>(d, o, &w, row0, n_row);
-    LAUNCH(k_moe_sort, n_here, SORT_THREADS, 0, d, w.start, w.order, w.expert, n_slot, o->first_here);
-    cuda_launched(d, "moe");
+    if (r && !cuda_moe_route_few(d, o, r, &w.list)) return false;
+    if (!r) cuda_moe_lists(d, o, &w.list, row0, n_row);
     moe_product<T, true>(d, &p, o->gate_up, n_row, each, vector);
     moe_product<T, false>(d, &p, o->down, n_row, each, vector);
     if (vector)
         moe_combine<T, true>(d, o, &w, out, n_row);
     else
         moe_combine<T, false>(d, o, &w, out, n_row);
+    return true;
+}
+
+static void moe_check(const struct op_moe *o)
+{
+    CHECK(o->top_k >= 1 && o->top_k <= o->n_expert && o->n_group <= OP_ROUTE_GROUPS_MAX);
+    CHECK(o->first_here + op_moe_here(o) <= o->n_expert);
 }
 
 extern "C" void cuda_moe(struct device *dev, const struct op_moe *o)
 {
     struct cuda_dev *d = cuda_of(dev);
     if (!o->n_row) return;
-    CHECK(o->top_k >= 1 && o->top_k <= o->n_expert && o->n_group <= OP_ROUTE_GROUPS_MAX);
-    CHECK(o->first_here + op_moe_here(o) <= o->n_expert);
+    moe_check(o);
     uint32_t n_part = (o->n_row + MOE_ROWS - 1) / MOE_ROWS, rows = (o->n_row + n_part - 1) / n_part; /* even parts */
     for (uint32_t r = 0; r < o->n_row; r += rows) {
         uint32_t n = o->n_row - r < rows ? o->n_row - r : rows;
         if (dev->act == DT_F16)
-            moe_rows<__half>(d, o, r, n);
+            moe_rows<__half>(d, o, NULL, r, n);
         else
-            moe_rows<__nv_bfloat16>(d, o, r, n);
+            moe_rows<__nv_bfloat16>(d, o, NULL, r, n);
     }
+}
+
+extern "C" bool cuda_routed(struct device *dev, const struct op_router *r, const struct op_moe *o)
+{
+    struct cuda_dev *d = cuda_of(dev);
+    if (!o->n_row || o->n_row > MOE_ROWS) return false;
+    moe_check(o);
+    if (!cuda_gemm_joins(d, r->w, o->router_f32 ? DT_F32 : dev->act, o->n_row)) return false;
+    if (dev->act == DT_F16) return moe_rows<__half>(d, o, r, 0, o->n_row);
+    return moe_rows<__nv_bfloat16>(d, o, r, 0, o->n_row);
 }

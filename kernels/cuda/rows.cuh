@@ -47,5 +47,12 @@ static __device__ __forceinline__ void rows_mma32(float d[4], const uint4 &top, 
     rows_mma<T>(d, a0, b0);
     rows_mma<T>(d, a1, b1);
 }
+/* A sum as the product leaves it, and then with its bias, as the next kernel reads them. */
+template <class T> static __device__ __forceinline__ float rows_end(float sum, const float *bias, uint32_t r)
+{
+    float y = act_load(act_store<T>(sum));
+    if (bias) y = act_load(act_store<T>(y + bias[r]));
+    return y;
+}
 static __device__ __forceinline__ void                    rows_put(float *p, float v) { *p = v; }
 template <class T> static __device__ __forceinline__ void rows_put(T *p, float v) { *p = act_store<T>(v); }

@@ -1,8 +1,8 @@
 /* rows_few: the frame of products of few rows of x. A warp streams 16 rows of w from memory through its registers, for
  * one slice of K; the warps of a block share a tile by slices and meet in shared memory. The loads of the next tile are
  * under way while this one is folded, and the first ones before the wait for the kernel ahead. gemm_rows.cu says in
- * which order sums are made.   Device code of gemm_rows.cu and gemm_fused.cu, which say where x comes from and what
- * becomes of the sums. */
+ * which order sums are made.   Device code of gemm_rows.cu, gemm_fused.cu and moe_route_few.cu, which say where x comes
+ * from and what becomes of the sums. */
 #pragma once
 #include "kernels/cuda/rows.cuh"
 

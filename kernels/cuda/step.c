@@ -87,7 +87,7 @@ static struct sizes sizes_of(const struct cuda_dev *d, const struct dev_limits *
         .out = up(cuda_back_place(&all.n).end),
         .work = up((size_t)(moe > sample ? moe : sample)), /* a step is done with the one before it needs the other */
         .partial = up((size_t)parts * lim->n_head * cuda_attn_part(lim->head_dim) * sizeof(float)),
-        .arrived = up((size_t)2 * runs * lim->n_head * sizeof(uint32_t)),
+        .arrived = up(((size_t)2 * runs * lim->n_head + 1) * sizeof(uint32_t)), /* the last one is moe's */
         .n_part = parts
     };
 }
@@ -172,6 +172,7 @@ enum status cuda_step_init(struct device *dev, const struct dev_limits *lim)
     d->work = work;
     d->work_bytes = z.work;
     d->attn = (struct cuda_attn_plan){ .partial = partial, .n_part = z.n_part, .arrived = arrived };
+    d->moe_arrived = d->attn.arrived + z.arrived / sizeof(uint32_t) - 1;
     if (!host_slabs(s)) {
         LOG_WARN("dev: gpu %d: %zu MiB cannot be pinned for steps (ulimit -l?), each will wait for its copies",
                  d->ordinal, DEV_STEPS_MAX * (z.in + z.out) >> 20);

@@ -30,11 +30,10 @@ void ffn_beside(struct model *m, uint32_t n_row, uint32_t l)
     size_t                all = (size_t)n_row * m->hidden;
     m->sum = NULL; /* norms of what was made stand between */
     model_h(m, n_row);
-    op->rmsnorm(m->dev, m->shared, m->stream, y->moe.router_scale, n_row, m->hidden, m->eps);
-    op->scale(m->dev, m->shared, all, 1 / sqrtf((float)m->hidden));
-    op->linear(m->dev, m->router, m->shared, &y->moe.router, NULL, n_row);
+    op->rmsnorm(m->dev, m->delta, m->stream, y->moe.router_scale, n_row, m->hidden, m->eps);
+    op->scale(m->dev, m->delta, all, 1 / sqrtf((float)m->hidden));
     op->rmsnorm(m->dev, m->shared, m->stream, y->moe.norm, n_row, m->hidden, m->eps);
-    ffn_moe_experts(m, m->shared, n_row, l);
+    ffn_moe_experts(m, m->delta, m->shared, n_row, l);
     op->allreduce(m->dev, m->delta, all);
     op->rmsnorm(m->dev, m->shared, m->delta, y->moe.post, n_row, m->hidden, m->eps);
     ffn_dense(m, n_row, l);

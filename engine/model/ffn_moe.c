@@ -101,10 +101,25 @@ static void moe_add_shared(struct model *m, uint32_t n_row, uint32_t l)
     op->add_gated(m->dev, m->delta, m->shared, by->data ? m->router : NULL, n_row, m->hidden);
 }
 
-void ffn_moe_experts(struct model *m, const void *x, uint32_t n_row, uint32_t l)
+/* The router's product and the experts, by one op where the device has it and says that it is worth it (join.h). */
+static void moe_routed(struct model *m, const struct op_router *r, const struct op_moe *moe)
 {
-    const struct layer *y = &m->layer[l];
-    struct op_moe       moe = m->route;
+    const struct dev_ops *op = m->dev->ops;
+    if (op->routed && op->routed(m->dev, r, moe)) return;
+    if (moe->router_f32)
+        op->logits(m->dev, r->out, r->x, r->w, moe->n_row);
+    else
+        op->linear(m->dev, r->out, r->x, r->w, r->bias, moe->n_row);
+    op->moe(m->dev, moe);
+}
+
+void ffn_moe_experts(struct model *m, const void *in, const void *x, uint32_t n_row, uint32_t l)
+{
+    const struct layer    *y = &m->layer[l];
+    const struct op_router router = {
+        .out = m->router, .x = in, .w = &y->moe.router, .bias = m->route.router_f32 ? NULL : y->moe.logit_bias
+    };
+    struct op_moe moe = m->route;
     moe.out = m->delta;
     moe.x = x;
     moe.router_logits = m->router;
@@ -118,20 +133,14 @@ void ffn_moe_experts(struct model *m, const void *x, uint32_t n_row, uint32_t l)
     moe.gate_up_bias = y->moe.gate_up_bias;
     moe.down_bias = y->moe.down_bias;
     moe.expert_scale = y->moe.expert_scale;
-    m->dev->ops->moe(m->dev, &moe);
+    moe_routed(m, &router, &moe);
 }
 
 void ffn_moe(struct model *m, uint32_t n_row, uint32_t l)
 {
-    const struct dev_ops *op = m->dev->ops;
-    const struct layer   *y = &m->layer[l];
     m->sum = NULL; /* what is added to delta needs it */
     model_h(m, n_row);
-    if (m->route.router_f32)
-        op->logits(m->dev, m->router, m->h, &y->moe.router, n_row);
-    else
-        op->linear(m->dev, m->router, m->h, &y->moe.router, y->moe.logit_bias, n_row);
-    ffn_moe_experts(m, m->h, n_row, l);
+    ffn_moe_experts(m, m->h, m->h, n_row, l);
     if (m->shared) moe_add_shared(m, n_row, l);
-    op->allreduce(m->dev, m->delta, (size_t)n_row * m->hidden);
+    m->dev->ops->allreduce(m->dev, m->delta, (size_t)n_row * m->hidden);
 }

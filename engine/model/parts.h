@@ -61,7 +61,8 @@ void ffn_shared(struct model *m, uint32_t n_row, uint32_t l);
 /* The same for experts. */
 void ffn_moe_place(struct place *p, struct layer *layer, uint32_t l);
 void ffn_moe(struct model *m, uint32_t n_row, uint32_t l);
-/* m->delta of the experts, whose router and inputs are given: router reads m->router's logits, x [n_row, hidden]. */
-void ffn_moe_experts(struct model *m, const void *x, uint32_t n_row, uint32_t l);
+/* m->delta of the experts: the router reads `in` and leaves logits in m->router, the experts read x. Both are [n_row,
+ * hidden]; `in` may be m->delta. */
+void ffn_moe_experts(struct model *m, const void *in, const void *x, uint32_t n_row, uint32_t l);
 void ffn_beside_place(struct place *p, struct layer *layer, uint32_t l);
 void ffn_beside(struct model *m, uint32_t n_row, uint32_t l);

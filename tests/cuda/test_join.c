@@ -30,6 +30,7 @@ static void open_run(struct gold_run *r, const struct gold *g, uint32_t n_rank, 
     struct device *d = rank_team_device(r->team);
     ops = *d->ops;
     ops.fused = NULL;
+    ops.routed = NULL;
     d->ops = &ops;
 }
 
@@ -66,6 +67,9 @@ static void assert_same_joined(const char *name, uint32_t n_rank, enum dtype kv)
     free(want);
     free(got);
     gold_close(&g);
+#ifdef CUDA_EMU
+    emu_reset();
+#endif
 }
 
 static void joined_steps_have_the_bits_of_ops_one_after_another(void **state)
@@ -76,9 +80,16 @@ static void joined_steps_have_the_bits_of_ops_one_after_another(void **state)
         if (i < RANKED) assert_same_joined(names[i], 2, DT_COUNT);
         if (i < CODED) assert_same_joined(names[i], 1, DT_F8E4M3);
     }
-#ifdef CUDA_EMU
-    emu_reset();
-#endif
+}
+
+/* Each rank routes all rows, for lists of its own experts; the ops are apart on one rank alone. */
+static void ranks_with_whole_experts_route_alike(void **state)
+{
+    (void)state;
+    static const char *const name[] = { "mixtral", "glm4-moe" };
+    gold_expert_parallel = true;
+    for (size_t i = 0; i < ARRAY_N(name); i++) assert_same_joined(name[i], 2, DT_COUNT);
+    gold_expert_parallel = false;
 }
 
 #ifdef CUDA_EMU
@@ -97,7 +108,16 @@ static const struct {
                { CONFIG("Qwen2ForCausalLM", "qwen2", ""), 5, 10 },
                { CONFIG("LlamaForCausalLM", "llama", "\"attention_bias\": true, \"mlp_bias\": true, "), 5, 13 },
                /* heads whose pairs do not come eight at a time are finished by a kernel of their own */
-               { CONFIG("LlamaForCausalLM", "llama", "\"head_dim\": 24, "), 6, 9 } };
+               { CONFIG("LlamaForCausalLM", "llama", "\"head_dim\": 24, "), 6, 9 },
+               { CONFIG("Qwen3MoeForCausalLM", "qwen3_moe",
+                        "\"head_dim\": 32, \"num_experts\": 12, \"num_experts_per_tok\": 3, "
+                        "\"moe_intermediate_size\": 32, \"norm_topk_prob\": true, "),
+                 9, 12 },
+               { CONFIG("Glm4MoeForCausalLM", "glm4_moe",
+                        "\"head_dim\": 32, \"n_routed_experts\": 12, \"num_experts_per_tok\": 3, \"n_group\": 2, "
+                        "\"topk_group\": 1, \"first_k_dense_replace\": 0, \"n_shared_experts\": 1, "
+                        "\"moe_intermediate_size\": 32, "),
+                 12, 16 } };
 
 /* Kernels of a decode step of one row. */
 static uint64_t launches(const struct model_spec *spec, const struct source *src, bool joins)
@@ -146,6 +166,7 @@ int main(void)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(joined_steps_have_the_bits_of_ops_one_after_another),
+        cmocka_unit_test(ranks_with_whole_experts_route_alike),
 #ifdef CUDA_EMU
         cmocka_unit_test(a_layer_of_a_decode_step_is_five_kernels),
 #endif

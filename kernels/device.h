@@ -651,6 +651,7 @@ struct dev_matrix {
     bool        logits; /* F32 out */
     bool        norm;   /* as in struct op_fused: what stands around the matrix in a forward, and is timed with it */
     enum op_end end;
+    uint32_t    top_k; /* of a router: experts of a row, whose choice is timed with it; 0: it is none */
 };
 struct dev_tune_cfg {
     enum dtype               act;

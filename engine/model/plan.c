@@ -400,6 +400,8 @@ struct matrices {
     struct dev_matrix *out;
     uint32_t           n, max;
     bool               norm, sum; /* norms are joined with products, and sums of the stream */
+    uint32_t           top_k;     /* of a router */
+    bool               route_f32; /* its logits are F32 */
 };
 
 static struct dev_matrix matrix_of(const struct matrices *x, uint32_t n, uint32_t k, enum slot first)
@@ -408,6 +410,8 @@ static struct dev_matrix matrix_of(const struct matrices *x, uint32_t n, uint32_
     w.norm = x->norm && (first == SLOT_Q || first == SLOT_GATE || first == SLOT_UP);
     if (first == SLOT_GATE || first == SLOT_S_GATE) w.end = OP_END_GLU;
     if (x->sum && (first == SLOT_O || first == SLOT_DOWN)) w.end = OP_END_ADD;
+    if (first == SLOT_ROUTER) w.top_k = x->top_k;
+    w.logits = w.top_k && x->route_f32;
     return w;
 }
 
@@ -435,6 +439,8 @@ uint32_t model_matrices(const struct model_spec *spec, uint32_t n_rank, bool exp
     plan_begin(&p, &m, spec, &cfg, &nobody);
     all.sum = model_may_join(&m) && !spec->family->post_norm;
     all.norm = all.sum && !spec->family->no_pre_norm;
+    all.top_k = m.route.top_k;
+    all.route_f32 = m.route.router_f32;
     p.matrix = matrices_add;
     p.matrix_ctx = &all;
     uint32_t head = m.head_split ? spec->vocab / n_rank : spec->vocab, n = 0;

@@ -3,9 +3,11 @@
  * zeros run faster than work does. Our own kernels are one more candidate. The fastest goes to the file.
  * Ours join a product of few rows with what stands around it (gemm_fused.cu), so there everybody is timed with that: the
  * library with kernels of ours ahead and behind. The sum of the residual stream and the norm of it are one such kernel,
- * which is counted with the product that reads the norm. */
+ * which is counted with the product that reads the norm. A router is timed with the choice of its experts
+ * (moe_route_few.cu). */
 #include "base/log.h"
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/moe.h"
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -29,6 +31,8 @@ struct tune {
     char                      *x, *y;
     char                      *h, *delta, *z; /* of GEMM_FUSED_ROWS rows: [k], [k], [n] */
     float                     *weight;        /* [k] of a norm */
+    uint32_t                   top_k;         /* as in struct dev_matrix */
+    struct moe_lists           list;
     cudaEvent_t                from, to;
     struct gemm_file           file;
     enum status                st; /* the first failure sticks */
@@ -63,6 +67,22 @@ static bool joined(struct tune *t, struct op_fused o)
     return cuda_gemm_fused(t->d, &o);
 }
 
+/* A router's product and the choice of experts, by one kernel of ours or by three. */
+static bool run_router(struct tune *t, const struct gemm_pin *pin, const struct gemm_product *p)
+{
+    const struct op_router r = { .out = p->out, .x = p->x, .w = p->w };
+    const struct op_moe    o = { .router_logits = p->out,
+                                 .n_row = p->m,
+                                 .n_expert = t->n,
+                                 .top_k = t->top_k,
+                                 .router_f32 = t->out == DT_F32,
+                                 .renorm = true };
+    if (pin->kind == &gemm_rows && cuda_moe_route_few(t->d, &o, &r, &t->list)) return true;
+    if (!gemm_run(t->d, pin, p)) return false;
+    cuda_moe_lists(t->d, &o, &t->list, 0, p->m);
+    return true;
+}
+
 /* The product, and for few rows what stands around it. false: it does not run. */
 static bool run_whole(struct tune *t, const struct gemm_pin *pin, uint32_t m, uint32_t i)
 {
@@ -71,6 +91,7 @@ static bool run_whole(struct tune *t, const struct gemm_pin *pin, uint32_t m, ui
     const struct op_fused o = {
         .out = t->z, .x = t->x, .w = p.w, .norm = t->norm ? t->weight : NULL, .eps = 1e-6f, .m = m, .end = t->end
     };
+    if (m <= GEMM_FUSED_ROWS && t->top_k) return run_router(t, pin, &p);
     if (m > GEMM_FUSED_ROWS || (!t->norm && t->end == OP_END_STORE)) return gemm_run(t->d, pin, &p);
     if (pin->kind == &gemm_rows && joined(t, o)) return true;
     if (t->norm) {
@@ -186,6 +207,16 @@ static char *take(struct tune *t, size_t bytes)
     return p;
 }
 
+static void take_lists(struct tune *t, const struct dev_matrix *x)
+{
+    size_t n_slot = (size_t)GEMM_FUSED_ROWS * x->top_k;
+    t->list.expert = (uint32_t *)(void *)take(t, (n_slot + 3) * sizeof(uint32_t));
+    t->list.order = (uint32_t *)(void *)take(t, n_slot * sizeof(uint32_t));
+    t->list.start = (uint32_t *)(void *)take(t, (x->n + 1) * sizeof(uint32_t));
+    t->list.weight = (float *)(void *)take(t, n_slot * sizeof(float));
+    t->d->moe_arrived = (uint32_t *)(void *)take(t, sizeof(uint32_t));
+}
+
 static void take_around(struct tune *t, const struct dev_matrix *x)
 {
     t->norm = x->norm;
@@ -194,6 +225,8 @@ static void take_around(struct tune *t, const struct dev_matrix *x)
     t->delta = take(t, (size_t)GEMM_FUSED_ROWS * x->k * 2);
     t->z = take(t, (size_t)GEMM_FUSED_ROWS * x->n * 2);
     t->weight = (float *)(void *)take(t, (size_t)x->k * sizeof(float));
+    t->top_k = x->top_k;
+    if (t->top_k) take_lists(t, x);
     float *one = malloc(x->k * sizeof *one);
     if (!one) t->st = ST_NOMEM;
     for (uint32_t i = 0; one && i < x->k; i++) one[i] = 1;

@@ -304,12 +304,13 @@ static void count_line(void *ctx, const char *text)
 static void tune(void)
 {
     static const struct dev_matrix matrix[] = { { .n = 40, .k = 64, .norm = true, .end = OP_END_GLU },
-                                                { .n = 56, .k = 64, .logits = true } };
+                                                { .n = 56, .k = 64, .logits = true },
+                                                { .n = 24, .k = 64, .top_k = 3 } };
     uint32_t                       lines = 0;
     char                           where[200];
     struct dev_tune_cfg            cfg = { .act = DT_BF16,
                                            .matrix = matrix,
-                                           .n_matrix = 2,
+                                           .n_matrix = 3,
                                            .rows_max = 64,
                                            .runs = 1,
                                            .output = path,
@@ -319,7 +320,7 @@ static void tune(void)
     assert_int_equal(dev_tune(&cfg, where, sizeof where), ST_OK);
     emu_lt.wrong = false;
     assert_string_equal(where, path);
-    assert_true(lines >= 9 + 4 + 2);
+    assert_true(lines >= 9 + 4 + 2 + 9);
 }
 
 static void change(const char *from, const char *to)

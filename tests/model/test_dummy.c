@@ -86,16 +86,16 @@ static void every_known_shape_is_a_config_that_can_be_served(void **state)
 static void the_matrices_of_a_model_are_listed_once(void **state)
 {
     (void)state;
-    static const struct dev_matrix want[] = { { 151936, 4096, true, false, OP_END_STORE },
-                                              { 6144, 4096, false, true, OP_END_STORE },
-                                              { 4096, 4096, false, false, OP_END_ADD },
-                                              { 24576, 4096, false, true, OP_END_GLU },
-                                              { 4096, 12288, false, false, OP_END_ADD } },
-                                   half[] = { { 75968, 4096, true, false, OP_END_STORE },
-                                              { 3072, 4096, false, false, OP_END_STORE },
-                                              { 4096, 2048, false, false, OP_END_STORE },
-                                              { 12288, 4096, false, false, OP_END_GLU },
-                                              { 4096, 6144, false, false, OP_END_STORE } };
+    static const struct dev_matrix want[] = { { 151936, 4096, true, false, OP_END_STORE, 0 },
+                                              { 6144, 4096, false, true, OP_END_STORE, 0 },
+                                              { 4096, 4096, false, false, OP_END_ADD, 0 },
+                                              { 24576, 4096, false, true, OP_END_GLU, 0 },
+                                              { 4096, 12288, false, false, OP_END_ADD, 0 } },
+                                   half[] = { { 75968, 4096, true, false, OP_END_STORE, 0 },
+                                              { 3072, 4096, false, false, OP_END_STORE, 0 },
+                                              { 4096, 2048, false, false, OP_END_STORE, 0 },
+                                              { 12288, 4096, false, false, OP_END_GLU, 0 },
+                                              { 4096, 6144, false, false, OP_END_STORE, 0 } };
     struct source     src;
     struct model_spec spec;
     struct dev_matrix got[16];
@@ -112,12 +112,44 @@ static void the_matrices_of_a_model_are_listed_once(void **state)
     model_spec_free(&spec);
 }
 
+/* Routers are timed with the choice behind them; where a family routes by floats, so does the product. */
+static void a_router_is_listed_with_what_it_chooses(void **state)
+{
+    (void)state;
+#define CONFIG(arch, type, experts)                                                                                 \
+    "{\"architectures\": [\"" arch "\"], \"model_type\": \"" type "\", \"hidden_size\": 64, \"vocab_size\": 331, "  \
+    "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 16, "          \
+    "\"intermediate_size\": 96, \"moe_intermediate_size\": 32, \"max_position_embeddings\": 4096, "                 \
+    "\"rms_norm_eps\": 1e-6, \"rope_theta\": 10000, \"hidden_act\": \"silu\", \"num_experts_per_tok\": 3, " experts \
+    ": 12, \"torch_dtype\": \"bfloat16\"}"
+    static const char *const config[] = { CONFIG("Qwen3MoeForCausalLM", "qwen3_moe", "\"num_experts\""),
+                                          CONFIG("Glm4MoeForCausalLM", "glm4_moe", "\"n_routed_experts\"") };
+#undef CONFIG
+    for (int f32 = 0; f32 < 2; f32++) {
+        struct source_embed file = { "config.json", (const unsigned char *)config[f32], strlen(config[f32]) };
+        struct source       src = { .embed = &file, .n_embed = 1, .dummy = true };
+        struct model_spec   spec;
+        struct dev_matrix   got[16];
+        uint32_t            n_router = 0;
+        if (model_spec_load(&src, &spec, err, sizeof err)) fail_msg("%s", err);
+        for (uint32_t i = 0, n = model_matrices(&spec, 1, got, 16); i < n; i++) {
+            bool router = got[i].n == 12 && got[i].k == 64;
+            assert_int_equal(got[i].top_k, router ? 3 : 0);
+            if (router) assert_int_equal(got[i].logits, f32);
+            n_router += router;
+        }
+        assert_int_equal(n_router, 1);
+        model_spec_free(&spec);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_share_one_made_up_model),
         cmocka_unit_test(every_known_shape_is_a_config_that_can_be_served),
         cmocka_unit_test(the_matrices_of_a_model_are_listed_once),
+        cmocka_unit_test(a_router_is_listed_with_what_it_chooses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

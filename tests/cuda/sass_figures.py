@@ -102,6 +102,13 @@ def heads(rows):
     return 1.8 + rows / 80
 
 
+def routed(rows, n, k, top_k):
+    """The product by n / 16 blocks, each with 64 KB of weights under way, or 48 for more than 8 rows; the last block to be done learns that in 1 us, then a warp
+    has a row at a time and takes 0.25 us for each expert that it chooses; lists 0.5."""
+    read, flops = 2 * (n * k + rows * (n + k)), 2 * rows * n * k
+    return read, flops, 2.3 + 0.7 * -(-2 * 16 * k // (65536 if rows <= 8 else 49152)) + 1 + 0.25 * top_k * -(-rows // 8) + 0.5
+
+
 def many(rows, n, k):
     """By mma.sync from shared memory: 16 loads of 16 bytes a lane for 64 products of a warp keep both busy at about 300 TFLOP/s."""
     flops = 2 * rows * n * k
@@ -152,6 +159,8 @@ def cases():
         for rows in (1, 8):
             what = ", norm" * norm + ("", ", sum", ", gate", ", RoPE and KV")[end]
             yield "k_gemm_fused<bf16,1,6,%d,%s>" % (end, "true" if norm else "false"), "%s%s, %d rows" % (name, what, rows), joined(rows, n, k, norm, heads(rows) if end == 3 else 0), "%.1f" % (2 * n * k / (2600 if n * k < 6e7 and k < 12288 else 2850) / 1e3 + norm + 1.5 * (end == 3))
+    for rows, groups in ((1, 1), (8, 1), (16, 2)):
+        yield "k_moe_route_few<bf16,bf16,%d>" % groups, "router of 128 experts, 8 chosen, 2048 wide, %d rows" % rows, routed(rows, 128, 2048, 8), "-"
     yield "k_gemm_many<bf16,bf16>", "gate and up, 4096 rows", many(4096, 24576, 4096), "1390"
     for name, gate_up, n, k in EXPERT_MATRICES:
         yield "k_moe_block<bf16,%s,128,false>" % gate_up, "%s of 128 experts, 4096 rows" % name, grouped(4096, n, k, 8, 300), "-"

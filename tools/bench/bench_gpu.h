@@ -585,12 +585,49 @@ struct gpu_moe {
     struct gpu_bench *b;
     struct op_moe     o;
     char             *logits;
+    struct dev_weight router;
+    void             *routed; /* room for its logits */
 };
 static void gpu_moe_once(void *arg, uint32_t i)
 {
     struct gpu_moe *a = arg;
     a->o.router_logits = a->logits + (size_t)(i % 8) * a->o.n_expert * 2; /* other experts each time */
     a->b->d->ops->moe(a->b->d, &a->o);
+}
+/* With the router's product ahead of them: other rows each time. */
+static struct op_router gpu_router(const struct gpu_moe *a, uint32_t i)
+{
+    return (struct op_router){ .out = a->routed,
+                               .x = (const char *)a->b->x + (size_t)(i % 8) * a->o.hidden * 2,
+                               .w = &a->router };
+}
+static void gpu_routed_once(void *arg, uint32_t i)
+{
+    struct gpu_moe  *a = arg;
+    struct op_router r = gpu_router(a, i);
+    (void)a->b->d->ops->routed(a->b->d, &r, &a->o);
+}
+static void gpu_apart_once(void *arg, uint32_t i)
+{
+    struct gpu_moe  *a = arg;
+    struct op_router r = gpu_router(a, i);
+    a->o.router_logits = a->routed;
+    a->b->d->ops->linear(a->b->d, r.out, r.x, r.w, NULL, a->o.n_row);
+    a->b->d->ops->moe(a->b->d, &a->o);
+}
+/* Few rows: the router, the lists and the experts by ops one after another, and by one that joins them. Bytes are those
+ * of the experts, which are the same both ways, and of the router. */
+static void gpu_routers(struct gpu_moe *a, uint32_t m, double bytes, double flops)
+{
+    const struct dev_ops *op = a->b->d->ops;
+    struct op_router      r = gpu_router(a, 0);
+    char                  name[80];
+    a->o.n_row = m;
+    if (!op->routed || !op->routed(a->b->d, &r, &a->o)) return;
+    snprintf(name, sizeof name, "router and moe %ux%u m %u", a->o.n_expert, a->o.top_k, m);
+    gpu_report(a->b, name, dev_time(a->b->d, 8, gpu_apart_once, a), bytes, flops);
+    snprintf(name, sizeof name, "routed moe %ux%u m %u", a->o.n_expert, a->o.top_k, m);
+    gpu_report(a->b, name, dev_time(a->b->d, 8, gpu_routed_once, a), bytes, flops);
 }
 static struct op_moe gpu_moe_size(bool tiny)
 {
@@ -599,7 +636,7 @@ static struct op_moe gpu_moe_size(bool tiny)
 }
 static void gpu_moe(struct gpu_bench *b)
 {
-    static const uint32_t    rows[] = { 1, 8, 32, 128, 512, 1024, 2048, 4096 };
+    static const uint32_t    rows[] = { 1, 8, 16, 32, 128, 512, 1024, 2048, 4096 };
     static struct dev_weight gate_up[128], down[128];
     struct gpu_moe           a = { .b = b, .o = gpu_moe_size(b->tiny) };
     if (!gpu_wanted(b, "moe")) return;
@@ -610,6 +647,9 @@ static void gpu_moe(struct gpu_bench *b)
         dev_weight_fill(b->d, &gate_up[e], 0, 2 * a.o.inter, 200 + e, 0, 0, a.o.hidden, 0.02f);
         dev_weight_fill(b->d, &down[e], 0, a.o.hidden, 400 + e, 0, 0, a.o.inter, 0.02f);
     }
+    if (b->d->ops->weight_alloc(b->d, b->d->act, a.o.n_expert, a.o.hidden, &a.router)) return;
+    dev_weight_fill(b->d, &a.router, 0, a.o.n_expert, 199, 0, 0, a.o.hidden, 0.02f);
+    a.routed = gpu_noise(b, (size_t)b->rows_max * a.o.n_expert, 10);
     a.logits = gpu_noise(b, (size_t)(b->rows_max + 8) * a.o.n_expert, 9);
     a.o.x = b->x;
     a.o.out = b->y;
@@ -623,6 +663,8 @@ static void gpu_moe(struct gpu_bench *b)
         snprintf(name, sizeof name, "moe %ux%u hidden %u inter %u m %u", a.o.n_expert, a.o.top_k, a.o.hidden, a.o.inter,
                  rows[i]);
         gpu_report(b, name, dev_time(b->d, 8, gpu_moe_once, &a), 2 * used * each, 2.0 * rows[i] * a.o.top_k * each);
+        double router = (double)a.o.n_expert * a.o.hidden;
+        gpu_routers(&a, rows[i], 2 * (used * each + router), 2.0 * rows[i] * (a.o.top_k * each + router));
     }
 }
 

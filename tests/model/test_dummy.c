@@ -132,7 +132,7 @@ static void a_router_is_listed_with_what_it_chooses(void **state)
         struct dev_matrix   got[16];
         uint32_t            n_router = 0;
         if (model_spec_load(&src, &spec, err, sizeof err)) fail_msg("%s", err);
-        for (uint32_t i = 0, n = model_matrices(&spec, 1, got, 16); i < n; i++) {
+        for (uint32_t i = 0, n = model_matrices(&spec, 1, false, got, 16); i < n; i++) {
             bool router = got[i].n == 12 && got[i].k == 64;
             assert_int_equal(got[i].top_k, router ? 3 : 0);
             if (router) assert_int_equal(got[i].logits, f32);

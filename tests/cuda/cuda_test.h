@@ -5,6 +5,7 @@
  * skipped. Memory of a device lasts until it is closed: open one per test. */
 #pragma once
 #include "op/op_test.h"
+#include <cuda_runtime_api.h>
 #ifdef CUDA_EMU
 #include <emu.h>
 #endif
@@ -206,10 +207,34 @@ static inline bool ct_product_is_wrong(const float *out, const float *a, const f
     return false;
 }
 
+/* Limits of a device for the experts of one layer and nothing else. */
+static inline struct dev_limits ct_moe_limits(uint32_t rows, uint32_t hidden, uint32_t n_expert, uint32_t top_k,
+                                              uint32_t inter)
+{
+    return (struct dev_limits){ .rows_max = rows,
+                                .seqs_max = 1,
+                                .pages_max = 1,
+                                .hist_max = 1,
+                                .ban_max = 1,
+                                .allow_max = 1,
+                                .mask_max = 8,
+                                .bias_max = 1,
+                                .logit_rows_max = 1,
+                                .vocab = 16,
+                                .n_head = 1,
+                                .n_kv_head = 1,
+                                .head_dim = 64,
+                                .hidden = hidden,
+                                .n_expert = n_expert,
+                                .top_k = top_k,
+                                .inter = inter };
+}
+
 /* ---------------------------------------------------------------- the run */
 
-/* return ct_run(tests): 77 where there is no GPU */
-#define ct_run(tests) (ct_has_device() ? cmocka_run_group_tests(tests, NULL, NULL) : 77)
+/* return ct_run(tests): 77 where there is no GPU; ct_run_hopper(tests): 77 where there is none with wgmma */
+#define ct_run(tests)        (ct_has_device() ? cmocka_run_group_tests(tests, NULL, NULL) : 77)
+#define ct_run_hopper(tests) (ct_has_hopper() ? ct_run(tests) : 77)
 static inline bool ct_has_device(void)
 {
     struct dev_info info[1];
@@ -218,4 +243,15 @@ static inline bool ct_has_device(void)
     if (n && !info[0].refused[0]) return true;
     printf("no GPU: %s\n", n ? info[0].refused : why);
     return false;
+}
+static inline bool ct_has_hopper(void)
+{
+#ifndef CUDA_EMU
+    int major = 0;
+    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) == cudaSuccess && major != 9) {
+        printf("no GPU of sm_90\n");
+        return false;
+    }
+#endif
+    return true;
 }

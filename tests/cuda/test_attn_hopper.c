@@ -179,12 +179,5 @@ int main(void)
         cmocka_unit_test(chunks_of_a_prompt_do_not_matter),
         cmocka_unit_test(a_row_does_not_depend_on_tokens_that_it_may_not_see),
     };
-#ifndef CUDA_EMU
-    int major = 0;
-    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) == cudaSuccess && major != 9) {
-        printf("no GPU of sm_90\n");
-        return 77;
-    }
-#endif
-    return ct_run(tests);
+    return ct_run_hopper(tests);
 }

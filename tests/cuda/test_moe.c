@@ -33,23 +33,7 @@ static struct moe make(struct device *d, struct shape s, bool steps)
         free(g);
         free(w);
     }
-    struct dev_limits lim = { .rows_max = s.rows,
-                              .seqs_max = 1,
-                              .pages_max = 1,
-                              .hist_max = 1,
-                              .ban_max = 1,
-                              .allow_max = 1,
-                              .mask_max = 8,
-                              .bias_max = 1,
-                              .logit_rows_max = 1,
-                              .vocab = 16,
-                              .n_head = 1,
-                              .n_kv_head = 1,
-                              .head_dim = 64,
-                              .hidden = s.hidden,
-                              .n_expert = s.n_expert,
-                              .top_k = s.top_k,
-                              .inter = s.inter };
+    struct dev_limits lim = ct_moe_limits(s.rows, s.hidden, s.n_expert, s.top_k, s.inter);
     if (steps) {
         struct cuda_dev *c = cuda_of(d);
         assert_int_equal(d->ops->step_init(d, &lim), ST_OK);

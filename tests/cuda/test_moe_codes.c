@@ -61,23 +61,7 @@ static struct moe make(struct device *d, struct shape s, const struct dev_quant 
         free(g);
         free(b);
     }
-    struct dev_limits lim = { .rows_max = ROWS,
-                              .seqs_max = 1,
-                              .pages_max = 1,
-                              .hist_max = 1,
-                              .ban_max = 1,
-                              .allow_max = 1,
-                              .mask_max = 8,
-                              .bias_max = 1,
-                              .logit_rows_max = 1,
-                              .vocab = 16,
-                              .n_head = 1,
-                              .n_kv_head = 1,
-                              .head_dim = 64,
-                              .hidden = s.hidden,
-                              .n_expert = s.n_expert,
-                              .top_k = s.top_k,
-                              .inter = s.inter };
+    struct dev_limits lim = ct_moe_limits(ROWS, s.hidden, s.n_expert, s.top_k, s.inter);
     if (d->act != DT_F32) assert_int_equal(d->ops->step_init(d, &lim), ST_OK);
     return m;
 }

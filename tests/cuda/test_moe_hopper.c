@@ -58,23 +58,7 @@ static struct world make_cuda(enum dtype t, struct shape s, uint32_t from)
 {
     struct world      w = make(ct_open(t, 64 << 20), s);
     struct cuda_dev  *c = cuda_of(w.d);
-    struct dev_limits lim = { .rows_max = s.rows,
-                              .seqs_max = 1,
-                              .pages_max = 1,
-                              .hist_max = 1,
-                              .ban_max = 1,
-                              .allow_max = 1,
-                              .mask_max = 8,
-                              .bias_max = 1,
-                              .logit_rows_max = 1,
-                              .vocab = 16,
-                              .n_head = 1,
-                              .n_kv_head = 1,
-                              .head_dim = 64,
-                              .hidden = s.hidden,
-                              .n_expert = s.n_expert,
-                              .top_k = s.top_k,
-                              .inter = s.inter };
+    struct dev_limits lim = ct_moe_limits(s.rows, s.hidden, s.n_expert, s.top_k, s.inter);
     assert_int_equal(w.d->ops->step_init(w.d, &lim), ST_OK);
     c->work_bytes = cuda_moe_work_bytes(c, &lim); /* not a byte more */
     c->work = ct_alloc(w.d, c->work_bytes + GUARD);
@@ -343,12 +327,5 @@ int main(void)
         cmocka_unit_test(every_order_of_threads_gives_the_same_bits),
         cmocka_unit_test(a_device_may_have_some_of_the_experts),
     };
-#ifndef CUDA_EMU
-    int major = 0;
-    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) == cudaSuccess && major != 9) {
-        printf("no GPU of sm_90\n");
-        return 77;
-    }
-#endif
-    return ct_run(tests);
+    return ct_run_hopper(tests);
 }

@@ -47,23 +47,7 @@ static void rig_open(struct rig *r, enum dtype act, struct shape s)
     float         *w = op_random((size_t)s.n_expert * s.k, s.k, 2 / sqrtf((float)s.k)),
           *x = op_random((size_t)ROWS * s.k, 7, 1);
     float            *h = op_random((size_t)ROWS * HIDDEN, 8, 1), *bias = op_random((size_t)3 * s.n_expert, 9, 0.5f);
-    struct dev_limits lim = { .rows_max = ROWS,
-                              .seqs_max = 1,
-                              .pages_max = 1,
-                              .hist_max = 1,
-                              .ban_max = 1,
-                              .allow_max = 1,
-                              .mask_max = 8,
-                              .bias_max = 1,
-                              .logit_rows_max = 1,
-                              .vocab = 16,
-                              .n_head = 1,
-                              .n_kv_head = 1,
-                              .head_dim = 64,
-                              .hidden = HIDDEN,
-                              .n_expert = s.n_expert,
-                              .top_k = s.top_k,
-                              .inter = INTER };
+    struct dev_limits lim = ct_moe_limits(ROWS, HIDDEN, s.n_expert, s.top_k, INTER);
     *r = (struct rig){ .d = d, .s = s };
     r->logit_bytes = (size_t)(ROWS + 1) * s.n_expert * sizeof(float);
     r->out_bytes = (size_t)(ROWS + 1) * HIDDEN * 2;

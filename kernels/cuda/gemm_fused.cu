@@ -151,6 +151,16 @@ static __device__ __forceinline__ void fused_heads(const struct fused_args &p, c
     }
 }
 
+/* Loads under way. Compiled for GPUs before sm_90, six of them and what ADD reads do not fit into registers. */
+template <int NB, int DEEP, int END> static __device__ __forceinline__ constexpr int fused_deep()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+    return NB == 2 && END == OP_END_ADD ? 4 : DEEP;
+#else
+    return DEEP;
+#endif
+}
+
 /* NB: groups of 8 rows of x, which are all of them. */
 template <class T, int NB, int DEEP, int END, bool NORM>
 __global__ void __launch_bounds__(ROWS_THREADS, rows_blocks(NB, true))
@@ -203,7 +213,7 @@ __global__ void __launch_bounds__(ROWS_THREADS, rows_blocks(NB, true))
                 out[(size_t)at * (GLU ? n / 2 : n) + r] = act_store<T>(y);
             }
     };
-    rows_few<T, NB, DEEP, true, GLU>(p.rows, begin, take, ahead, put);
+    rows_few<T, NB, fused_deep<NB, DEEP, END>(), true, GLU>(p.rows, begin, take, ahead, put);
     if constexpr (QKV) fused_heads<T>(p, heads);
 }
 

@@ -151,18 +151,17 @@ static __device__ __forceinline__ void fused_heads(const struct fused_args &p, c
     }
 }
 
-/* Loads under way. Compiled for GPUs before sm_90, six of them and what ADD reads do not fit into registers. */
-template <int NB, int DEEP, int END> static __device__ __forceinline__ constexpr int fused_deep()
+/* Loads that a warp has under way: as many as fit into registers beside what the end needs. */
+template <int NB, int END> static __device__ __forceinline__ constexpr int fused_deep()
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-    return NB == 2 && END == OP_END_ADD ? 4 : DEEP;
-#else
-    return DEEP;
+    if (NB == 2 && END == OP_END_ADD) return 4;
 #endif
+    return NB == 4 || (NB == 2 && END == OP_END_QKV) ? 4 : 6;
 }
 
 /* NB: groups of 8 rows of x, which are all of them. */
-template <class T, int NB, int DEEP, int END, bool NORM>
+template <class T, int NB, int END, bool NORM>
 __global__ void __launch_bounds__(ROWS_THREADS, rows_blocks(NB, true))
     k_gemm_fused(const __grid_constant__ struct fused_args p)
 {
@@ -213,37 +212,36 @@ __global__ void __launch_bounds__(ROWS_THREADS, rows_blocks(NB, true))
                 out[(size_t)at * (GLU ? n / 2 : n) + r] = act_store<T>(y);
             }
     };
-    rows_few<T, NB, fused_deep<NB, DEEP, END>(), true, GLU>(p.rows, begin, take, ahead, put);
+    rows_few<T, NB, fused_deep<NB, END>(), true, GLU>(p.rows, begin, take, ahead, put);
     if constexpr (QKV) fused_heads<T>(p, heads);
 }
 
-template <class T, int NB, int DEEP, int END, bool NORM>
-static void fused_launch(struct cuda_dev *d, const struct fused_args &p)
+template <class T, int NB, int END, bool NORM> static void fused_launch(struct cuda_dev *d, const struct fused_args &p)
 {
     uint32_t tiles = rows_tiles<END == OP_END_GLU>(p.rows.n);
     size_t   smem = NORM ? fused_smem(p.rows.m, p.rows.k) : 0;
-    LAUNCH((k_gemm_fused<T, NB, DEEP, END, NORM>), rows_grid(d, tiles, p.rows.cut.side, rows_blocks(NB, true)),
-           ROWS_THREADS, smem, d, p);
+    LAUNCH((k_gemm_fused<T, NB, END, NORM>), rows_grid(d, tiles, p.rows.cut.side, rows_blocks(NB, true)), ROWS_THREADS,
+           smem, d, p);
 }
 
 template <class T, int END> static void fused_rows(struct cuda_dev *d, const struct fused_args &p)
 {
     if (p.rows.m <= 8)
-        fused_launch<T, 1, 6, END, false>(d, p);
+        fused_launch<T, 1, END, false>(d, p);
     else if (p.rows.m <= 16)
-        fused_launch<T, 2, END == OP_END_QKV ? 4 : 6, END, false>(d, p); /* six would not fit into registers */
+        fused_launch<T, 2, END, false>(d, p);
     else
-        fused_launch<T, 4, 4, END, false>(d, p);
+        fused_launch<T, 4, END, false>(d, p);
 }
 
 template <class T> static void fused_choose(struct cuda_dev *d, const struct fused_args &p, enum op_end end)
 {
     if (p.norm && end == OP_END_GLU)
-        fused_launch<T, 1, 6, OP_END_GLU, true>(d, p);
+        fused_launch<T, 1, OP_END_GLU, true>(d, p);
     else if (p.norm && end == OP_END_QKV)
-        fused_launch<T, 1, 6, OP_END_QKV, true>(d, p);
+        fused_launch<T, 1, OP_END_QKV, true>(d, p);
     else if (p.norm)
-        fused_launch<T, 1, 6, OP_END_STORE, true>(d, p);
+        fused_launch<T, 1, OP_END_STORE, true>(d, p);
     else if (end == OP_END_GLU)
         fused_rows<T, OP_END_GLU>(d, p);
     else if (end == OP_END_ADD)

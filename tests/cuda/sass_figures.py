@@ -158,7 +158,7 @@ def cases():
     for name, n, k, end, norm in (("QKV", 6144, 4096, 0, True), ("QKV", 6144, 4096, 3, True), ("O", 4096, 4096, 1, False), ("gate and up", 24576, 4096, 2, True), ("down", 4096, 12288, 1, False)):
         for rows in (1, 8):
             what = ", norm" * norm + ("", ", sum", ", gate", ", RoPE and KV")[end]
-            yield "k_gemm_fused<bf16,1,6,%d,%s>" % (end, "true" if norm else "false"), "%s%s, %d rows" % (name, what, rows), joined(rows, n, k, norm, heads(rows) if end == 3 else 0), "%.1f" % (2 * n * k / (2600 if n * k < 6e7 and k < 12288 else 2850) / 1e3 + norm + 1.5 * (end == 3))
+            yield "k_gemm_fused<bf16,1,%d,%s>" % (end, "true" if norm else "false"), "%s%s, %d rows" % (name, what, rows), joined(rows, n, k, norm, heads(rows) if end == 3 else 0), "%.1f" % (2 * n * k / (2600 if n * k < 6e7 and k < 12288 else 2850) / 1e3 + norm + 1.5 * (end == 3))
     for rows, groups in ((1, 1), (8, 1), (16, 2)):
         yield "k_moe_route_few<bf16,bf16,%d>" % groups, "router of 128 experts, 8 chosen, 2048 wide, %d rows" % rows, routed(rows, 128, 2048, 8), "-"
     yield "k_gemm_many<bf16,bf16>", "gate and up, 4096 rows", many(4096, 24576, 4096), "1390"

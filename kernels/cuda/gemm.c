@@ -306,13 +306,20 @@ void cuda_linear(struct device *dev, void *out, const void *x, const struct dev_
     if (bias) cuda_add_bias(d, out, bias, m, w->n);
 }
 
+/* What is pinned for m rows of this matrix, at most GEMM_ROWS_MAX; NULL: there is no place left for its shape. */
+static const struct gemm_pin *pin_of(struct cuda_dev *d, const struct dev_weight *w, enum dtype out, uint32_t m)
+{
+    const struct gemm_shape *s = shape_of(d, w, out, false);
+    return s ? &s->pin[gemm_bucket(m)] : NULL;
+}
+
 /* Where the plain product would be gemm_rows': the library's products stand alone. */
 bool cuda_fused(struct device *dev, const struct op_fused *o)
 {
-    struct cuda_dev         *d = cuda_of(dev);
-    const struct gemm_shape *s = shape_of(d, o->w, dev->act, false);
+    struct cuda_dev *d = cuda_of(dev);
     if (!o->m || o->m > GEMM_ROWS_MAX) return false;
-    if (s && s->pin[gemm_bucket(o->m)].kind != &gemm_rows) return false;
+    const struct gemm_pin *pin = pin_of(d, o->w, dev->act, o->m);
+    if (pin && pin->kind != &gemm_rows) return false;
     return cuda_gemm_fused(d, o);
 }
 
@@ -320,8 +327,8 @@ bool cuda_fused(struct device *dev, const struct op_fused *o)
 bool cuda_gemm_joins(struct cuda_dev *d, const struct dev_weight *w, enum dtype out, uint32_t m)
 {
     if (m > GEMM_ROWS_MAX) return false;
-    const struct gemm_shape *s = shape_of(d, w, out, false);
-    return !s || s->pin[gemm_bucket(m)].kind == &gemm_rows || !s->pin[gemm_bucket(m)].tuned;
+    const struct gemm_pin *pin = pin_of(d, w, out, m);
+    return !pin || pin->kind == &gemm_rows || !pin->tuned;
 }
 
 void cuda_logits(struct device *dev, float *out, const void *x, const struct dev_weight *w, uint32_t m)

@@ -207,6 +207,20 @@ static inline bool ct_product_is_wrong(const float *out, const float *a, const f
     return false;
 }
 
+/* Random weights of a layer's experts: gate_up[n], down[n]. */
+static inline void ct_experts(struct device *d, uint32_t n, uint32_t hidden, uint32_t inter, struct dev_weight *gate_up,
+                              struct dev_weight *down)
+{
+    enum dtype t = d->act == DT_F16 ? DT_F16 : DT_BF16;
+    for (uint32_t e = 0; e < n; e++) {
+        float *g = op_random((size_t)2 * inter * hidden, 1000 + e, 1.5f / sqrtf((float)hidden)),
+              *w = op_random((size_t)hidden * inter, 9000 + e, 1.5f / sqrtf((float)inter));
+        gate_up[e] = op_weight(d, t, 2 * inter, hidden, g);
+        down[e] = op_weight(d, t, hidden, inter, w);
+        free(g);
+        free(w);
+    }
+}
 /* Limits of a device for the experts of one layer and nothing else. */
 static inline struct dev_limits ct_moe_limits(uint32_t rows, uint32_t hidden, uint32_t n_expert, uint32_t top_k,
                                               uint32_t inter)

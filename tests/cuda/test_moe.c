@@ -24,15 +24,7 @@ static struct moe make(struct device *d, struct shape s, bool steps)
     struct moe m = {
         d, s, calloc(s.n_expert, sizeof *m.gate_up), calloc(s.n_expert, sizeof *m.down), NULL, NULL, NULL, NULL, 0, 0
     };
-    enum dtype t = d->act == DT_F16 ? DT_F16 : DT_BF16;
-    for (uint32_t e = 0; e < s.n_expert; e++) {
-        float *g = op_random((size_t)2 * s.inter * s.hidden, 1000 + e, 1.5f / sqrtf((float)s.hidden)),
-              *w = op_random((size_t)s.hidden * s.inter, 9000 + e, 1.5f / sqrtf((float)s.inter));
-        m.gate_up[e] = op_weight(d, t, 2 * s.inter, s.hidden, g);
-        m.down[e] = op_weight(d, t, s.hidden, s.inter, w);
-        free(g);
-        free(w);
-    }
+    ct_experts(d, s.n_expert, s.hidden, s.inter, m.gate_up, m.down);
     struct dev_limits lim = ct_moe_limits(s.rows, s.hidden, s.n_expert, s.top_k, s.inter);
     if (steps) {
         struct cuda_dev *c = cuda_of(d);

@@ -29,15 +29,7 @@ static float *numbers(struct device *d, size_t n, uint64_t seed, float by)
 static struct world make(struct device *d, struct shape s)
 {
     struct world w = { .d = d, .s = s };
-    enum dtype   t = d->act == DT_F16 ? DT_F16 : DT_BF16;
-    for (uint32_t e = 0; e < s.n_expert; e++) {
-        float *g = op_random((size_t)2 * s.inter * s.hidden, 1000 + e, 1.5f / sqrtf((float)s.hidden)),
-              *x = op_random((size_t)s.hidden * s.inter, 9000 + e, 1.5f / sqrtf((float)s.inter));
-        w.gate_up[e] = op_weight(d, t, 2 * s.inter, s.hidden, g);
-        w.down[e] = op_weight(d, t, s.hidden, s.inter, x);
-        free(g);
-        free(x);
-    }
+    ct_experts(d, s.n_expert, s.hidden, s.inter, w.gate_up, w.down);
     if (s.kind == BIASES) {
         w.gate_up_bias = numbers(d, (size_t)s.n_expert * 2 * s.inter, 77, 5);
         w.down_bias = numbers(d, (size_t)s.n_expert * s.hidden, 78, 1);

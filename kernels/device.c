@@ -117,21 +117,30 @@ enum status dev_tune(const struct dev_tune_cfg *cfg, char *out_path, size_t out_
 #endif
 }
 
+bool dev_fills(const struct device *d, const struct dev_weight *w)
+{
+    return ((const struct dev_impl *)d)->weight_fill && !dev_weight_is_quant(w);
+}
+
 void dev_weight_fill(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, uint64_t seed,
                      uint64_t src_row, uint64_t src_col, uint64_t src_len, float std)
 {
-    const struct dev_impl *i = (const struct dev_impl *)d;
-    if (i->weight_fill && !dev_weight_is_quant(w)) {
+    enum { TOGETHER = 64 }; /* rows that weight_set is given at a time: each call of it costs a copy to a GPU */
+    if (dev_fills(d, w)) {
+        const struct dev_impl *i = (const struct dev_impl *)d;
         i->weight_fill(d, w, row0, n_row, seed, src_row, src_col, src_len, std);
         return;
     }
-    float *row = malloc((size_t)w->k * sizeof *row);
-    CHECK(row);
-    for (uint32_t r = 0; r < n_row; r++) {
-        for (uint32_t c = 0; c < w->k; c++) row[c] = fill_number(seed, (src_row + r) * src_len + src_col + c, std);
-        d->ops->weight_set(d, w, row0 + r, 1, row, 0, DT_F32);
+    float *rows = malloc((size_t)(n_row < TOGETHER ? n_row : TOGETHER) * w->k * sizeof *rows);
+    CHECK(rows);
+    for (uint32_t r = 0, n; r < n_row; r += n) {
+        n = n_row - r < TOGETHER ? n_row - r : TOGETHER;
+        for (uint32_t i = 0; i < n; i++)
+            for (uint32_t c = 0; c < w->k; c++)
+                rows[(size_t)i * w->k + c] = fill_number(seed, (src_row + r + i) * src_len + src_col + c, std);
+        d->ops->weight_set(d, w, row0 + r, n, rows, w->k * sizeof *rows, DT_F32);
     }
-    free(row);
+    free(rows);
 }
 
 enum status dev_comm_id(enum dev_kind kind, unsigned char id_out[DEV_COMM_ID])

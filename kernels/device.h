@@ -559,9 +559,11 @@ void dev_graphs(const struct device *d, struct dev_graphs *out);
 /* Fills rows of a weight with random numbers like a trained matrix's. Row r and column c of [row0, + n_row) x [0, k)
  * get element (src_row + r) * src_len + src_col + c of an endless sequence of roughly normal numbers for `seed`, times
  * std, rounded to the weight's type. The numbers are the same on every device and for every division among ranks.
- * Loading only, any thread. more than eight: rows of a matrix, and the place of their numbers in the sequence. */
+ * Loading only. Threads: where dev_fills says that the device makes them, one; else several at a time on distinct rows,
+ * and it is they who compute. more than eight: rows of a matrix, and the place of their numbers in the sequence. */
 void dev_weight_fill(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, uint64_t seed,
                      uint64_t src_row, uint64_t src_col, uint64_t src_len, float std);
+bool dev_fills(const struct device *d, const struct dev_weight *w);
 
 /* Weights as bytes in a file (engine/model/packed.h), on devices whose memory belongs to the process. Loading thread.
  * form: a number for the device's layout of weights of type t or, if q is not NULL, of codes q. It is the digest of a

@@ -8,6 +8,12 @@ static const char qwen3_8b[] =
     " \"num_hidden_layers\": 36, \"num_attention_heads\": 32, \"num_key_value_heads\": 8, \"head_dim\": 128, \"vocab_size\": 151936,"
     " \"max_position_embeddings\": 40960, \"rms_norm_eps\": 1e-6, \"rope_theta\": 1000000, \"tie_word_embeddings\": false,"
     " \"attention_bias\": false, \"hidden_act\": \"silu\", \"torch_dtype\": \"bfloat16\", \"bos_token_id\": 151643, \"eos_token_id\": 151645}";
+static const char qwen3_30b_a3b[] =
+    "{\"architectures\": [\"Qwen3MoeForCausalLM\"], \"model_type\": \"qwen3_moe\", \"hidden_size\": 2048, \"intermediate_size\": 6144,"
+    " \"moe_intermediate_size\": 768, \"num_experts\": 128, \"num_experts_per_tok\": 8, \"norm_topk_prob\": true, \"num_hidden_layers\": 48,"
+    " \"num_attention_heads\": 32, \"num_key_value_heads\": 4, \"head_dim\": 128, \"vocab_size\": 151936,"
+    " \"max_position_embeddings\": 40960, \"rms_norm_eps\": 1e-6, \"rope_theta\": 1000000, \"tie_word_embeddings\": false,"
+    " \"attention_bias\": false, \"hidden_act\": \"silu\", \"torch_dtype\": \"bfloat16\", \"bos_token_id\": 151643, \"eos_token_id\": 151645}";
 static const char llama_3_1_8b[] =
     "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"hidden_size\": 4096, \"intermediate_size\": 14336,"
     " \"num_hidden_layers\": 32, \"num_attention_heads\": 32, \"num_key_value_heads\": 8, \"vocab_size\": 128256,"
@@ -26,6 +32,12 @@ static const char tiny[] =
     " \"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 16, \"vocab_size\": 331,"
     " \"max_position_embeddings\": 4096, \"rms_norm_eps\": 1e-6, \"rope_theta\": 10000, \"tie_word_embeddings\": false,"
     " \"attention_bias\": false, \"hidden_act\": \"silu\", \"torch_dtype\": \"bfloat16\", \"bos_token_id\": 1, \"eos_token_id\": 2}";
+static const char tiny_moe[] =
+    "{\"architectures\": [\"Qwen3MoeForCausalLM\"], \"model_type\": \"qwen3_moe\", \"hidden_size\": 64, \"intermediate_size\": 96,"
+    " \"moe_intermediate_size\": 48, \"num_experts\": 8, \"num_experts_per_tok\": 2, \"norm_topk_prob\": true, \"num_hidden_layers\": 2,"
+    " \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 16, \"vocab_size\": 331,"
+    " \"max_position_embeddings\": 4096, \"rms_norm_eps\": 1e-6, \"rope_theta\": 10000, \"tie_word_embeddings\": false,"
+    " \"attention_bias\": false, \"hidden_act\": \"silu\", \"torch_dtype\": \"bfloat16\", \"bos_token_id\": 1, \"eos_token_id\": 2}";
 /* clang-format on */
 
 #define SHAPE(shape, text)                                                     \
@@ -35,8 +47,12 @@ static const char tiny[] =
 static const struct {
     const char         *name;
     struct source_embed file;
-} shapes[] = { SHAPE("qwen3-8b", qwen3_8b), SHAPE("llama-3.1-8b", llama_3_1_8b), SHAPE("llama-3.2-1b", llama_3_2_1b),
-               SHAPE("tiny", tiny) };
+} shapes[] = { SHAPE("qwen3-8b", qwen3_8b),
+               SHAPE("qwen3-30b-a3b", qwen3_30b_a3b),
+               SHAPE("llama-3.1-8b", llama_3_1_8b),
+               SHAPE("llama-3.2-1b", llama_3_2_1b),
+               SHAPE("tiny", tiny),
+               SHAPE("tiny-moe", tiny_moe) };
 
 bool model_shape(const char *name, struct source *src_out)
 {
@@ -48,4 +64,4 @@ bool model_shape(const char *name, struct source *src_out)
     return false;
 }
 
-const char *model_shape_names(void) { return "qwen3-8b, llama-3.1-8b, llama-3.2-1b, tiny"; }
+const char *model_shape_names(void) { return "qwen3-8b, qwen3-30b-a3b, llama-3.1-8b, llama-3.2-1b, tiny, tiny-moe"; }

@@ -6,8 +6,8 @@ static char err[512];
 
 enum { ROWS = 12, VOCAB = 331 };
 
-/* Logits of the last of ROWS tokens of the tiny shape. */
-static void forward(uint32_t n_rank, float *logits)
+/* Logits of the last of ROWS tokens of the tiny shape, whose weights n_load threads make. */
+static void forward(uint32_t n_rank, uint32_t n_load, struct dev_quant quant, float *logits)
 {
     struct source     src;
     struct model_spec spec;
@@ -25,6 +25,9 @@ static void forward(uint32_t n_rank, float *logits)
                               .device = DEV_CPU,
                               .n_thread = n_rank,
                               .load = { .weight_dtype = DT_COUNT,
+                                        .quant = quant,
+                                        .quant_head = quant.code != DT_F32,
+                                        .n_thread = n_load,
                                         .kv_dtype = DT_F32,
                                         .batch_rows_max = 16,
                                         .logit_rows_max = 2,
@@ -54,8 +57,8 @@ static void ranks_share_one_made_up_model(void **state)
     (void)state;
     float  one[VOCAB], two[VOCAB];
     double sum = 0, square = 0;
-    forward(1, one);
-    forward(2, two);
+    forward(1, 0, (struct dev_quant){ .code = DT_F32 }, one);
+    forward(2, 0, (struct dev_quant){ .code = DT_F32 }, two);
     for (int i = 0; i < VOCAB; i++) {
         sum += (double)one[i];
         square += (double)one[i] * (double)one[i];
@@ -65,11 +68,30 @@ static void ranks_share_one_made_up_model(void **state)
     assert_true(std > 0.05 && std < 0.5); /* a norm of ones, times 64 weights of 0.02 */
 }
 
+/* A head of 331 rows is two pieces: every row is its own, and none is missing. */
+static void threads_make_the_model_of_one(void **state)
+{
+    (void)state;
+    static const struct dev_quant kinds[] = { { .code = DT_F32 }, { .code = DT_I8 }, { .code = DT_I4, .group = 32 } };
+    for (size_t i = 0; i < ARRAY_N(kinds); i++) {
+        float one[VOCAB], four[VOCAB];
+        forward(1, 1, kinds[i], one);
+        forward(1, 4, kinds[i], four);
+        assert_memory_equal(one, four, sizeof one);
+        for (int v = 0; v < VOCAB; v++) {
+            assert_true(one[v] < 0 || one[v] > 0);
+            for (int w = 0; w < v; w++) assert_true(one[v] < one[w] || one[v] > one[w]);
+        }
+    }
+}
+
 static void every_known_shape_is_a_config_that_can_be_served(void **state)
 {
     (void)state;
-    static const char *const name[] = { "qwen3-8b", "llama-3.1-8b", "llama-3.2-1b", "tiny" };
-    struct source            src;
+    static const char *const name[] = {
+        "qwen3-8b", "qwen3-30b-a3b", "llama-3.1-8b", "llama-3.2-1b", "tiny", "tiny-moe"
+    };
+    struct source src;
     assert_false(model_shape("qwen", &src));
     for (size_t i = 0; i < ARRAY_N(name); i++) {
         struct model_spec spec;
@@ -147,6 +169,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_share_one_made_up_model),
+        cmocka_unit_test(threads_make_the_model_of_one),
         cmocka_unit_test(every_known_shape_is_a_config_that_can_be_served),
         cmocka_unit_test(the_matrices_of_a_model_are_listed_once),
         cmocka_unit_test(a_router_is_listed_with_what_it_chooses),

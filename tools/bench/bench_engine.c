@@ -1,5 +1,5 @@
 /* bench_engine: what a step costs, through the real engine: scheduler, batch, device, results; no sockets and no text.
- *   bench_engine --shape qwen3-8b|llama-3.1-8b|llama-3.2-1b|tiny | --model DIR (its config.json alone is read)
+ *   bench_engine --shape NAME (--help lists them) | --model DIR (its config.json alone is read)
  *     [--load-format dummy|auto] [--device cuda|cpu|ref] [--batch LIST] [--ctx LIST] [--prefill LIST] [--steps N]
  *       [--runs N]
  *     [--batch-tokens N] [--depth 1|2] [--threads N] [--ranks N] [--quantization NAME] [--cpu-isa NAME]
@@ -49,8 +49,9 @@ struct bench {
     struct eng_runner inner;
     uint32_t          n_block, seqs_max;
     double            submit_s, wait_s; /* within the runner, of the steps that are measured */
-    double            scale;            /* goals_scale */
-    double            reached[GOALS];   /* NAN: not measured */
+    struct goal_how   how;
+    double            scale;          /* goals_scale */
+    double            reached[GOALS]; /* NAN: not measured */
     FILE             *json;
     bool              json_more;
 };
@@ -80,11 +81,22 @@ static int double_order(const void *pa, const void *pb)
 
 static const struct goal *decode_goal(const struct bench *b, uint32_t batch, uint32_t ctx)
 {
-    for (int i = GOAL_B1_1K; i <= GOAL_B32_8K_KV8; i++) {
+    for (int i = 0; i < GOAL_DECODES; i++) {
         const struct goal *g = &bench_goals[i];
-        if (g->batch == batch && g->ctx == ctx && g->kv8 == b->o.kv8) return g;
+        if (g->batch == batch && g->ctx == ctx && goal_measures(g, &b->how)) return g;
     }
     return NULL;
+}
+static const struct goal *prefill_goal(const struct bench *b, uint32_t prompt)
+{
+    for (int i = GOAL_PREFILL; i <= GOAL_PREFILL_FP8; i++)
+        if (bench_goals[i].ctx == prompt && goal_measures(&bench_goals[i], &b->how)) return &bench_goals[i];
+    return NULL;
+}
+/* Notes what was measured of a goal, once, where this run is one for it. */
+static void reached(struct bench *b, int goal, double v)
+{
+    if (goal_measures(&bench_goals[goal], &b->how) && isnan(b->reached[goal])) b->reached[goal] = v;
 }
 static void goal_text(const struct bench *b, const struct goal *g, char *text, size_t bytes)
 {
@@ -287,9 +299,8 @@ static bool decode_case(struct bench *b, uint32_t n, uint32_t ctx)
         return how == 1;
     }
     if (g) b->reached[g - bench_goals] = r.step_ms;
-    if (n == bench_goals[GOAL_IDLE].batch && isnan(b->reached[GOAL_IDLE]))
-        b->reached[GOAL_IDLE] = r.idle_us; /* the shortest context */
-    if (n == bench_goals[GOAL_HOST].batch && isnan(b->reached[GOAL_HOST])) b->reached[GOAL_HOST] = r.host_us / n;
+    if (n == bench_goals[GOAL_IDLE].batch) reached(b, GOAL_IDLE, r.idle_us); /* the shortest context */
+    if (n == bench_goals[GOAL_HOST].batch) reached(b, GOAL_HOST, r.host_us / n);
     goal_text(b, g, goal, sizeof goal);
     number(idle, sizeof idle, r.idle_us);
     number(busy, sizeof busy, r.busy_us * 1e-3);
@@ -340,10 +351,10 @@ static bool prefill_case(struct bench *b, uint32_t prompt)
         }
     }
     qsort(t, runs, sizeof *t, double_order);
-    double s = t[runs / 2];
-    bool   named = prompt == bench_goals[GOAL_PREFILL].ctx;
-    if (named) b->reached[GOAL_PREFILL] = prompt / s;
-    goal_text(b, named ? &bench_goals[GOAL_PREFILL] : NULL, goal, sizeof goal);
+    double             s = t[runs / 2];
+    const struct goal *g = prefill_goal(b, prompt);
+    if (g) b->reached[g - bench_goals] = prompt / s;
+    goal_text(b, g, goal, sizeof goal);
     fprintf(table, "%14u %9.2f %10.0f %s\n", prompt, s * 1e3, prompt / s, goal);
     fflush(table);
     if (b->json) {
@@ -580,7 +591,7 @@ int main(int argc, char **argv)
 {
     static struct bench b;
     if (!opts_parse(&b.o, argc, argv)) {
-        fputs(usage, stderr);
+        fprintf(stderr, "%sshapes: %s\n", usage, model_shape_names());
         return EXIT_USAGE;
     }
     log_init(LOG_LEVEL_WARN, STDERR_FILENO, false);
@@ -591,6 +602,9 @@ int main(int argc, char **argv)
     table = b.json == stdout ? stderr : stdout;
     for (int i = 0; i < GOALS; i++) b.reached[i] = (double)NAN;
     if (!load(&b)) return EXIT_CONFIG;
+    b.how = (struct goal_how){
+        .codes = b.o.quant.code, .kv8 = b.o.kv8, .same = b.o.deterministic, .experts = b.spec.n_expert > 0
+    };
     goals_for(&b);
     bool ok = true;
     if (b.o.batch.n && b.o.ctx.n)
@@ -602,9 +616,8 @@ int main(int argc, char **argv)
     for (uint32_t i = 0; i < b.o.prefill.n; i++) ok = prefill_case(&b, b.o.prefill.v[i]) && ok;
     if (!strncmp(rank_team_device(b.team)->ops->name, "cuda", 4)) {
         goals_title(table);
-        for (int i = 0; i < GOALS; i++)
-            if (i != GOAL_ATTENTION)
-                goal_print(table, &bench_goals[i], b.reached[i], b.scale); /* that one is bench_ops' */
+        for (int i = 0; i < GOAL_ATTENTION; i++) /* the others are bench_ops' */
+            if (goal_measures(&bench_goals[i], &b.how)) goal_print(table, &bench_goals[i], b.reached[i], b.scale);
     }
     if (b.json) {
         fprintf(b.json, "\n]}\n");

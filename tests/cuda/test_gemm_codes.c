@@ -1,139 +1,8 @@
 /* Products with weights that are codes: against ref, a row's bits for every number of rows, in every order of threads,
  * and codes that arrive in any pieces. */
-#include "base/rng.h"
-#include "cuda/cuda_test.h"
-#include "test.h"
+#include "cuda/codes_rig.h"
 
-enum { ROWS = 134, SPARE = 3 };
-
-static const struct dev_quant formats[] = {
-    { .code = DT_I4, .group = 32, .zero = true },
-    { .code = DT_I4, .group = 128 },
-    { .code = DT_F8E4M3 },
-    { .code = DT_I8 },
-    { .code = DT_F4E2M1, .group = 16 },
-    { .code = DT_I4, .group = 64, .zero = true },
-    { .code = DT_F8E4M3, .group = 128 },
-    { .code = DT_I8, .group = 32 },
-    { .code = DT_I4 },
-    { .code = DT_I4, .group = 256, .zero = true },
-    { .code = DT_F8E4M3, .group = 32 },
-};
-
-/* The same matrix [n, k] and rows x [ROWS, k] on both devices, and room for results on the one. */
-struct rig {
-    struct device    *d, *ref;
-    struct dev_quant  q;
-    uint32_t          n, k;
-    struct dev_weight w, wr;
-    float            *x;
-    char             *dx, *out;
-};
-
-/* Codes with scales, zeros and factors; rows of codes lie SPARE bytes apart. */
-struct given {
-    uint8_t         *code, *zero;
-    float           *scale, *factor;
-    struct dev_codes c;
-};
-static uint32_t draw(uint64_t seed, uint64_t i) { return rng_philox(seed, 7, i).x[0]; }
-
-static struct given given_make(const struct dev_quant *q, uint32_t n, uint32_t k)
-{
-    uint32_t     groups = q->group ? (k + q->group - 1) / q->group : 1;
-    struct given g = { malloc((size_t)n * (k + SPARE)), malloc((size_t)n * groups), malloc(4 * (size_t)n * groups),
-                       malloc(4 * (size_t)n), .c = { .code_stride = k + SPARE, .scale_stride = groups } };
-    for (size_t i = 0; i < (size_t)n * (k + SPARE); i++) {
-        g.code[i] = (uint8_t)(draw(1, i) & (dtype_is_half_byte(q->code) ? 15 : 255));
-        if (q->code == DT_F8E4M3 && (g.code[i] & 0x7f) == 0x7f) g.code[i] = 0x81;
-    }
-    float unit = q->code == DT_F8E4M3 ? 0.001f : 0.02f;
-    for (size_t i = 0; i < (size_t)n * groups; i++) {
-        g.scale[i] = unit * (1 + (float)(draw(2, i) % 1000) / 700) * (i % 5 ? 1 : -1);
-        g.zero[i] = (uint8_t)(draw(3, i) % 17);
-        if (q->group == 16) g.scale[i] = f8e4m3_to_f32((uint8_t)(draw(2, i) % 0x7f)); /* each there is, of one sign */
-    }
-    for (uint32_t i = 0; i < n; i++) g.factor[i] = q->group == 16 ? 0.001f * (1 + (float)(draw(4, i) % 100) / 90) : 1;
-    g.c.factor = g.factor;
-    g.c.factor_stride = 1;
-    g.c.code = g.code;
-    g.c.scale = g.scale;
-    g.c.zero = q->zero ? g.zero : NULL;
-    return g;
-}
-static void given_free(struct given *g)
-{
-    free(g->code);
-    free(g->zero);
-    free(g->scale);
-    free(g->factor);
-}
-
-static void rig_open(struct rig *r, enum dtype act, const struct dev_quant *q, uint32_t n, uint32_t k)
-{
-    *r = (struct rig){ .d = ct_open(act, 96 << 20), .ref = ct_open_ref(), .q = *q, .n = n, .k = k };
-    assert_int_equal(r->d->ops->quant_alloc(r->d, q, n, k, &r->w), ST_OK);
-    assert_int_equal(r->ref->ops->quant_alloc(r->ref, q, n, k, &r->wr), ST_OK);
-    assert_true(r->w.bytes == dev_quant_bytes(r->d, q, n, k) && r->w.bytes > 0);
-    struct given g = given_make(q, n, k);
-    r->d->ops->quant_set(r->d, &r->w, 0, n, &g.c);
-    r->ref->ops->quant_set(r->ref, &r->wr, 0, n, &g.c);
-    given_free(&g);
-    r->x = op_random((size_t)ROWS * k, n + k, 1);
-    ct_round(r->x, (size_t)ROWS * k, act);
-    r->dx = ct_act(r->d, r->x, (size_t)ROWS * k);
-    r->out = ct_alloc(r->d, (size_t)(ROWS + 1) * n * 4);
-    assert_int_equal(r->d->ops->sync(r->d), ST_OK);
-}
-static void rig_close(struct rig *r)
-{
-    free(r->x);
-    dev_close(r->d);
-    dev_close(r->ref);
-}
-static size_t row_bytes(const struct rig *r, bool logits) { return r->n * (logits ? 4 : dtype_bytes(r->d->act)); }
-
-/* The product of rows [m0, + m); the caller frees it. Nothing behind it is written. */
-static char *run(struct rig *r, bool logits, uint32_t m0, uint32_t m)
-{
-    size_t row = row_bytes(r, logits);
-    char  *got = malloc((m + 1) * row);
-    ct_poison(r->d, r->out, (m + 1) * row);
-    if (logits)
-        r->d->ops->logits(r->d, (float *)(void *)r->out, r->dx + (size_t)m0 * r->k * 2, &r->w, m);
-    else
-        r->d->ops->linear(r->d, r->out, r->dx + (size_t)m0 * r->k * 2, &r->w, NULL, m);
-    ct_get(r->d, got, r->out, (m + 1) * row);
-    for (size_t i = m * row; i < (m + 1) * row; i++) assert_int_equal((uint8_t)got[i], 0xff);
-    return got;
-}
-static float number(const struct rig *r, bool logits, const char *got, size_t i)
-{
-    uint16_t h;
-    float    f;
-    if (logits) {
-        memcpy(&f, got + i * sizeof f, sizeof f);
-        return f;
-    }
-    memcpy(&h, got + i * sizeof h, sizeof h);
-    return r->d->act == DT_F16 ? f16_to_f32(h) : bf16_to_f32(h);
-}
-
-/* Within what rounding the result takes, and fp32 sums; the largest product is below `most`. */
-static void assert_right(struct rig *r, bool logits, const char *got, uint32_t m)
-{
-    float *want = malloc((size_t)m * r->n * sizeof *want);
-    double unit = r->d->act == DT_F16 ? 0x1p-11 : 0x1p-8, most = r->q.code == DT_F8E4M3 ? 448 * 0.0025 : 128 * 0.05;
-    if (logits) unit = 1e-6;
-    r->ref->ops->linear(r->ref, want, r->x, &r->wr, NULL, m);
-    for (size_t i = 0; i < (size_t)m * r->n; i++) {
-        double x = (double)number(r, logits, got, i), bound = unit * fabs((double)want[i]) + 2e-7 * most * r->k;
-        if (!(fabs(x - (double)want[i]) <= bound))
-            fail_msg("%s group %u: [%zu, %zu] of %u rows, n %u, k %u is %.9g, should be %.9g", dtype_name(r->q.code),
-                     r->q.group, i / r->n, i % r->n, m, r->n, r->k, x, (double)want[i]);
-    }
-    free(want);
-}
+enum { ROWS = 134 };
 
 /* n, k: one slice and more, the last one shorter; odd sizes, those that forbid 16 bytes of x, and parts of a group */
 static const uint32_t shapes[][2] = { { 48, 256 }, { 37, 67 },   { 130, 520 }, { 72, 1160 },
@@ -146,7 +15,7 @@ static void products_agree_with_ref(void **state)
     for (size_t f = 0; f < ARRAY_N(formats); f++)
         for (size_t s = f % 4; s < ARRAY_N(shapes); s += 4) {
             struct rig r;
-            rig_open(&r, (f + s) % 3 ? DT_BF16 : DT_F16, &formats[f], shapes[s][0], shapes[s][1]);
+            rig_open(&r, (f + s) % 3 ? DT_BF16 : DT_F16, &formats[f], shapes[s][0], shapes[s][1], ROWS);
             for (size_t i = (f + s) % 2; i < ARRAY_N(few); i += 2) {
                 bool  logits = (i / 2 + s) % 2;
                 char *got = run(&r, logits, 0, few[i]);
@@ -165,7 +34,7 @@ static void a_row_has_the_same_bits_for_every_number_of_rows(void **state)
         struct rig   r;
         const bool   logits = f % 2;
         const size_t s = f % ARRAY_N(shapes);
-        rig_open(&r, f % 3 ? DT_BF16 : DT_F16, &formats[f], shapes[s][0], shapes[s][1]);
+        rig_open(&r, f % 3 ? DT_BF16 : DT_F16, &formats[f], shapes[s][0], shapes[s][1], ROWS);
         size_t row = row_bytes(&r, logits);
         char  *all = run(&r, logits, 0, ROWS);
         assert_right(&r, logits, all, 3);
@@ -196,7 +65,7 @@ static void every_order_of_threads_gives_the_same_bits(void **state)
     static const uint32_t m[] = { 3, 13, 29, MOST };
     for (size_t f = 0; f < 5; f += (size_t)test_size(1, 2)) {
         struct rig r;
-        rig_open(&r, DT_BF16, &formats[f], N, N);
+        rig_open(&r, DT_BF16, &formats[f], N, N, ROWS);
         char *mid = ct_alloc(r.d, MOST * N * 2), *want = malloc(MOST * N * 2), *got = malloc(MOST * N * 2);
         for (size_t i = f / 2; i < ARRAY_N(m); i += 2) {
             for (CT_SCHEDULES(schedule)) {
@@ -256,7 +125,7 @@ static void floats_are_rounded_as_ref_rounds_them(void **state)
     enum { N = 70, K = 200 };
     for (size_t f = 0; f < ARRAY_N(formats); f++) {
         struct rig r;
-        rig_open(&r, DT_BF16, &formats[f], N, K);
+        rig_open(&r, DT_BF16, &formats[f], N, K, ROWS);
         float *w = op_random((size_t)N * K, f, 0.02f);
         r.d->ops->weight_set(r.d, &r.w, 0, N, w, K * sizeof *w, DT_F32);
         r.ref->ops->weight_set(r.ref, &r.wr, 0, N, w, K * sizeof *w, DT_F32);
@@ -281,7 +150,7 @@ static void an_embedding_of_codes_gives_the_rows_that_ref_gives(void **state)
             struct rig r;
             uint32_t   k = widths[f % ARRAY_N(widths)];
             if (formats[f].code == DT_F4E2M1) continue;
-            rig_open(&r, half ? DT_F16 : DT_BF16, &formats[f], N, k);
+            rig_open(&r, half ? DT_F16 : DT_BF16, &formats[f], N, k, ROWS);
             size_t          n = (size_t)IDS * k;
             void           *out = ct_alloc(r.d, (n + 1) * 2);
             uint16_t       *bits = malloc((n + 1) * 2);

@@ -1,5 +1,6 @@
 /* codes: matrices of codes on their way to the GPU: bytes of codes and floats of scales become lines and records. */
 #include "kernels/cuda/codes.h"
+#include "kernels/cuda/gemm.h"
 #include "base/check.h"
 #include "base/log.h"
 #include "kernels/cuda/cuda.h"
@@ -23,6 +24,7 @@ enum status cuda_quant_alloc(struct device *dev, const struct dev_quant *q, uint
     if (w.data) w.scale = (char *)w.data + codes_data_bytes(q, n, k);
     if (w.data && quant_has_factor(q)) w.factor = (char *)w.data + codes_factor_at(q, n, k);
     *w_out = w;
+    if (d->arena && (q->code != DT_F4E2M1 || w.factor)) cuda_codes_seen(d, &w);
     return d->lost ? ST_DEVICE : ST_OK;
 }
 

@@ -13,9 +13,11 @@ extern "C" {
 #include <cuda_runtime_api.h>
 
 enum {
-    PDL_ARCH_MIN = 90, /* from here on a launch may depend on the one before by program */
-    WGMMA_ARCH = 90,   /* the one that has it */
-    WGMMA_MOE = 33     /* moe.cu's grouped products of fewer rows an expert are bound by the weights' bytes */
+    PDL_ARCH_MIN = 90,     /* from here on a launch may depend on the one before by program */
+    WGMMA_ARCH = 90,       /* the one that has it */
+    WGMMA_MOE = 33,        /* moe.cu's grouped products of fewer rows an expert are bound by the weights' bytes */
+    CODES_WIDE = 384,      /* rows for which making codes to numbers takes what the library's product saves ... */
+    CODES_WIDE_WGMMA = 768 /* ... beside our own by warp groups */
 };
 enum {
     CUDA_ALIGN = 256
@@ -69,7 +71,9 @@ struct cuda_dev {
     bool                  deterministic, eager, pdl;
     bool                  wgmma;     /* prompts by attn_hopper.cu and moe_hopper.cu, where these have the shape */
     uint32_t              wgmma_moe; /* rows of an expert, on average, from which on its products are moe_hopper.cu's */
-    uint32_t              rows_max;  /* of a step; 0: not told */
+    uint32_t              codes_wide; /* most rows of a product with codes that is not codes_wide.c's */
+    size_t                codes_slab; /* bytes of numbers that codes_wide.c makes at a time, GEMM_WORKSPACE at most */
+    uint32_t              rows_max;   /* of a step; 0: not told */
     cudaStream_t          stream;
     char                 *arena;
     size_t                used, size;

@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "kernels/cuda/codes.h"
+#include "kernels/cuda/gemm.h"
 #include "kernels/cuda/window.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -412,6 +413,8 @@ static enum status choose(struct cuda_dev *d, const struct dev_cfg *cfg, struct 
     d->pdl = cfg->pdl && d->arch >= PDL_ARCH_MIN;
     d->wgmma = cfg->wgmma && d->arch == WGMMA_ARCH && !d->deterministic;
     d->wgmma_moe = WGMMA_MOE;
+    d->codes_wide = d->wgmma ? CODES_WIDE_WGMMA : CODES_WIDE;
+    d->codes_slab = GEMM_WORKSPACE;
     return ST_OK;
 }
 
@@ -489,7 +492,7 @@ static void cuda_arith(const struct device *dev, enum dtype weights, const struc
     (void)weights;
     (void)kv;
     snprintf(text, bytes, "cuda.4 sm %d %s%s%s", d->arch, d->deterministic ? "deterministic" : "fast",
-             d->wgmma ? " wgmma.2" : "", q && q->code != DT_F32 ? " codes.1" : "");
+             d->wgmma ? " wgmma.2" : "", q && q->code != DT_F32 ? " codes.2" : "");
 }
 
 static bool cuda_place(const struct device *dev, struct dev_place *out)

@@ -45,7 +45,7 @@ const struct cuda_gemm_kind gemm_rows = { .name = "rows", .last = true, .offer =
 static bool codes_mul(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *p)
 {
     (void)pin;
-    cuda_gemm_codes(d, p);
+    if (!cuda_codes_wide(d, p)) cuda_gemm_codes(d, p);
     return true;
 }
 
@@ -238,7 +238,8 @@ static void shape_pin(struct cuda_dev *d, struct gemm_shape *s, const struct dev
         cuda_ok(d, cudaStreamSynchronize(d->stream), "gemm check"); /* gemm_rows asks for weights ahead of its wait */
     }
     bool known = false;
-    for (uint32_t i = 0; i < GEMM_BUCKETS && (!i || buckets[i - 1] < s->rows_max); i++) pin_bucket(d, s, i, &r, w);
+    for (uint32_t i = 0; i < GEMM_BUCKETS && (!i || buckets[i - 1] < s->rows_max); i++)
+        if (!s->slab || buckets[i] > d->codes_wide) pin_bucket(d, s, i, &r, w);
     if (w && r.m < r.want)
         LOG_WARN("gemm: [%u, %u]: memory for %u rows is left to try algorithms with; for more rows they were not tried",
                  s->n, s->k, r.m);
@@ -249,7 +250,7 @@ static void shape_pin(struct cuda_dev *d, struct gemm_shape *s, const struct dev
      * was tuned for */
     for (uint32_t i = 0; i < b->file.n_row; i++)
         known = known || (b->file.row[i].n == s->n && b->file.row[i].k == s->k);
-    if (!known && !b->told) {
+    if (!known && !b->told && !s->slab) {
         LOG_INFO(
             "gemm: no tuned algorithms for [%u, %u] on %s: the library's first choice is pinned; `spillway tune` finds better ones",
             s->n, s->k, b->gpu);
@@ -263,11 +264,14 @@ static struct gemm_shape *shape_of(struct cuda_dev *d, const struct dev_weight *
     struct cuda_blas *b = d->blas;
     for (uint32_t i = 0; i < b->n_shape; i++) {
         struct gemm_shape *s = &b->shape[i];
-        if (s->n == w->n && s->k == w->k && s->out == out && s->code == w->q.code && s->act8 == w->q.act8) return s;
+        bool same = s->n == w->n && s->k == w->k && s->out == out && s->code == w->q.code && s->act8 == w->q.act8;
+        if (same && s->slab == gemm_is_slab(b, w)) return s;
     }
     if (b->n_shape == GEMM_SHAPES_MAX) return NULL;
     struct gemm_shape *s = &b->shape[b->n_shape];
-    *s = (struct gemm_shape){ .n = w->n, .k = w->k, .out = out, .code = w->q.code, .act8 = w->q.act8 };
+    *s = (struct gemm_shape){
+        .n = w->n, .k = w->k, .out = out, .code = w->q.code, .act8 = w->q.act8, .slab = gemm_is_slab(b, w)
+    };
     shape_pin(d, s, try ? w : NULL);
     b->n_shape++;
     return s;
@@ -329,6 +333,14 @@ bool cuda_gemm_joins(struct cuda_dev *d, const struct dev_weight *w, enum dtype 
     if (m > GEMM_ROWS_MAX) return false;
     const struct gemm_pin *pin = pin_of(d, w, out, m);
     return !pin || pin->kind == &gemm_rows || !pin->tuned;
+}
+
+void gemm_slab_seen(struct cuda_dev *d, const struct dev_weight *slab) { shape_of(d, slab, d->impl.dev.act, true); }
+
+const struct gemm_pin *gemm_slab_pin(struct cuda_dev *d, const struct dev_weight *slab, uint32_t m)
+{
+    const struct gemm_pin *pin = pin_of(d, slab, d->impl.dev.act, m);
+    return pin && pin->kind == &gemm_lt ? pin : NULL;
 }
 
 void cuda_logits(struct device *dev, float *out, const void *x, const struct dev_weight *w, uint32_t m)

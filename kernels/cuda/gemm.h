@@ -31,6 +31,7 @@ struct gemm_shape {
     enum dtype      out;      /* act, or F32 */
     enum dtype      code;     /* of the weights, as in dev_quant: F32 are plain ones */
     bool            act8;     /* likewise */
+    bool            slab;     /* of numbers that lie in the workspace: gemm_is_slab */
     uint32_t        rows_max; /* more rows go in slices of as many */
     struct gemm_pin pin[GEMM_BUCKETS];
 };
@@ -40,7 +41,8 @@ struct gemm_product {
     enum dtype               out_t;
     const void              *x; /* act [m, k]; for `mul` of a kind that prepares rows: m of those */
     const struct dev_weight *w;
-    uint32_t                 m; /* 1 .. GEMM_ROWS_MAX */
+    uint32_t                 m;       /* 1 .. GEMM_ROWS_MAX */
+    uint32_t                 out_row; /* numbers from a row of out to the next; 0: n. For the library alone */
 };
 /* What a pin is looked for. */
 struct gemm_want {
@@ -105,9 +107,10 @@ struct cuda_blas {
     struct lt_handle *h; /* NULL: no library, everything is gemm_rows' */
     size_t            version;
     char              gpu[96];
-    void            *workspace; /* GEMM_WORKSPACE bytes of the arena: the library's, or the rows that a kind prepares */
-    uint32_t        *tiles;     /* [GEMM_HEADS_MAX] of gemm_fused.cu: zero between launches */
-    struct gemm_file file;
+    /* GEMM_WORKSPACE bytes of the arena: the library's, or the rows that a kind prepares, or a slab of codes_wide.c */
+    void             *workspace;
+    uint32_t         *tiles; /* [GEMM_HEADS_MAX] of gemm_fused.cu: zero between launches */
+    struct gemm_file  file;
     struct gemm_shape shape[GEMM_SHAPES_MAX];
     uint32_t          n_shape;
     bool              told;   /* that something is not tuned */
@@ -117,22 +120,29 @@ struct cuda_blas {
 uint32_t gemm_bucket(uint32_t m);           /* of m rows, 1..GEMM_ROWS_MAX */
 uint32_t gemm_bucket_rows(uint32_t bucket); /* the most rows of it */
 
+/* Weights whose numbers lie in the workspace, so that the library has none. */
+static inline bool gemm_is_slab(const struct cuda_blas *b, const struct dev_weight *w)
+{
+    return w->data == b->workspace;
+}
+
 /* One problem as the library sees it. Alignments: of the arena's pieces and of rows of k or n elements. */
 struct gemm_problem {
     struct lt_desc   op;
     struct lt_layout a, b, d;
 };
+/* LT_OK, or what the library said first. more than eight: sizes and types of three matrices. */
 int gemm_problem_init(struct cuda_blas *b, struct gemm_problem *p, uint32_t m, uint32_t n, uint32_t k, enum dtype in,
-                      enum dtype out); /* LT_OK, or what the library said first */
+                      enum dtype out, uint32_t out_row);
 /* Whether the library takes our descriptions and offers something for the plainest of products: LT_OK. Asked once. */
 int gemm_lt_works(struct cuda_blas *b);
 /* Candidates for m rows, best guess first. Returns how many.
  * more than eight: a shape, its types, and the question. */
 uint32_t gemm_candidates(struct cuda_blas *b, uint32_t m, uint32_t n, uint32_t k, enum dtype in, enum dtype out,
-                         uint32_t want, struct lt_algo *out_algo);
-/* Whether the library takes this algorithm for m rows in our workspace. */
+                         size_t workspace, uint32_t want, struct lt_algo *out_algo);
+/* Whether the library takes this algorithm for m rows in so many bytes of workspace. */
 bool gemm_takes(struct cuda_blas *b, const struct lt_algo *a, uint32_t m, uint32_t n, uint32_t k, enum dtype in,
-                enum dtype out);
+                enum dtype out, size_t workspace);
 bool gemm_is_ours(const struct lt_algo *a); /* of a file: it stands for gemm_rows */
 /* Prepares the rows where the kind wants that, and multiplies. false: it did nothing that counts, another pin must. */
 bool gemm_run(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *p);
@@ -151,6 +161,16 @@ bool cuda_gemm_fused(struct cuda_dev *d, const struct op_fused *o);
 /* gemm.c: may this product of m rows be part of a kernel of ours that does more? Where it has no pin that tune has found
  * to be the library's. out: act, or F32. */
 bool cuda_gemm_joins(struct cuda_dev *d, const struct dev_weight *w, enum dtype out, uint32_t m);
+/* gemm.c: pins for a slab of numbers (codes_wide.c), while loading; and what is pinned for m rows, NULL if that is not the
+ * library's. */
+void                   gemm_slab_seen(struct cuda_dev *d, const struct dev_weight *slab);
+const struct gemm_pin *gemm_slab_pin(struct cuda_dev *d, const struct dev_weight *slab, uint32_t m);
+/* codes_wide.c: pins for a matrix of codes, while loading. Then a product of many rows by the library: false: it does
+ * nothing that counts, our own kernels must. */
+void cuda_codes_seen(struct cuda_dev *d, const struct dev_weight *w);
+bool cuda_codes_wide(struct cuda_dev *d, const struct gemm_product *p);
+/* codes_numbers.cu: rows [row0, + n_row) of codes as numbers of act, [n_row, k]. */
+void cuda_codes_numbers(struct cuda_dev *d, void *out, const struct dev_weight *w, uint32_t row0, uint32_t n_row);
 /* gemm_codes.cu: ours, of every kind of codes. As cuda_gemm_rows: a row has the same bits for every m. */
 void cuda_gemm_codes(struct cuda_dev *d, const struct gemm_product *p);
 /* gemm_check.cu: *worst becomes the largest relative error of out over sampled elements. more than eight: the three

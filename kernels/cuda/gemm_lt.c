@@ -20,21 +20,20 @@ static uint32_t row_align(uint32_t n, enum dtype t)
 }
 
 int gemm_problem_init(struct cuda_blas *b, struct gemm_problem *p, uint32_t m, uint32_t n, uint32_t k, enum dtype in,
-                      enum dtype out)
+                      enum dtype out, uint32_t out_row)
 {
     int op_t = LT_OP_T, st;
     if ((st = b->lt.desc_init(&p->op, sizeof p->op, LT_COMPUTE_32F, LT_R_32F)) != LT_OK) return st;
     if ((st = b->lt.desc_set(&p->op, LT_DESC_TRANSA, &op_t, sizeof op_t)) != LT_OK) return st;
     if ((st = b->lt.layout_init(&p->a, sizeof p->a, lt_type(in), k, n, k)) != LT_OK) return st;
     if ((st = b->lt.layout_init(&p->b, sizeof p->b, lt_type(in), k, m, k)) != LT_OK) return st;
-    return b->lt.layout_init(&p->d, sizeof p->d, lt_type(out), n, m, n);
+    return b->lt.layout_init(&p->d, sizeof p->d, lt_type(out), n, m, out_row);
 }
 
 /* How candidates are asked for; LT_OK, or what the library said first. */
-static int pref_init(struct cuda_blas *b, struct lt_pref *pref, const uint32_t align[4])
+static int pref_init(struct cuda_blas *b, struct lt_pref *pref, const uint32_t align[4], uint64_t workspace)
 {
-    uint64_t workspace = GEMM_WORKSPACE;
-    int      st = b->lt.pref_init(pref, sizeof *pref);
+    int st = b->lt.pref_init(pref, sizeof *pref);
     if (st == LT_OK) st = b->lt.pref_set(pref, LT_PREF_WORKSPACE_BYTES, &workspace, sizeof workspace);
     for (int i = 0; i < 4 && st == LT_OK; i++)
         st = b->lt.pref_set(pref, LT_PREF_ALIGN_A + i, &align[i], sizeof align[i]);
@@ -47,14 +46,14 @@ int gemm_lt_works(struct cuda_blas *b)
     struct gemm_problem p;
     struct lt_pref      pref;
     struct lt_result    r;
-    int                 n = 0, st = gemm_problem_init(b, &p, 16, 64, 64, DT_BF16, DT_BF16);
-    if (st == LT_OK) st = pref_init(b, &pref, align);
+    int                 n = 0, st = gemm_problem_init(b, &p, 16, 64, 64, DT_BF16, DT_BF16, 64);
+    if (st == LT_OK) st = pref_init(b, &pref, align, GEMM_WORKSPACE);
     if (st == LT_OK) st = b->lt.heuristic(b->h, &p.op, &p.a, &p.b, &p.d, &p.d, &pref, 1, &r, &n);
     return st == LT_OK && n == 0 ? LT_NOT_SUPPORTED : st;
 }
 
 uint32_t gemm_candidates(struct cuda_blas *b, uint32_t m, uint32_t n, uint32_t k, enum dtype in, enum dtype out,
-                         uint32_t want, struct lt_algo *out_algo)
+                         size_t workspace, uint32_t want, struct lt_algo *out_algo)
 {
     struct gemm_problem p;
     struct lt_pref      pref;
@@ -63,20 +62,21 @@ uint32_t gemm_candidates(struct cuda_blas *b, uint32_t m, uint32_t n, uint32_t k
     int                 n_r = 0;
     uint32_t            n_out = 0;
     if (want > GEMM_CANDIDATES) want = GEMM_CANDIDATES;
-    if (gemm_problem_init(b, &p, m, n, k, in, out) != LT_OK || pref_init(b, &pref, align) != LT_OK) return 0;
+    if (gemm_problem_init(b, &p, m, n, k, in, out, n) != LT_OK || pref_init(b, &pref, align, workspace) != LT_OK)
+        return 0;
     if (b->lt.heuristic(b->h, &p.op, &p.a, &p.b, &p.d, &p.d, &pref, (int)want, r, &n_r) != LT_OK) return 0;
     for (int i = 0; i < n_r; i++)
-        if (r[i].state == LT_OK && r[i].workspace_bytes <= GEMM_WORKSPACE) out_algo[n_out++] = r[i].algo;
+        if (r[i].state == LT_OK && r[i].workspace_bytes <= workspace) out_algo[n_out++] = r[i].algo;
     return n_out;
 }
 
 bool gemm_takes(struct cuda_blas *b, const struct lt_algo *a, uint32_t m, uint32_t n, uint32_t k, enum dtype in,
-                enum dtype out)
+                enum dtype out, size_t workspace)
 {
     struct gemm_problem p;
     struct lt_result    r;
-    if (gemm_problem_init(b, &p, m, n, k, in, out) != LT_OK) return false;
-    return b->lt.check(b->h, &p.op, &p.a, &p.b, &p.d, &p.d, a, &r) == LT_OK && r.workspace_bytes <= GEMM_WORKSPACE;
+    if (gemm_problem_init(b, &p, m, n, k, in, out, n) != LT_OK) return false;
+    return b->lt.check(b->h, &p.op, &p.a, &p.b, &p.d, &p.d, a, &r) == LT_OK && r.workspace_bytes <= workspace;
 }
 
 bool gemm_is_ours(const struct lt_algo *a)
@@ -86,6 +86,9 @@ bool gemm_is_ours(const struct lt_algo *a)
 }
 
 /* ---------------------------------------------------------------- the kind */
+
+/* A slab of numbers lies where the workspace is. */
+static size_t room_of(bool slab) { return slab ? 0 : GEMM_WORKSPACE; }
 
 static uint32_t lt_offer(struct cuda_dev *d, const struct gemm_shape *s, const struct gemm_want *want, bool tuned,
                          struct gemm_pin *pin_out)
@@ -101,14 +104,14 @@ static uint32_t lt_offer(struct cuda_dev *d, const struct gemm_shape *s, const s
         *pin_out = (struct gemm_pin){ .kind = &gemm_lt, .tuned = true, .algo = row->algo };
         return 1;
     }
-    uint32_t n = gemm_candidates(b, want->hi, s->n, s->k, in, s->out, GUESSES, algo);
+    uint32_t n = gemm_candidates(b, want->hi, s->n, s->k, in, s->out, room_of(s->slab), GUESSES, algo);
     for (uint32_t i = 0; i < n; i++) pin_out[i] = (struct gemm_pin){ .kind = &gemm_lt, .algo = algo[i] };
     return n;
 }
 
 static bool lt_takes(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_shape *s, uint32_t m)
 {
-    return gemm_takes(d->blas, &pin->algo, m, s->n, s->k, d->impl.dev.act, s->out);
+    return gemm_takes(d->blas, &pin->algo, m, s->n, s->k, d->impl.dev.act, s->out, room_of(s->slab));
 }
 
 static bool lt_mul(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *o)
@@ -116,17 +119,17 @@ static bool lt_mul(struct cuda_dev *d, const struct gemm_pin *pin, const struct 
     static const float  one = 1, zero = 0;
     struct cuda_blas   *b = d->blas;
     struct gemm_problem p;
-    uint32_t            m = o->m, n = o->w->n, k = o->w->k;
+    uint32_t            m = o->m, n = o->w->n, k = o->w->k, out_row = o->out_row ? o->out_row : n;
     uint32_t            align = row_align(k, d->impl.dev.act), align_out = row_align(n, o->out_t);
     bool                aligned = !((uintptr_t)o->x & (align - 1)) && !((uintptr_t)o->out & (align_out - 1));
     if (!aligned) return false; /* it was asked for aligned rows */
-    int         st = gemm_problem_init(b, &p, m, n, k, d->impl.dev.act, o->out_t);
+    int         st = gemm_problem_init(b, &p, m, n, k, d->impl.dev.act, o->out_t, out_row);
     cudaError_t e = cudaSuccess;
     bool        described = st == LT_OK, again = cuda_may_relaunch(d);
     /* as LAUNCH does, whatever the library says of a launch of its own that was refused */
     for (; described; again = false) {
         st = b->lt.matmul(b->h, &p.op, &one, o->w->data, &p.a, o->x, &p.b, &zero, o->out, &p.d, o->out, &p.d,
-                          &pin->algo, b->workspace, GEMM_WORKSPACE, d->stream);
+                          &pin->algo, b->workspace, room_of(gemm_is_slab(b, o->w)), d->stream);
         e = cudaPeekAtLastError();
         if (e == cudaSuccess || !again || !cuda_relaunch(d)) break;
     }

@@ -175,11 +175,11 @@ static void tune_bucket(struct tune *t, uint32_t bucket)
     struct lt_algo algo[GEMM_CANDIDATES];
     uint32_t       m = gemm_bucket_rows(bucket), lo = bucket ? gemm_bucket_rows(bucket - 1) + 1 : 1;
     uint32_t       want = t->cfg->n_candidate ? t->cfg->n_candidate : 16, best = UINT32_MAX;
-    uint32_t       n = gemm_candidates(t->d->blas, m, t->n, t->k, t->in, t->out, want, algo);
+    uint32_t       n = gemm_candidates(t->d->blas, m, t->n, t->k, t->in, t->out, GEMM_WORKSPACE, want, algo);
     double         best_s = INFINITY, best_err = 0;
     for (uint32_t i = 0; i < n && !t->st; i++) {
         struct gemm_pin pin = { .kind = &gemm_lt, .algo = algo[i] };
-        if (!gemm_takes(t->d->blas, &algo[i], lo, t->n, t->k, t->in, t->out)) continue;
+        if (!gemm_takes(t->d->blas, &algo[i], lo, t->n, t->k, t->in, t->out, GEMM_WORKSPACE)) continue;
         float err = error_of(t, &pin, m);
         if (!(err <= gemm_error_max(t->out))) {
             say(t, "%7u x %-7u %5u: candidate %u is wrong by %g, left out", t->n, t->k, m, i, (double)err);

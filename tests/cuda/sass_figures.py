@@ -138,6 +138,14 @@ def codes(rows, n, k, bytes_each, unit, loop):
     return read, 2 * rows * n * k, 2.3 + max(read / READ_GBS / 1e3, near / 5000 / 1e3, issue)
 
 
+def wide(rows, n, k, bytes_each):
+    """By the library, for which codes become numbers in slabs of 32 MiB: codes come from memory, numbers go to L2 and, the half of them, on to memory at
+    last; a slab is two kernels more. The library as in sass_steps.library()."""
+    slabs = -(-2 * n * k // (32 << 20))
+    read = n * k * (bytes_each + 2) + 2 * rows * (n + k)
+    return read, 2 * rows * n * k, n * k * (bytes_each / READ_GBS + 2 / 4500) / 1e3 + slabs * 4 + 2 * rows * n * k / 690e6
+
+
 def cases():
     """Kernel, case, (bytes, flops, us), goal in us."""
     width = (HEADS + 2 * KV_HEADS) * DIM
@@ -171,6 +179,7 @@ def cases():
             for rows, groups, deep in ((1, 1, 4), (16, 2, 2)):
                 yield "k_codes_rows<bf16,codes_%s,%d,%d,true>" % (kind, groups, deep), "%s, %s, %d rows" % (name, what, rows), codes(rows, n, k, each, unit, loop), "%.1f" % (n * k * each / gbs / 1e3)
         read, flops, us = many(4096, 24576, 4096)
+        yield "k_codes_numbers<bf16,codes_%s>" % kind, "gate and up, %s, 4096 rows, with the library's products" % what, wide(4096, 24576, 4096, each), "1600"
         yield "k_codes_many<bf16,codes_%s>" % kind, "gate and up, %s, 4096 rows" % what, (read - 24576 * 4096 * (2 - each), flops, us), "1600"
     for rows in (1, 32, 4096):
         yield "k_qkv<bf16,16>", "%d rows" % rows, moved(4 * rows * width), "-"

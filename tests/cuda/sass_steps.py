@@ -6,7 +6,7 @@ library multiplies (`tune` decides: the quicker of both is taken here)."""
 import os
 import re
 
-from sass_figures import ROOT, CODES, HIDDEN, KV_HEADS, HEADS, DIM, INTER, LAYERS, TILE8_US, codes, decode, heads, joined, moved, prefill, prefill_groups, routed, stream
+from sass_figures import ROOT, CODES, HIDDEN, KV_HEADS, HEADS, DIM, INTER, LAYERS, TILE8_US, codes, decode, heads, joined, moved, prefill, prefill_groups, routed, stream, wide
 
 GAP_US, GAP_PDL_US = 1.3, 0.5  # from a kernel to the next, plain and dependent launches
 AHEAD_US = 1.5  # what a product gains that has asked for its weights before the one ahead ended, of 2.3 to begin
@@ -93,11 +93,12 @@ def experts(ctx):
     return [step.ms(pdl) for pdl in (False, True)]
 
 
-def prompt(rows, attention):
+def prompt(rows, attention, kind=None):
     """tok/s"""
     step = Step(LAYERS)
     step.head = stream(1, *HEAD)[2]
-    apart(step, rows, library, False)
+    each = next((c[2] for c in CODES if c[0] == kind), 0)
+    apart(step, rows, (lambda m, n, k: wide(m, n, k, each)[2]) if kind else library, False)
     step.kernel(attention(rows)[2])
     return [rows / step.ms(pdl) * 1e3 for pdl in (False, True)]
 
@@ -123,6 +124,8 @@ def rows():
     yield "decode step, batch 1, ctx 1k, Qwen3-30B-A3B", "", "ms", experts(1024)
     yield "prefill, 4k prompt", "", "tok/s", prompt(4096, prefill)
     yield "prefill, 4k prompt", ", --wgmma", "tok/s", prompt(4096, prefill_groups)
+    yield "prefill, 4k prompt, weights in fp8", "", "tok/s", prompt(4096, prefill, "f8")
+    yield "prefill, 4k prompt, weights in fp8", ", --wgmma", "tok/s", prompt(4096, prefill_groups, "f8")
 
 
 def verdict(unit, value, must, good):

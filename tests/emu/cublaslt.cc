@@ -45,6 +45,7 @@ struct Algo { /* lt_algo */
 struct Problem {
     uint32_t m, n, k;
     int      in, out;
+    size_t   out_row; /* numbers from a row of out to the next */
 };
 
 uint64_t algo_sum(const Algo &a)
@@ -81,11 +82,11 @@ int problem(const lt_desc *op, const lt_layout *la, const lt_layout *lb, const l
         return misuse("the sizes of the matrices do not fit");
     if (a->ld < (int64_t)a->rows || b->ld < (int64_t)b->rows || d->ld < (int64_t)d->rows || c->ld != d->ld)
         return misuse("a leading dimension is smaller than a column");
-    if (a->ld != (int64_t)a->rows || b->ld != (int64_t)b->rows || d->ld != (int64_t)d->rows) return LT_NOT_SUPPORTED;
+    if (a->ld != (int64_t)a->rows || b->ld != (int64_t)b->rows) return LT_NOT_SUPPORTED;
     if (a->type != b->type || a->type == LT_R_32F || c->type != d->type || (d->type != a->type && d->type != LT_R_32F))
         return misuse("these types are not multiplied");
     if (!a->rows || !a->cols || !b->cols) return misuse("an empty matrix");
-    *p = { (uint32_t)b->cols, (uint32_t)a->cols, (uint32_t)a->rows, (int)a->type, (int)d->type };
+    *p = { (uint32_t)b->cols, (uint32_t)a->cols, (uint32_t)a->rows, (int)a->type, (int)d->type, (size_t)d->ld };
     return LT_OK;
 }
 
@@ -288,10 +289,10 @@ void multiply(const Problem &p, uint32_t id, const void *w, const void *x, void 
             add(a, &rows[(size_t)m * p.k], wt.data(), 0, cut);
             add(b, &rows[(size_t)m * p.k], wt.data(), cut, p.k);
             for (uint32_t j = 0; j < cols; j++) {
-                size_t at = (size_t)m * p.n + n0 + j;
+                size_t at = (size_t)m * p.n + n0 + j, to = m * p.out_row + n0 + j;
                 if (id == EMU_LT_SPLIT) workspace[at] = b[j]; /* really through there: one too small is found */
                 if (id == EMU_LT_WRONG && p.m >= emu_lt.wrong_from && n0 + j + 1 == p.n) continue;
-                store(out, p.out, at, id == EMU_LT_SPLIT ? a[j] + workspace[at] : a[j] + b[j]);
+                store(out, p.out, to, id == EMU_LT_SPLIT ? a[j] + workspace[at] : a[j] + b[j]);
             }
         }
     }

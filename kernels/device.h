@@ -115,7 +115,8 @@ enum op_act { OP_SILU, OP_GELU, OP_GELU_TANH, OP_QUICK_GELU, OP_RELU, OP_RELU2, 
 
 /* A product of few rows with what stands around it, y = rmsnorm(x) * w^T + bias, and then: out [m, n] = y; out [m, n] += y;
  * out [m, n / 2] = act(gate) * up of the halves of y, as op glu; out [m, n] = y, and op qkv with it. The bits are those of
- * the ops one after another. */
+ * the ops one after another, except where a device uses a library that may round a sum once instead of twice (cuda without
+ * `deterministic`). */
 enum op_end { OP_END_STORE, OP_END_ADD, OP_END_GLU, OP_END_QKV };
 struct op_fused {
     void                    *out;

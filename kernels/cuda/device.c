@@ -491,7 +491,7 @@ static void cuda_arith(const struct device *dev, enum dtype weights, const struc
     const struct cuda_dev *d = (const struct cuda_dev *)dev;
     (void)weights;
     (void)kv;
-    snprintf(text, bytes, "cuda.4 sm %d %s%s%s", d->arch, d->deterministic ? "deterministic" : "fast",
+    snprintf(text, bytes, "cuda.4 sm %d %s%s%s", d->arch, d->deterministic ? "deterministic" : "fast.2",
              d->wgmma ? " wgmma.2" : "", q && q->code != DT_F32 ? " codes.2" : "");
 }
 

@@ -122,8 +122,8 @@ float gemm_error(struct cuda_dev *d, const struct gemm_pin *pin, const struct ge
 {
     float    worst = INFINITY;
     uint32_t n = p->w->n, k = p->w->k;
-    cudaMemsetAsync(p->out, 0xff, (size_t)p->m * n * dtype_bytes(p->out_t),
-                    d->stream); /* NaN: what is not written shows */
+    /* NaN: what is not written shows */
+    cudaMemsetAsync(p->out, p->add ? 0 : 0xff, (size_t)p->m * n * dtype_bytes(p->out_t), d->stream);
     cudaMemsetAsync(answer_at(d), 0, sizeof worst, d->stream);
     if (!gemm_run(d, pin, p)) return INFINITY;
     cuda_gemm_check(d, answer_at(d), p->out, p->out_t, p->x, p->w->data, p->m, n, k);
@@ -179,8 +179,10 @@ static bool pin_right(struct cuda_dev *d, const struct gemm_shape *s, const stru
                       const struct dev_weight *w, uint32_t m)
 {
     struct gemm_product p = { .out = r->out, .out_t = s->out, .x = r->x, .w = w, .m = m };
-    float               err = gemm_error(d, pin, &p);
-    if (err <= gemm_error_max(s->out)) return true;
+    float               err = gemm_error(d, pin, &p), most = gemm_error_max(s->out);
+    p.add = true;
+    if (err <= most && pin->kind == &gemm_lt && s->out != DT_F32) err = gemm_error(d, pin, &p);
+    if (err <= most) return true;
     LOG_WARN("gemm: an algorithm for [%u, %u] and %u rows is wrong by %g, not used", s->n, s->k, m, (double)err);
     return false;
 }
@@ -317,12 +319,24 @@ static const struct gemm_pin *pin_of(struct cuda_dev *d, const struct dev_weight
     return s ? &s->pin[gemm_bucket(m)] : NULL;
 }
 
-/* Where the plain product would be gemm_rows': the library's products stand alone. */
+/* A product that the library adds to the residual stream itself, so that no kernel reads it again. Its sum is rounded once,
+ * not twice: other bits than those of the ops one after another, as all of the library's may be. */
+static bool library_sum(struct cuda_dev *d, const struct gemm_pin *pin, const struct op_fused *o)
+{
+    if (o->end != OP_END_ADD || o->norm || o->bias) return false;
+    const struct gemm_product p = {
+        .out = o->out, .out_t = d->impl.dev.act, .x = o->x, .w = o->w, .m = o->m, .add = true
+    };
+    return gemm_run(d, pin, &p);
+}
+
+/* Where the plain product would be gemm_rows'; of the library's products, those that end in a sum. */
 bool cuda_fused(struct device *dev, const struct op_fused *o)
 {
     struct cuda_dev *d = cuda_of(dev);
     if (!o->m || o->m > GEMM_ROWS_MAX) return false;
     const struct gemm_pin *pin = pin_of(d, o->w, dev->act, o->m);
+    if (pin && pin->kind == &gemm_lt) return library_sum(d, pin, o);
     if (pin && pin->kind != &gemm_rows) return false;
     return cuda_gemm_fused(d, o);
 }

@@ -41,8 +41,10 @@ struct gemm_product {
     enum dtype               out_t;
     const void              *x; /* act [m, k]; for `mul` of a kind that prepares rows: m of those */
     const struct dev_weight *w;
-    uint32_t                 m;       /* 1 .. GEMM_ROWS_MAX */
-    uint32_t                 out_row; /* numbers from a row of out to the next; 0: n. For the library alone */
+    uint32_t                 m; /* 1 .. GEMM_ROWS_MAX */
+    /* For the library alone: */
+    uint32_t out_row; /* numbers from a row of out to the next; 0: n */
+    bool     add;     /* out += the product, rounded once */
 };
 /* What a pin is looked for. */
 struct gemm_want {
@@ -148,7 +150,7 @@ bool gemm_is_ours(const struct lt_algo *a); /* of a file: it stands for gemm_row
 bool gemm_run(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *p);
 
 /* Largest relative error of a pin over sampled elements of p; above gemm_error_max or NAN: wrong. x and w hold numbers,
- * out is overwritten. Waits for the device. INFINITY: it does not run. */
+ * out is overwritten (where p adds, it is added to zeros). Waits for the device. INFINITY: it does not run. */
 float gemm_error(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *p);
 float gemm_error_max(enum dtype out);
 /* gemm_rows.cu: ours. A row has the same bits for every m from 1 to GEMM_ROWS_MAX. Weights are asked for before what is

@@ -117,6 +117,7 @@ static bool lt_takes(struct cuda_dev *d, const struct gemm_pin *pin, const struc
 static bool lt_mul(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *o)
 {
     static const float  one = 1, zero = 0;
+    const float        *keep = o->add ? &one : &zero;
     struct cuda_blas   *b = d->blas;
     struct gemm_problem p;
     uint32_t            m = o->m, n = o->w->n, k = o->w->k, out_row = o->out_row ? o->out_row : n;
@@ -128,8 +129,8 @@ static bool lt_mul(struct cuda_dev *d, const struct gemm_pin *pin, const struct 
     bool        described = st == LT_OK, again = cuda_may_relaunch(d);
     /* as LAUNCH does, whatever the library says of a launch of its own that was refused */
     for (; described; again = false) {
-        st = b->lt.matmul(b->h, &p.op, &one, o->w->data, &p.a, o->x, &p.b, &zero, o->out, &p.d, o->out, &p.d,
-                          &pin->algo, b->workspace, room_of(gemm_is_slab(b, o->w)), d->stream);
+        st = b->lt.matmul(b->h, &p.op, &one, o->w->data, &p.a, o->x, &p.b, keep, o->out, &p.d, o->out, &p.d, &pin->algo,
+                          b->workspace, room_of(gemm_is_slab(b, o->w)), d->stream);
         e = cudaPeekAtLastError();
         if (e == cudaSuccess || !again || !cuda_relaunch(d)) break;
     }

@@ -49,11 +49,13 @@ def ours(step, rows):
         step.kernel(joined(rows, n, k, False, 0)[2], True)
 
 
-def apart(step, rows, product, ahead):
-    """A dense layer with norms, RoPE and the gate by kernels of their own. ahead: do its products ask for weights before they wait?"""
+def apart(step, rows, product, ahead, sums=False):
+    """A dense layer with norms, RoPE and the gate by kernels of their own. ahead: do its products ask for weights before they wait? sums: O and down are added to the
+    residual stream by the library, which reads it once more, so that norms read no product beside it."""
     for n, k in (QKV, O, GATE_UP, DOWN):
-        step.kernel(product(rows, n, k), ahead)
-    for number in (8 * rows * HIDDEN, 4 * rows * WIDTH, 8 * rows * HIDDEN, 6 * rows * INTER):
+        step.kernel(product(rows, n, k) + (2 * rows * HIDDEN / 2600e3 if sums and n == HIDDEN else 0), ahead)
+    norm = (4 if sums else 8) * rows * HIDDEN
+    for number in (norm, 4 * rows * WIDTH, norm, 6 * rows * INTER):
         step.kernel(moved(number)[2])
 
 
@@ -72,7 +74,7 @@ def dense(batch, ctx, kv_bytes=2, kind=None, own=False):
         elif own:
             apart(step, batch, lambda rows, n, k: stream(rows, n, k)[2], True)
         else:
-            apart(step, batch, library, False)
+            apart(step, batch, library, False, True)
         step.kernel(attention)
         found.append(step)
     return [min(s.ms(pdl) for s in found) for pdl in (False, True)]
@@ -98,7 +100,7 @@ def prompt(rows, attention, kind=None):
     step = Step(LAYERS)
     step.head = stream(1, *HEAD)[2]
     each = next((c[2] for c in CODES if c[0] == kind), 0)
-    apart(step, rows, (lambda m, n, k: wide(m, n, k, each)[2]) if kind else library, False)
+    apart(step, rows, (lambda m, n, k: wide(m, n, k, each)[2]) if kind else library, False, not kind)
     step.kernel(attention(rows)[2])
     return [rows / step.ms(pdl) * 1e3 for pdl in (False, True)]
 

@@ -273,7 +273,7 @@ auto *const add = __builtin_cpu_supports("avx2") ? add_avx2 : add_any;
 auto *const add = add_any;
 #endif
 
-void multiply(const Problem &p, uint32_t id, const void *w, const void *x, void *out, float *workspace)
+void multiply(const Problem &p, uint32_t id, const void *w, const void *x, bool plus, void *out, float *workspace)
 {
     bool               drift = id == EMU_LT_DRIFT && p.m >= emu_lt.drift;
     uint32_t           cut = id == EMU_LT_SPLIT || drift ? p.k / 2 : p.k; /* k before, and k from here on */
@@ -292,7 +292,9 @@ void multiply(const Problem &p, uint32_t id, const void *w, const void *x, void 
                 size_t at = (size_t)m * p.n + n0 + j, to = m * p.out_row + n0 + j;
                 if (id == EMU_LT_SPLIT) workspace[at] = b[j]; /* really through there: one too small is found */
                 if (id == EMU_LT_WRONG && p.m >= emu_lt.wrong_from && n0 + j + 1 == p.n) continue;
-                store(out, p.out, to, id == EMU_LT_SPLIT ? a[j] + workspace[at] : a[j] + b[j]);
+                float sum = id == EMU_LT_SPLIT ? a[j] + workspace[at] : a[j] + b[j], old = 0;
+                if (plus) load_row(&old, out, p.out, to, 1);
+                store(out, p.out, to, sum + old);
             }
         }
     }
@@ -306,11 +308,11 @@ int matmul(lt_handle *h, lt_desc *op, const void *alpha, const void *a, lt_layou
 {
     Problem     p;
     const Algo *al;
-    float       one, zero;
+    float       one, keep;
     if (!h || !alpha || !beta || !a || !b || !d || !algo)
         return misuse("matmul without an argument; the heuristic must not choose here");
-    memcpy(&one, alpha, 4), memcpy(&zero, beta, 4);
-    if (one != 1 || zero != 0 || c != d) return misuse("not 1 * a * b + 0 * d in place");
+    memcpy(&one, alpha, 4), memcpy(&keep, beta, 4);
+    if (one != 1 || (keep != 0 && keep != 1) || c != d) return misuse("not 1 * a * b + 0 or 1 * d in place");
     int st = problem(op, la, lb, lc, ld, &p);
     if (st || (st = check_algo(algo, p, &al))) return st;
     if (emu_lt.refuse) return LT_NOT_SUPPORTED;
@@ -323,9 +325,10 @@ int matmul(lt_handle *h, lt_desc *op, const void *alpha, const void *a, lt_layou
         return misuse("an address is not aligned to 16");
     __atomic_fetch_add(&emu_lt.n_matmul, 1, __ATOMIC_RELAXED);
     uint32_t id = al->id;
+    bool     plus = keep != 0;
     float   *space = static_cast<float *>(workspace);
     emu::enqueue_kernel(static_cast<cudaStream_t>(stream), reinterpret_cast<const void *>(nothing), dim3(1), dim3(1), 0,
-                        false, [=] { multiply(p, id, a, b, d, space); });
+                        false, [=] { multiply(p, id, a, b, plus, d, space); });
     return cudaPeekAtLastError() == cudaSuccess ? LT_OK : LT_EXECUTION_FAILED;
 }
 } // namespace

@@ -1,5 +1,5 @@
-/* codes: from the codes of codes.h to numbers of 16 bits, in registers.   Device code of gemm_codes.cu,
- * moe_codes.cu, embed_codes.cu and, of E4M3, of KV in 8 bits.
+/* codes: from the codes of codes.h to numbers of 16 bits, in registers, and what products with them share.   Device
+ * code of gemm_codes.cu, codes_hopper.cu, moe_codes.cu, embed_codes.cu and, of E4M3, of KV in 8 bits.
  * Every number that comes out is exact: a code less its zero has at most 6 bits, a code of 8 bits 8, an E4M3 4, an E2M1
  * 2, the product of those two 6. Codes are put behind the point of a number whose last bit is 1 (128 of bf16, 1024 of
  * f16), or the bits of E4M3 and E2M1 where those of a smaller exponent are; one fma of two numbers at a time does the
@@ -45,9 +45,10 @@ template <> struct codes_of<__half> {
 
 enum : uint32_t { CODES_HALVES = 0x000f000f, CODES_SIGNS = 0x80008000 };
 
-/* A kind of codes. UNIT: inputs of a line, STEPS of 32. scale, take: by the record of a group; take makes 8 numbers of
- * step s, 0 or 1, of a thread's 16 bytes, where `turn` brings the two steps behind. NONE: a record that adds nothing to
- * any sum where all products are 0 (a scale of - 0). */
+/* A kind of codes. UNIT: inputs of a line, STEPS of 32. scale, take, two: by the record of a group; take makes 8 numbers
+ * of step s, 0 or 1, of a thread's 16 bytes, where `turn` brings the two steps behind; two makes the pair of numbers whose
+ * bits are the lowest of those that `c` has (4 bits: 0 and 16 on, 8 bits: likewise), of the last 16 inputs of a step where
+ * `last`. NONE: a record that adds nothing to any sum where all products are 0 (a scale of - 0). */
 struct codes_i4 {
     typedef uint32_t record_t;
     enum { UNIT = 128, STEPS = 4 };
@@ -57,16 +58,16 @@ struct codes_i4 {
     {
         return __half2float(__ushort_as_half((unsigned short)(record & 0xffff)));
     }
-    template <class T> static __device__ __forceinline__ uint4 take(const uint4 &v, int s, uint32_t record)
+    template <class T> static __device__ __forceinline__ uint32_t two(uint32_t c, uint32_t record, bool last = false)
     {
         typedef codes_of<T> N;
-        const uint32_t      c = s ? v.y : v.x, minus = __byte_perm(record, record, 0x3232);
-        uint4               out;
-        out.x = N::fma2((c & CODES_HALVES) | N::POINT, N::ONE, minus);
-        out.y = N::fma2((c >> 4 & CODES_HALVES) | N::POINT, N::ONE, minus);
-        out.z = N::fma2((c >> 8 & CODES_HALVES) | N::POINT, N::ONE, minus);
-        out.w = N::fma2((c >> 12 & CODES_HALVES) | N::POINT, N::ONE, minus);
-        return out;
+        (void)last;
+        return N::fma2((c & CODES_HALVES) | N::POINT, N::ONE, __byte_perm(record, record, 0x3232));
+    }
+    template <class T> static __device__ __forceinline__ uint4 take(const uint4 &v, int s, uint32_t record)
+    {
+        const uint32_t c = s ? v.y : v.x;
+        return make_uint4(two<T>(c, record), two<T>(c >> 4, record), two<T>(c >> 8, record), two<T>(c >> 12, record));
     }
 };
 
@@ -74,12 +75,17 @@ struct codes_f8 {
     typedef uint32_t record_t;
     enum { UNIT = 64, STEPS = 2 };
     enum : uint32_t { NONE = 0x80000000 };
-    static __device__ __forceinline__ void                    turn(uint4 &) {}
-    static __device__ __forceinline__ float                   scale(uint32_t record) { return __uint_as_float(record); }
+    static __device__ __forceinline__ void  turn(uint4 &) {}
+    static __device__ __forceinline__ float scale(uint32_t record) { return __uint_as_float(record); }
+    template <class T> static __device__ __forceinline__ uint32_t two(uint32_t c, uint32_t = 0, bool = false)
+    {
+        typedef codes_of<T> N;
+        return N::fma2((c << N::UP & N::E4M3) | (c << 8 & CODES_SIGNS), N::RAISE, CODES_SIGNS);
+    }
     template <class T> static __device__ __forceinline__ void pair(uint32_t c, uint32_t &low, uint32_t &high)
     {
         typedef codes_of<T> N;
-        low = N::fma2((c << N::UP & N::E4M3) | (c << 8 & CODES_SIGNS), N::RAISE, CODES_SIGNS);
+        low = two<T>(c);
         high = N::fma2((c >> N::DOWN & N::E4M3) | (c & CODES_SIGNS), N::RAISE, CODES_SIGNS);
     }
     template <class T> static __device__ __forceinline__ uint4 take(const uint4 &v, int s, uint32_t record)
@@ -99,7 +105,7 @@ struct codes_i8 {
     enum : uint32_t { NONE = 0x80000000 };
     static __device__ __forceinline__ void  turn(uint4 &) {}
     static __device__ __forceinline__ float scale(uint32_t record) { return __uint_as_float(record); }
-    template <class T> static __device__ __forceinline__ uint32_t byte(uint32_t c)
+    template <class T> static __device__ __forceinline__ uint32_t two(uint32_t c, uint32_t = 0, bool = false)
     {
         typedef codes_of<T> N;
         const uint32_t      high = N::fma2((c >> 4 & CODES_HALVES) | N::POINT, N::SIXTEEN, N::MIDDLE);
@@ -109,7 +115,7 @@ struct codes_i8 {
     {
         const uint32_t a = s ? v.z : v.x, b = s ? v.w : v.y;
         (void)record;
-        return make_uint4(byte<T>(a), byte<T>(a >> 8), byte<T>(b), byte<T>(b >> 8));
+        return make_uint4(two<T>(a), two<T>(a >> 8), two<T>(b), two<T>(b >> 8));
     }
 };
 
@@ -123,7 +129,7 @@ struct codes_f4 {
     {
         return __uint_as_float(record ? record << 23 : 1u << 22);
     }
-    template <class T> static __device__ __forceinline__ uint32_t pair(uint32_t c)
+    template <class T> static __device__ __forceinline__ uint32_t two(uint32_t c, uint32_t = 0, bool = false)
     {
         typedef codes_of<T> N;
         return N::fma2((c << N::UP_E2M1 & N::E2M1) | (c << 12 & CODES_SIGNS), N::RAISE_E2M1, CODES_SIGNS);
@@ -132,23 +138,31 @@ struct codes_f4 {
     {
         const uint32_t c = s ? v.y : v.x;
         (void)record;
-        return make_uint4(pair<T>(c), pair<T>(c >> 4), pair<T>(c >> 8), pair<T>(c >> 12));
+        return make_uint4(two<T>(c), two<T>(c >> 4), two<T>(c >> 8), two<T>(c >> 12));
     }
 };
 
 /* The same with the scales of NVFP4: a thread's 8 inputs of a step are of its first 16 or of its last, so numbers come
  * out times their scale, exactly, and what is left to multiply by is the factor of the row, once at the end. */
 struct codes_nvf4 : codes_f4 {
-    typedef uint16_t                                           record_t;
-    static __device__ __forceinline__ float                    scale(uint32_t) { return 1.0f; }
+    typedef uint16_t                        record_t;
+    static __device__ __forceinline__ float scale(uint32_t) { return 1.0f; }
+    /* The scale of a step's first 16 inputs or of its last, twice. */
+    template <class T> static __device__ __forceinline__ uint32_t by(uint32_t record, bool last)
+    {
+        return codes_f8::two<T>(__byte_perm(record, 0, last ? 0x4141 : 0x4040));
+    }
+    template <class T> static __device__ __forceinline__ uint32_t two(uint32_t c, uint32_t record, bool last)
+    {
+        return codes_of<T>::fma2(codes_f4::two<T>(c), by<T>(record, last), CODES_SIGNS);
+    }
     template <class T> static __device__ __forceinline__ uint4 take(const uint4 &v, int s, uint32_t record)
     {
         typedef codes_of<T> N;
-        const uint32_t      both = __byte_perm(record, 0, threadIdx.x & 2 ? 0x4141 : 0x4040); /* its byte, twice */
-        const uint32_t      by = N::fma2((both << N::UP & N::E4M3) | (both << 8 & CODES_SIGNS), N::RAISE, CODES_SIGNS);
+        const uint32_t      scale = by<T>(record, threadIdx.x & 2);
         const uint4         code = codes_f4::take<T>(v, s, record);
-        return make_uint4(N::fma2(code.x, by, CODES_SIGNS), N::fma2(code.y, by, CODES_SIGNS),
-                          N::fma2(code.z, by, CODES_SIGNS), N::fma2(code.w, by, CODES_SIGNS));
+        return make_uint4(N::fma2(code.x, scale, CODES_SIGNS), N::fma2(code.y, scale, CODES_SIGNS),
+                          N::fma2(code.z, scale, CODES_SIGNS), N::fma2(code.w, scale, CODES_SIGNS));
     }
 };
 /* Do the numbers of a kind have their scale, and its matrices factors? */
@@ -163,6 +177,21 @@ template <class C> static __device__ __forceinline__ float codes_end(float sum, 
 }
 
 /* ---------------------------------------------------------------- products */
+
+/* out[m, n] = x[m, k] * w[n, k]^T, of gemm_codes.cu and codes_hopper.cu. */
+struct codes_args {
+    void           *out;
+    const uint16_t *x;
+    const uint4    *line;   /* [n][n_line][4] */
+    const void     *record; /* [n][n_group] of the kind's record_t */
+    const float    *factor; /* [n]; NULL where the kind has none */
+    uint32_t        m, n, k;
+    uint32_t        n_line, n_group, shift; /* step s is of group s >> shift */
+    bool            wide;                   /* out is F32 */
+    struct rows_cut cut;
+};
+/* codes_hopper.cu: by wgmma. For devices with d->wgmma, and rows of x that are whole, aligned multiples of 16 bytes. */
+void cuda_codes_hopper(struct cuda_dev *d, const struct codes_args &p, enum dtype code);
 
 /* acc += scale * (32 inputs of 16 rows of w by a group of 8 rows of x). Where numbers have their scale already, mma adds to
  * acc itself. */
@@ -179,6 +208,17 @@ static __device__ __forceinline__ void codes_step(float acc[4], const uint4 &top
     rows_mma32<T>(d, top, low, x);
     acc[0] = __fmaf_rn(d[0], scale_top, acc[0]), acc[1] = __fmaf_rn(d[1], scale_top, acc[1]);
     acc[2] = __fmaf_rn(d[2], scale_low, acc[2]), acc[3] = __fmaf_rn(d[3], scale_low, acc[3]);
+}
+/* Sums of rows r (0, 1) and r + 8 of w by rows `at` and at + 1 of x, where there are any. */
+template <class C, class O>
+static __device__ __forceinline__ void codes_put4(O *out, const struct codes_args &p, const float *sum, uint32_t at,
+                                                  uint32_t r)
+{
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        const uint32_t row = r + (e >> 1) * 8, x = at + (e & 1);
+        if (row < p.n && x < p.m) rows_put(out + (size_t)x * p.n + row, codes_end<C>(sum[e], p.factor, row));
+    }
 }
 /* A thread of four has the record of the step of its number: that of step s. */
 static __device__ __forceinline__ uint32_t codes_of_step(uint32_t record, int s)

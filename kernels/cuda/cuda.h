@@ -15,6 +15,7 @@ extern "C" {
 enum {
     PDL_ARCH_MIN = 90,     /* from here on a launch may depend on the one before by program */
     WGMMA_ARCH = 90,       /* the one that has it */
+    WGMMA_CODES = 65,      /* rows of a product with codes: up to here one tile of k_codes_many has them */
     WGMMA_MOE = 33,        /* moe.cu's grouped products of fewer rows an expert are bound by the weights' bytes */
     CODES_WIDE = 384,      /* rows for which making codes to numbers takes what the library's product saves ... */
     CODES_WIDE_WGMMA = 768 /* ... beside our own by warp groups */
@@ -69,7 +70,8 @@ struct cuda_dev {
     int                   ordinal, arch, n_sm;
     struct dev_place      place;
     bool                  deterministic, eager, pdl;
-    bool                  wgmma;     /* prompts by attn_hopper.cu and moe_hopper.cu, where these have the shape */
+    bool                  wgmma; /* prompts by attn_hopper.cu, moe_hopper.cu and codes_hopper.cu, where they can */
+    uint32_t              wgmma_codes; /* rows of a product with codes from which on it is codes_hopper.cu's */
     uint32_t              wgmma_moe; /* rows of an expert, on average, from which on its products are moe_hopper.cu's */
     uint32_t              codes_wide; /* most rows of a product with codes that is not codes_wide.c's */
     size_t                codes_slab; /* bytes of numbers that codes_wide.c makes at a time, GEMM_WORKSPACE at most */

@@ -412,6 +412,7 @@ static enum status choose(struct cuda_dev *d, const struct dev_cfg *cfg, struct 
     d->place = (struct dev_place){ (uint32_t)p->pciDomainID, (uint32_t)p->pciBusID, (uint32_t)p->pciDeviceID };
     d->pdl = cfg->pdl && d->arch >= PDL_ARCH_MIN;
     d->wgmma = cfg->wgmma && d->arch == WGMMA_ARCH && !d->deterministic;
+    d->wgmma_codes = WGMMA_CODES;
     d->wgmma_moe = WGMMA_MOE;
     d->codes_wide = d->wgmma ? CODES_WIDE_WGMMA : CODES_WIDE;
     d->codes_slab = GEMM_WORKSPACE;
@@ -492,7 +493,7 @@ static void cuda_arith(const struct device *dev, enum dtype weights, const struc
     (void)weights;
     (void)kv;
     snprintf(text, bytes, "cuda.4 sm %d %s%s%s", d->arch, d->deterministic ? "deterministic" : "fast.2",
-             d->wgmma ? " wgmma.2" : "", q && q->code != DT_F32 ? " codes.2" : "");
+             d->wgmma ? " wgmma.3" : "", q && q->code != DT_F32 ? " codes.2" : "");
 }
 
 static bool cuda_place(const struct device *dev, struct dev_place *out)

@@ -173,7 +173,8 @@ void cuda_codes_seen(struct cuda_dev *d, const struct dev_weight *w);
 bool cuda_codes_wide(struct cuda_dev *d, const struct gemm_product *p);
 /* codes_numbers.cu: rows [row0, + n_row) of codes as numbers of act, [n_row, k]. */
 void cuda_codes_numbers(struct cuda_dev *d, void *out, const struct dev_weight *w, uint32_t row0, uint32_t n_row);
-/* gemm_codes.cu: ours, of every kind of codes. As cuda_gemm_rows: a row has the same bits for every m. */
+/* gemm_codes.cu: ours, of every kind of codes. As cuda_gemm_rows: a row has the same bits for every m; with d->wgmma
+ * for every m below d->wgmma_codes, and for every other. */
 void cuda_gemm_codes(struct cuda_dev *d, const struct gemm_product *p);
 /* gemm_check.cu: *worst becomes the largest relative error of out over sampled elements. more than eight: the three
  * matrices of a product, their types and sizes. */

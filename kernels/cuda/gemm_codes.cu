@@ -1,4 +1,5 @@
-/* gemm_codes: out[m, n] = x[m, k] * w[n, k]^T where w is codes with scales, a row with the same bits for every m.
+/* gemm_codes: out[m, n] = x[m, k] * w[n, k]^T where w is codes with scales, a row with the same bits for every m, except
+ * with `wgmma`, which gives many rows to codes_hopper.cu.
  *   x [m, k] act   w as codes.h says   out [m, n] act or F32   sums in fp32
  * Exact by construction. 32 inputs are a step: two mma from 0 with the codes' own numbers (less their zeros), which are
  * exact in 16 bits. Its sum is multiplied with the group's scale and added in fp32, fma(step, scale, sum), step after
@@ -15,18 +16,6 @@
 #include "kernels/cuda/codes.cuh"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/rows.cuh"
-
-struct codes_args {
-    void           *out;
-    const uint16_t *x;
-    const uint4    *line;   /* [n][n_line][4] */
-    const void     *record; /* [n][n_group] of the kind's record_t */
-    const float    *factor; /* [n]; NULL where the kind has none */
-    uint32_t        m, n, k;
-    uint32_t        n_line, n_group, shift; /* step s is of group s >> shift */
-    bool            wide;                   /* out is F32 */
-    struct rows_cut cut;
-};
 
 /* ---------------------------------------------------------------- few rows */
 
@@ -131,12 +120,7 @@ __global__ void __launch_bounds__(ROWS_THREADS, codes_blocks(NB, VECTOR))
         if (slice) continue;
         auto store = [&](auto *out) {
 #pragma unroll
-            for (int i = 0; i < NB; i++)
-#pragma unroll
-                for (int e = 0; e < 4; e++) { /* rows g (0, 1) and g + 8 of w, row 2t or 2t + 1 of x */
-                    uint32_t r = r0 + (e >> 1) * 8, at = (blockIdx.y * NB + i) * 8 + t * 2 + (e & 1);
-                    if (r < p.n && at < p.m) rows_put(out + (size_t)at * p.n + r, codes_end<C>(acc[i][e], p.factor, r));
-                }
+            for (int i = 0; i < NB; i++) codes_put4<C>(out, p, acc[i], (blockIdx.y * NB + i) * 8 + t * 2, r0);
         };
         if (p.wide)
             store((float *)p.out);
@@ -278,12 +262,7 @@ __global__ void __launch_bounds__(CODES_THREADS, 2) k_codes_many(const __grid_co
         for (int b = 0; b < GROUPS; b++)
 #pragma unroll
             for (int i = 0; i < TILES; i++)
-#pragma unroll
-                for (int e = 0; e < 4; e++) {
-                    uint32_t at = x0 + b * 8 + t * 2 + (e & 1), r = w0 + mine + i * ROWS_TILE + g + (e >> 1) * 8;
-                    if (at < p.m && r < p.n)
-                        rows_put(out + (size_t)at * p.n + r, codes_end<C>(acc[i][b][e], p.factor, r));
-                }
+                codes_put4<C>(out, p, acc[i][b], x0 + b * 8 + t * 2, w0 + mine + i * ROWS_TILE + g);
     };
     if (p.wide) {
         store((float *)p.out);
@@ -366,6 +345,10 @@ extern "C" void cuda_gemm_codes(struct cuda_dev *d, const struct gemm_product *g
     CHECK((uint64_t)p.m * p.k <= UINT32_MAX && (uint64_t)p.n * p.n_line * 4 <= UINT32_MAX); /* as kernels count */
     CHECK((uint64_t)p.n * p.n_group <= UINT32_MAX);
     CHECK(w->dtype != DT_F4E2M1 || w->factor); /* MXFP4 is of experts alone */
+    if (d->wgmma && p.m >= d->wgmma_codes && p.k % VEC == 0 && (uintptr_t)p.x % 16 == 0) {
+        cuda_codes_hopper(d, p, w->dtype);
+        return;
+    }
     d->impl.dev.act == DT_F16 ? codes_kind<__half>(d, p, w->dtype) : codes_kind<__nv_bfloat16>(d, p, w->dtype);
     cuda_launched(d, "gemm");
 }

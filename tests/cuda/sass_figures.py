@@ -126,8 +126,22 @@ def grouped(rows, n, k, unit, tflops):
     return 2 * (EXPERTS * n * k + slots * (n + k)), flops, 3 + flops * (1 + unit * EXPERTS / 2 / slots) / tflops / 1e6
 
 
-# Codes: bytes of a weight with its scales, inputs of a line, instructions of a line in the loops for 8 and 16 rows, GB/s to reach.
-CODES = (("i4", "int4, groups of 128", 0.5 + 4 / 128, 128, (261, 333), 1600), ("f8", "fp8, blocks of 128", 1 + 4 / 128, 64, (163, 196), 2500))
+# Codes: bytes of a weight with its scales, inputs of a line, instructions of a line in the loops for 8 and 16 rows, GB/s to reach; instructions of 128 inputs
+# by warp groups.
+CODES = (
+    ("i4", "int4, groups of 128", 0.5 + 4 / 128, 128, (261, 333), 1600, 472),
+    ("f8", "fp8, blocks of 128", 1 + 4 / 128, 64, (163, 196), 2500, 553),
+)
+
+
+def codes_groups(rows, n, k, bytes_each, loop):
+    """Tiles of 128 x 128, one an SM, by stages of 128 inputs, at 1755 MHz: products take 1024 cycles; a scheduler issues 0.8 instructions a cycle of two warps;
+    L2 brings 6 TB/s of x and of codes (tiles of 128 x 256 that reach 610 TFLOP/s take 7). The longest of them, and 1 us for a tile's end, while which the
+    next tile's stages come."""
+    tiles, stages = -(-rows // 128) * -(-n // 128), -(-k // 128)
+    cycles = max(1024, 2 * loop / 0.8, 128 * 128 * (2 + bytes_each) * 132 * 1.755 / 6000)
+    read = n * k * bytes_each + 2 * rows * (n + k)
+    return read, 2 * rows * n * k, 3 + -(-tiles // 132) * (stages * cycles / 1755 + 1)
 
 
 def codes(rows, n, k, bytes_each, unit, loop):
@@ -174,13 +188,15 @@ def cases():
         yield "k_moe_block<bf16,%s,128,false>" % gate_up, "%s of 128 experts, 4096 rows" % name, grouped(4096, n, k, 8, 300), "-"
         ideal = grouped(4096, n, k, 64, 600)
         yield "k_moe_hopper<bf16,%s>" % gate_up, "%s of 128 experts, 4096 rows, --wgmma" % name, grouped(4096, n, k, 64, 520), "%.0f" % ideal[2]
-    for kind, what, each, unit, loop, gbs in CODES:
+    for kind, what, each, unit, loop, gbs, groups_loop in CODES:
         for name, n, k in (("gate and up", 24576, 4096), ("down", 4096, 12288)):
             for rows, groups, deep in ((1, 1, 4), (16, 2, 2)):
                 yield "k_codes_rows<bf16,codes_%s,%d,%d,true>" % (kind, groups, deep), "%s, %s, %d rows" % (name, what, rows), codes(rows, n, k, each, unit, loop), "%.1f" % (n * k * each / gbs / 1e3)
         read, flops, us = many(4096, 24576, 4096)
         yield "k_codes_numbers<bf16,codes_%s>" % kind, "gate and up, %s, 4096 rows, with the library's products" % what, wide(4096, 24576, 4096, each), "1600"
-        yield "k_codes_many<bf16,codes_%s>" % kind, "gate and up, %s, 4096 rows" % what, (read - 24576 * 4096 * (2 - each), flops, us), "1600"
+        yield "k_codes_many<bf16,codes_%s>" % kind, "gate and up, %s, 4096 rows" % what, (read - 24576 * 4096 * (2 - each), flops, us), "-"
+        for rows in (512, 4096):
+            yield "k_codes_hopper<bf16,codes_%s,4>" % kind, "gate and up, %s, %d rows, --wgmma" % (what, rows), codes_groups(rows, 24576, 4096, each, groups_loop), "1600" if rows == 4096 else "200"
     for rows in (1, 32, 4096):
         yield "k_qkv<bf16,16>", "%d rows" % rows, moved(4 * rows * width), "-"
         yield "k_norm<bf16,true>", "%d rows" % rows, moved(8 * rows * HIDDEN), "-"

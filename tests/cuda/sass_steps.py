@@ -67,7 +67,7 @@ def dense(batch, ctx, kv_bytes=2, kind=None, own=False):
         step = Step(LAYERS)
         step.head = min(stream(batch, *HEAD)[2], library(batch, *HEAD))
         if kind:
-            _, _, each, unit, loop, _ = next(c for c in CODES if c[0] == kind)
+            _, _, each, unit, loop, _, _ = next(c for c in CODES if c[0] == kind)
             apart(step, batch, lambda rows, n, k: codes(rows, n, k, each, unit, loop)[2], True)
         elif joined_up and batch <= FUSED:
             ours(step, batch)

@@ -108,7 +108,8 @@ static void gpu_codes_fill(struct device *d, struct dev_weight *w, uint64_t seed
     float   *scale = malloc(n_group * sizeof *scale);
     if (!code || !zero || !scale) exit(EXIT_SOFTWARE);
     for (uint32_t i = 0; i < w->k + ROWS; i++)
-        code[i] = (uint8_t)(rng_philox(seed, 1, i).x[0] & (w->dtype == DT_I4 ? 15 : 0xb7)); /* no NaN of E4M3 */
+        code[i] =
+            (uint8_t)(rng_philox(seed, 1, i).x[0] & (dtype_is_half_byte(w->dtype) ? 15 : 0xb7)); /* no NaN of E4M3 */
     memset(zero, 7, n_group);
     for (uint32_t i = 0; i < n_group; i++) scale[i] = 0.001f;
     for (uint32_t r = 0; r < w->n; r += ROWS) {
@@ -198,9 +199,10 @@ static void gpu_codes(struct gpu_bench *b)
         const char      *gate_up, *down;
         struct dev_quant q;
     } kinds[] = {
-        { "gate_up int4", "down int4", { .code = DT_I4, .group = 128, .zero = true } },
-        { "gate_up fp8", "down fp8", { .code = DT_F8E4M3, .group = 128 } },
-        { "gate_up int8", "down int8", { .code = DT_I8 } },
+        { "gate_up codes int4", "down codes int4", { .code = DT_I4, .group = 128, .zero = true } },
+        { "gate_up codes fp8", "down codes fp8", { .code = DT_F8E4M3, .group = 128 } },
+        { "gate_up codes int8", "down codes int8", { .code = DT_I8 } },
+        { "gate_up codes nvfp4", "down codes nvfp4", { .code = DT_F4E2M1, .group = 16 } },
     };
     const struct dev_matrix gate_up = { .n = 2 * b->spec.inter, .k = b->spec.hidden };
     const struct dev_matrix down = { .n = b->spec.hidden, .k = b->spec.inter };

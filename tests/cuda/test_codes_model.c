@@ -75,6 +75,22 @@ static void what_is_rounded_at_load_is_near_ref(void **state)
     }
 }
 
+/* Prompts whose products go by warp groups, where a GPU has them. */
+static void long_prompts_are_near_ref_with_wgmma(void **state)
+{
+    (void)state;
+    static const char *const hows[] = { "awq", "fp8", "fp8 block", "int8", "nvfp4" };
+    folder_rows = 70;
+    gold_cuda.wgmma = true;
+    for (size_t h = 0; h < ARRAY_N(hows); h++) {
+        size_t c = 0;
+        while (strcmp(checkpoints[c].how, hows[h])) c++;
+        assert_near_ref(hows[h], checkpoints[c].config, 1, h % 2 ? DT_F16 : DT_BF16);
+    }
+    gold_cuda.wgmma = false;
+    folder_rows = 20;
+}
+
 #ifdef CUDA_EMU
 static void two_ranks_are_near_ref(void **state)
 {
@@ -127,6 +143,7 @@ int main(void)
         cmocka_unit_test(any_projection_may_be_left_out_of_the_codes),
         cmocka_unit_test(experts_of_codes_are_near_ref),
         cmocka_unit_test(what_is_rounded_at_load_is_near_ref),
+        cmocka_unit_test(long_prompts_are_near_ref_with_wgmma),
 #ifdef CUDA_EMU
         cmocka_unit_test(two_ranks_are_near_ref),
         cmocka_unit_test(kernels_that_begin_early_give_the_same_bits),

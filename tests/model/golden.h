@@ -103,7 +103,7 @@ static bool             gold_expert_parallel __attribute__((unused));
 static struct {
     enum dev_comm      comm;
     enum dev_symmetric symmetric;
-    bool               deterministic, pdl;
+    bool               deterministic, pdl, wgmma;
 } gold_cuda __attribute__((unused));
 
 /* Slots of adapters of the next team; the adapter that the next step puts into slot 0, and the one that steps use. */
@@ -126,6 +126,7 @@ static inline void gold_run_open_with(struct gold_run *r, const struct model_spe
                              .symmetric = gold_cuda.symmetric,
                              .deterministic = gold_cuda.deterministic,
                              .pdl = gold_cuda.pdl,
+                             .wgmma = gold_cuda.wgmma,
                              .load = { .quant = gold_quant,
                                        .quant_head = gold_quant_head,
                                        .expert_parallel = gold_expert_parallel,

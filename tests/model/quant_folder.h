@@ -320,20 +320,22 @@ static inline void folder(struct memory_source *s, const char *how, bool coded, 
 
 /* Of the cuda device's activations. */
 static enum dtype folder_act __attribute__((unused)) = DT_BF16;
+/* Rows of the prompt, all in one step. */
+static uint32_t folder_rows __attribute__((unused)) = 20;
 
-/* Logits of rows 0, 5 and 19 of 20. */
+/* Logits of rows 0, 5 and the last. */
 static inline void logits(struct memory_source *s, enum dev_kind device, uint32_t n_rank, float *out)
 {
     struct model_spec spec;
     struct gold_run   r;
-    uint32_t          ids[20], rows[3] = { 0, 5, 19 };
-    for (uint32_t i = 0; i < 20; i++) ids[i] = i * 31 % VOCAB;
+    uint32_t          ids[GOLD_TOKENS_MAX], rows[3] = { 0, 5, folder_rows - 1 };
+    for (uint32_t i = 0; i < folder_rows; i++) ids[i] = i * 31 % VOCAB;
     if (model_spec_load(&s->src, &spec, err, sizeof err)) fail_msg("%s", err);
     if (device == DEV_CUDA)
         gold_run_open(&r, &spec, &s->src, device, n_rank, folder_act, DT_COUNT);
     else
         gold_run_open(&r, &spec, &s->src, device, n_rank, DT_COUNT, DT_F32);
-    gold_step(&r, ids, 0, 20, rows, 3, false);
+    gold_step(&r, ids, 0, folder_rows, rows, 3, false);
     struct device *d = rank_team_device(r.team);
     d->ops->to_host(d, out, rank_team_logits(r.team), 3 * VOCAB * sizeof *out);
     gold_run_close(&r);

@@ -18,7 +18,9 @@ enable_language(CUDA)
 find_package(CUDAToolkit REQUIRED)
 set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_SOURCE_DIR}/cmake/ptxas_log)
 if(CCACHE)
-    list(APPEND CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
+    # By what the files hold (depend mode): the preprocessor that ccache asks else defines no __CUDA_ARCH__, and a change below
+    # `#if __CUDA_ARCH__` alone would get the object of before.
+    list(APPEND CMAKE_CUDA_COMPILER_LAUNCHER env CCACHE_DEPEND=1 ${CCACHE})
 endif()
 
 function(spillway_cuda_target target)

@@ -6,6 +6,8 @@ import struct
 import subprocess
 import tempfile
 
+import kernel_names
+
 INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(?:(@!?U?P[0-9T]+)\s+)?([A-Z][A-Z0-9_.]*)\s*([^;]*);")
 LABEL = re.compile(r"^(\.L_x_\d+):")
 
@@ -55,22 +57,6 @@ class Function:
         loops = [x for x in loops if x[2]]
         inner = [x for x in loops if not any(y != x and x[0] <= y[0] and y[1] <= x[1] and (y[0], y[1]) != (x[0], x[1]) for y in loops)]
         return min(inner, key=lambda x: (-x[2], x[1] - x[0]))[:2] if inner else None
-
-
-def short(names):
-    """As tests/cuda/registers writes them."""
-    out = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True).stdout.splitlines()
-    result = {}
-    for name, full in zip(names, out):
-        full = re.sub(r"^(void|float) ", "", re.sub(r"\((bool|int|unsigned int)\)", "", full))
-        depth = 0
-        for i, c in enumerate(full):
-            depth += (c == "<") - (c == ">")
-            if c == "(" and depth == 0 and i:
-                full = full[:i]
-                break
-        result[name] = full.replace("__nv_bfloat16", "bf16").replace("__half", "f16").replace("unsigned char", "kv8").replace(", ", ",").replace(" ", "_")
-    return result
 
 
 def parse(text):
@@ -128,7 +114,7 @@ def read(tools, objects, arch):
             for cubin in cubins:
                 text = subprocess.run([os.path.join(tools, "nvdisasm"), "-c", cubin], check=True, capture_output=True, text=True).stdout
                 functions, threads = parse(text), threads_of(cubin)
-                names = short(list(functions))
+                names = kernel_names.short(list(functions))
                 for mangled, f in functions.items():
                     f.threads = threads.get(mangled, 0)
                     result[(source, names[mangled])] = f

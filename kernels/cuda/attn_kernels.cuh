@@ -53,8 +53,15 @@ static __device__ __forceinline__ bool attn_item_of(const struct attn_args &a, u
     return w.index * w.chunk <= w.pos;
 }
 
-template <class P, int HD>
-__global__ void __launch_bounds__(attn_dim<HD>::PARTS * 32) k_attn_decode(const struct attn_args a)
+/* Of k_attn_decode. Without a number of blocks ptxas keeps short heads to 128 registers, and spills on an L40S and a
+ * B200. */
+#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ == 890 || __CUDA_ARCH__ / 100 == 10)
+#define ATTN_DECODE_BOUNDS(HD) __launch_bounds__(attn_dim<HD>::PARTS * 32, HD <= 64 ? 12 : 1)
+#else
+#define ATTN_DECODE_BOUNDS(HD) __launch_bounds__(attn_dim<HD>::PARTS * 32)
+#endif
+
+template <class P, int HD> __global__ void ATTN_DECODE_BOUNDS(HD) k_attn_decode(const struct attn_args a)
 {
     typedef typename attn_pool<P>::element E;
     typedef typename attn_pool<P>::number  T;

@@ -19,13 +19,25 @@ struct moe_codes_args {
     bool            gate_up;                /* which product */
 };
 
-/* DEEP: lines of codes that are under way. VECTOR: of tokens, as in k_moe_stream. */
-template <class T, class C, int NB, int DEEP, bool VECTOR>
+/* Lines of codes that are under way: fewer than MOST where registers would spill. */
+template <class C, int NB, int MOST> static __device__ __forceinline__ constexpr int moe_codes_deep()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+    if (NB == 1 && C::STEPS == 4 && sizeof(typename C::record_t) == sizeof(uint32_t)) return MOST / 2;
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ / 100 == 12
+    if (NB == 1 && C::STEPS == 2) return 4;
+#endif
+    return MOST;
+}
+
+/* VECTOR: of tokens, as in k_moe_stream. */
+template <class T, class C, int NB, int MOST, bool VECTOR>
 __global__ void __launch_bounds__(MOE_CODES_THREADS, MOE_CODES_BLOCKS)
     k_moe_codes(const __grid_constant__ struct moe_codes_args a)
 {
     typedef typename C::record_t record_t;
-    const struct moe_args       &p = a.p;
+    enum { DEEP = moe_codes_deep<C, NB, MOST>() };
+    const struct moe_args &p = a.p;
     DYN_SMEM(uint32_t, first);
     pdl_wait();
     moe_list(first, p.start, p.n_expert, NB * 8);

@@ -16,6 +16,13 @@ enum {
     QKV_HALF_MAX = 256 /* pairs of a head */
 };
 
+/* Of k_qkv. Without a number of blocks ptxas keeps to 40 registers on a B200, and spills there. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ / 100 == 10
+#define QKV_BOUNDS __launch_bounds__(QKV_THREADS, 10)
+#else
+#define QKV_BOUNDS __launch_bounds__(QKV_THREADS)
+#endif
+
 /* cos and sin of all pairs of the row, for the block */
 static __device__ __forceinline__ void qkv_angles(const struct qkv_args &a, uint32_t pos, float *cosine, float *sine)
 {
@@ -24,7 +31,7 @@ static __device__ __forceinline__ void qkv_angles(const struct qkv_args &a, uint
 
 /* Heads whose pairs come eight at a time, 16-byte aligned. LANES: of a head, each with at most one group of eight
  * pairs. MEAN: norm_mean. */
-template <class T, int LANES, bool MEAN> __global__ void __launch_bounds__(QKV_THREADS) k_qkv(const struct qkv_args a)
+template <class T, int LANES, bool MEAN> __global__ void QKV_BOUNDS k_qkv(const struct qkv_args a)
 {
     __shared__ float     cosine[QKV_HALF_MAX], sine[QKV_HALF_MAX];
     const struct qkv_row r = qkv_row_of(a, blockIdx.x);

@@ -78,6 +78,11 @@ struct Symbols {
         *(uintptr_t *)out = info->dlpi_addr;
         return 1;
     }
+    const char *name_of(const void *kernel) const
+    {
+        auto f = function.find((uintptr_t)kernel);
+        return f == function.end() ? NULL : f->second.c_str();
+    }
     static bool is_kernel(const char *mangled) { return !strncmp(mangled + strspn(mangled, "L0123456789"), "k_", 2); }
     const std::vector<Var> &vars_of(const void *kernel)
     {
@@ -153,16 +158,28 @@ struct Live { /* what a block needs while it lives; kept for the next ones of th
         b.dyn = (unsigned char *)dyn, b.dyn_bytes = smem;
     }
 };
+/* How many threads begin early, a block at least, and how many stacks are kept for the next blocks: each is two
+ * mappings, of which a process has 65530. */
+enum { EARLY_THREADS = 4096, KEPT_MAX = 2 * EARLY_THREADS };
 static thread_local std::vector<std::unique_ptr<Live>> lives;
+static thread_local size_t                             kept; /* stacks of lives */
 
 static std::unique_ptr<Live> take(size_t n)
 {
-    while (!lives.empty()) {
-        std::unique_ptr<Live> l = std::move(lives.back());
-        lives.pop_back();
-        if (l->cap >= n) return l;
+    for (size_t i = lives.size(); i-- > 0;) {
+        if (lives[i]->cap != n) continue;
+        std::unique_ptr<Live> l = std::move(lives[i]);
+        lives.erase(lives.begin() + (ptrdiff_t)i);
+        kept -= n;
+        return l;
     }
     return std::unique_ptr<Live>(new Live(n));
+}
+static void keep(std::unique_ptr<Live> l)
+{
+    kept += l->cap;
+    lives.push_back(std::move(l));
+    for (; kept > KEPT_MAX; lives.erase(lives.begin())) kept -= lives.front()->cap;
 }
 
 static void check_end(const Block &b, bool pdl)
@@ -195,9 +212,6 @@ static double seconds()
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* How many threads begin early, a block at least: each has a stack of its own. */
-enum { EARLY_THREADS = 4096 };
-
 static Symbols &symbols()
 {
     static Symbols s;
@@ -224,6 +238,7 @@ struct Grid {
         for (size_t i = 0; i < ids.size(); i++) ids[i] = i;
         if (schedule.order == EMU_REVERSED) std::reverse(ids.begin(), ids.end());
         if (schedule.order == EMU_RANDOM) std::shuffle(ids.begin(), ids.end(), rng);
+        covered(l->kernel, symbols().name_of(l->kernel), l->pdl, false);
     }
     std::unique_ptr<Live> take_next()
     {
@@ -252,7 +267,7 @@ struct Grid {
         }
         check_end(live->b, l->pdl);
         unprepare(live->b);
-        lives.push_back(std::move(live));
+        keep(std::move(live));
         return true;
     }
     void early()
@@ -263,6 +278,7 @@ struct Grid {
             live->b.early = true;
             go(std::move(live));
         }
+        covered(l->kernel, symbols().name_of(l->kernel), l->pdl, true);
     }
     void finish()
     {

@@ -128,6 +128,8 @@ const char         *hopper_end();     /* NULL, or what the block has left under 
 size_t              stacks_bytes(size_t n);
 char               *stack_of(char *stacks, size_t i);
 extern emu_schedule schedule;
+/* covered.cc: notes, where somebody asked for it, that a kernel ran under the schedule at hand */
+void covered(const void *kernel, const char *mangled, bool pdl, bool early);
 /* Gives work to a stream (cudart.cc). func: the kernel, for its attributes. */
 void enqueue_kernel(cudaStream_t s, const void *func, dim3 grid, dim3 block, size_t smem, bool pdl,
                     std::function<void()> body);

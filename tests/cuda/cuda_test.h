@@ -1,10 +1,12 @@
 /* cuda_test: what the tests of the CUDA device share: opening it beside the ref device, moving numbers, comparing,
  * schedules.
  *
- * On the emulator a test runs under every schedule (CT_SCHEDULES); on a GPU once. Without either it ends with 77:
- * skipped. Memory of a device lasts until it is closed: open one per test. */
+ * On the emulator a test runs under every schedule (CT_SCHEDULES); on a GPU once. What stands in no such loop has another
+ * schedule each time that something was read (ct_turn). Without either it ends with 77: skipped. Memory of a device
+ * lasts until it is closed: open one per test. */
 #pragma once
 #include "op/op_test.h"
+#include "tests/cuda/fill_kernel.h"
 #include <cuda_runtime_api.h>
 #ifdef CUDA_EMU
 #include <emu.h>
@@ -37,11 +39,25 @@ enum { CT_STEP = 7 };
 #else
 enum { CT_STEP = 1 };
 #endif
+static bool            ct_held; /* the test has chosen a schedule */
 static inline uint32_t ct_schedule(uint32_t i)
 {
     struct emu_schedule s = emu_schedule_at(i % EMU_SCHEDULES);
-    emu_set_schedule(i < EMU_SCHEDULES ? &s : NULL);
+    ct_held = i < EMU_SCHEDULES;
+    emu_set_schedule(ct_held ? &s : NULL);
     return i;
+}
+/* Another of the four schedules that differ most, where the test has chosen none. Nothing is under way. What is done every
+ * second, fourth or sixteenth time does not always get the same. A program of several threads defines CT_STILL: all of
+ * them have one schedule. */
+static inline void ct_turn(void)
+{
+#ifndef CT_STILL
+    static uint32_t     at;
+    struct emu_schedule s = emu_schedule_at((at + at / 4 + at / 16 + at / 64) % 4 * 4);
+    at++;
+    if (!ct_held) emu_set_schedule(&s);
+#endif
 }
 #define CT_SCHEDULES(i)             \
     uint32_t i = 0;                 \
@@ -59,6 +75,7 @@ static inline const char *ct_schedule_name(uint32_t i)
 }
 #else
 static inline uint32_t    ct_schedule(uint32_t i) { return i; }
+static inline void        ct_turn(void) {}
 #define CT_SCHEDULES(i) \
     uint32_t i = 0;     \
     i < 1;              \
@@ -76,14 +93,13 @@ static inline const char *ct_schedule_name(uint32_t i)
 
 /* ---------------------------------------------------------------- memory */
 
-static inline void *ct_alloc(struct device *d, size_t bytes) /* poisoned: NaN in every type */
+/* NaN in every type, by a kernel that the next one may begin before. */
+static inline void  ct_poison(struct device *d, void *p, size_t bytes) { ct_fill_ff(d, p, bytes); }
+static inline void *ct_alloc(struct device *d, size_t bytes) /* poisoned */
 {
-    void *p, *ff = malloc(bytes ? bytes : 1);
+    void *p;
     assert_int_equal(d->ops->alloc(d, bytes ? bytes : 1, &p), ST_OK);
-    memset(ff, 0xff, bytes);
-    d->ops->to_device(d, p, ff, bytes);
-    assert_int_equal(d->ops->sync(d), ST_OK);
-    free(ff);
+    ct_poison(d, p, bytes);
     return p;
 }
 static inline void ct_put(struct device *d, void *dst, const void *src, size_t bytes)
@@ -91,10 +107,18 @@ static inline void ct_put(struct device *d, void *dst, const void *src, size_t b
     d->ops->to_device(d, dst, src, bytes);
     assert_int_equal(d->ops->sync(d), ST_OK);
 }
+/* The last of them by a kernel, which the next one may begin before. */
+static inline void ct_put_behind(struct device *d, void *dst, const void *src, size_t bytes)
+{
+    size_t late = bytes < CT_LATE_MAX ? bytes : CT_LATE_MAX;
+    ct_put(d, dst, src, bytes - late);
+    ct_put_late(d, (char *)dst + bytes - late, (const char *)src + bytes - late, (uint32_t)late);
+}
 static inline void ct_get(struct device *d, void *dst, const void *src, size_t bytes)
 {
     d->ops->to_host(d, dst, src, bytes);
     assert_int_equal(d->ops->sync(d), ST_OK);
+    ct_turn();
 }
 static inline void *ct_bytes(struct device *d, const void *src, size_t bytes) /* raw: F32, u32, ... */
 {
@@ -102,7 +126,7 @@ static inline void *ct_bytes(struct device *d, const void *src, size_t bytes) /*
     ct_put(d, p, src, bytes);
     return p;
 }
-/* n numbers in type t of the device, rounded to nearest */
+/* n numbers in type t of the device, rounded to nearest; of 16 bits they come as ct_put_behind has it */
 static inline void ct_put_as(struct device *d, void *dst, enum dtype t, const float *x, size_t n)
 {
     if (t == DT_F32) {
@@ -111,7 +135,7 @@ static inline void ct_put_as(struct device *d, void *dst, enum dtype t, const fl
     }
     uint16_t *h = malloc((n ? n : 1) * sizeof *h);
     for (size_t i = 0; i < n; i++) h[i] = t == DT_BF16 ? f32_to_bf16(x[i]) : f32_to_f16(x[i]);
-    ct_put(d, dst, h, n * sizeof *h);
+    ct_put_behind(d, dst, h, n * sizeof *h);
     free(h);
 }
 static inline void ct_get_as(struct device *d, float *x, const void *src, enum dtype t, size_t n)
@@ -136,13 +160,6 @@ static inline void *ct_act_new(struct device *d, size_t n) { return ct_alloc(d, 
 static inline void  ct_act_get(struct device *d, float *x, const void *src, size_t n)
 {
     ct_get_as(d, x, src, d->act, n);
-}
-static inline void ct_poison(struct device *d, void *p, size_t bytes)
-{
-    void *ff = malloc(bytes ? bytes : 1);
-    memset(ff, 0xff, bytes);
-    ct_put(d, p, ff, bytes);
-    free(ff);
 }
 /* x[n] as the device will see it, so that ref computes from the same numbers */
 static inline void ct_round(float *x, size_t n, enum dtype t)

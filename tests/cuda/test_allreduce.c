@@ -1,6 +1,7 @@
 /* Ranks are threads of this test, each with a device of its own (two "GPUs" may be one). What they exchange is compared
  * with sums in rank order, bit by bit, under every schedule of the emulator, eagerly and in a replayed graph.
  * Over 500 lines: one protocol among ranks, tried on every schedule; the tests share the threads that are the ranks. */
+#define CT_STILL
 #include "cuda_test.h"
 #include "base/log.h"
 #include "kernels/cuda/comm.h"

@@ -3,10 +3,10 @@
 #include "cuda/attn_world.h"
 
 static const struct aw_shape shapes[] = {
-    { 4, 2, 128, 16, 0, DT_BF16, 0, false, false, DT_F32 },  { 8, 2, 128, 32, 100, DT_F16, 0, false, false, DT_F32 },
-    { 2, 1, 64, 16, 0, DT_BF16, 0, true, false, DT_F32 },    { 6, 1, 64, 64, 70, DT_BF16, 2, false, false, DT_F32 },
-    { 2, 1, 128, 16, 96, DT_BF16, 0, false, true, DT_F32 },  { 4, 1, 128, 48, 0, DT_F16, 0, false, false, DT_BF16 },
-    { 2, 1, 128, 16, 1, DT_BF16, 0.5f, true, false, DT_F32 }
+    { 4, 2, 128, 16, 0, DT_BF16, 0, false, false, DT_F32 },   { 8, 2, 128, 32, 100, DT_F16, 0, false, false, DT_F32 },
+    { 2, 1, 64, 16, 0, DT_BF16, 0, true, false, DT_F32 },     { 6, 1, 64, 64, 70, DT_BF16, 2, false, false, DT_F32 },
+    { 2, 1, 128, 16, 96, DT_BF16, 0, false, true, DT_F32 },   { 4, 1, 128, 48, 0, DT_F16, 0, false, false, DT_BF16 },
+    { 2, 1, 128, 16, 1, DT_BF16, 0.5f, true, false, DT_F32 }, { 4, 1, 64, 16, 0, DT_F16, 0, false, false, DT_F32 },
 };
 static const uint32_t       lens[] = { 1, 333, 64, 130, 65, 190 };
 static const struct aw_part mixed[] = { { 0, 0, 1 },    { 1, 332, 333 }, { 2, 63, 64 },  { 3, 129, 130 },

@@ -75,7 +75,7 @@ static void fill(struct rig *r, enum op_end end)
 {
     size_t bytes = (size_t)(ROWS + 1) * r->n * 2;
     if (end == OP_END_ADD)
-        ct_put(r->d, r->out, r->sum, bytes);
+        ct_put_behind(r->d, r->out, r->sum, bytes);
     else
         ct_poison(r->d, r->out, bytes);
 }

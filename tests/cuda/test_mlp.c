@@ -1,8 +1,10 @@
 /* What is done to rows one element at a time: embed, gather, gates, bias, patches. */
 #include "cuda/cuda_test.h"
 #include "kernels/cuda/cuda.h"
+#include "test.h"
 
-static const enum dtype acts[] = { DT_BF16, DT_F16 };
+/* Each more than once: under other schedules each time. */
+static const enum dtype acts[] = { DT_BF16, DT_F16, DT_BF16, DT_F16, DT_BF16, DT_F16 };
 
 static void embed_copies_rows_and_reads_nothing_for_an_id_it_has_not(void **state)
 {
@@ -10,7 +12,7 @@ static void embed_copies_rows_and_reads_nothing_for_an_id_it_has_not(void **stat
     static const uint32_t dim[] = { 1, 7, 64, 100, 1024, 4096 };
     enum { VOCAB = 37, N = 9 };
     const uint32_t id[N] = { 0, 36, 5, UINT32_MAX, 5, 37, 1u << 31, 12, 36 };
-    for (size_t t = 0; t < 2; t++)
+    for (size_t t = 0; t < ARRAY_N(acts); t++)
         for (size_t s = 0; s < sizeof dim / sizeof *dim; s++) {
             struct device    *d = ct_open(acts[t], 0);
             float            *src = op_random(VOCAB * dim[s], 1, 1), *got = op_random(N * dim[s], 2, 1);
@@ -56,7 +58,7 @@ static void multipliers_and_soft_caps_agree_with_ref(void **state)
 {
     (void)state;
     static const uint32_t size[] = { 1, 7, 64, 3000, 4096 };
-    for (size_t t = 0; t < 2; t++)
+    for (size_t t = 0; t < ARRAY_N(acts); t++)
         for (size_t s = 0; s < sizeof size / sizeof *size; s++) {
             uint32_t       n = size[s];
             struct device *d = ct_open(acts[t], 0), *ref = ct_open_ref();
@@ -91,7 +93,7 @@ static void activations_without_a_gate_agree_with_ref(void **state)
 {
     (void)state;
     static const uint32_t size[] = { 1, 7, 64, 3000, 4096 };
-    for (size_t t = 0; t < 2; t++)
+    for (size_t t = 0; t < ARRAY_N(acts); t++)
         for (size_t s = 0; s < sizeof size / sizeof *size; s++) {
             uint32_t       n = size[s];
             struct device *d = ct_open(acts[t], 0), *ref = ct_open_ref();
@@ -122,7 +124,7 @@ static void products_with_rows_of_another_array_agree_with_ref(void **state)
     static const uint32_t dim[] = { 1, 77, 256 };
     static const uint32_t row[] = { 3, 0, UINT32_MAX, 3, 4 };
     enum { N = 5, STRIDE_MORE = 24 };
-    for (size_t t = 0; t < 2; t++)
+    for (size_t t = 0; t < ARRAY_N(acts); t++)
         for (size_t s = 0; s < sizeof dim / sizeof *dim; s++)
             for (int listed = 0; listed < 2; listed++) {
                 size_t         n = (size_t)N * dim[s], stride = dim[s] + STRIDE_MORE;
@@ -162,7 +164,7 @@ static void gated_sums_agree_with_ref(void **state)
     (void)state;
     static const uint32_t dim[] = { 1, 77, 768 };
     enum { N = 5 };
-    for (size_t t = 0; t < 2; t++)
+    for (size_t t = 0; t < ARRAY_N(acts); t++)
         for (size_t s = 0; s < sizeof dim / sizeof *dim; s++)
             for (int with = 0; with < 2; with++) {
                 size_t         n = (size_t)N * dim[s];
@@ -194,7 +196,7 @@ static void gates_agree_with_ref_and_rows_stand_alone(void **state)
     (void)state;
     static const uint32_t inter[] = { 1, 40, 77, 768, 3072 };
     enum { N = 5 };
-    for (size_t t = 0; t < 2; t++)
+    for (size_t t = 0; t < ARRAY_N(acts); t++)
         for (size_t s = 0; s < sizeof inter / sizeof *inter; s++) {
             struct device *d = ct_open(acts[t], 0), *ref = ct_open_ref();
             size_t         all = (size_t)N * inter[s];
@@ -240,7 +242,7 @@ static void bias_is_added_with_one_rounding(void **state)
     (void)state;
     static const uint32_t dim[] = { 1, 50, 64, 1000 };
     enum { M = 4 };
-    for (size_t t = 0; t < 2; t++)
+    for (size_t t = 0; t < ARRAY_N(acts); t++)
         for (size_t s = 0; s < sizeof dim / sizeof *dim; s++) {
             struct device *d = ct_open(acts[t], 0);
             size_t         all = (size_t)M * dim[s];

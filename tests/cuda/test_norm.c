@@ -1,7 +1,9 @@
 /* RMSNorm on the CUDA device: against ref, the rounding of the residual, a row's bits in every batch. */
 #include "cuda/cuda_test.h"
+#include "test.h"
 
-static const enum dtype acts[] = { DT_BF16, DT_F16 };
+/* Each more than once: under other schedules each time. */
+static const enum dtype acts[] = { DT_BF16, DT_F16, DT_BF16, DT_F16, DT_BF16, DT_F16 };
 
 /* One rounding of what ref says; ref computes from what the device has been given. */
 static void assert_rounded(const float *got, const float *want, size_t n, enum dtype t, const char *what)
@@ -18,7 +20,7 @@ static void norms_agree_with_ref_in_every_dimension(void **state)
     static const uint32_t dim[] = { 1,   2,    7,    8,    16,   33,   64,   80,   96,   100,  128,   500,  512,
                                     520, 1000, 1024, 2048, 2560, 4096, 4104, 5120, 8192, 8200, 12288, 16384 };
     enum { N = 3 };
-    for (size_t t = 0; t < 2; t++)
+    for (size_t t = 0; t < ARRAY_N(acts); t++)
         for (size_t s = 0; s < sizeof dim / sizeof *dim; s++) {
             struct device *d = ct_open(acts[t], 0), *ref = ct_open_ref();
             size_t         all = (size_t)N * dim[s];
@@ -62,7 +64,7 @@ static void layer_norms_agree_with_ref_and_rows_stand_alone(void **state)
     (void)state;
     static const uint32_t dim[] = { 2, 7, 64, 100, 512, 520, 4104, 8192, 16384 };
     enum { N = 3 };
-    for (size_t t = 0; t < 2; t++)
+    for (size_t t = 0; t < ARRAY_N(acts); t++)
         for (size_t s = 0; s < sizeof dim / sizeof *dim; s++) {
             struct device *d = ct_open(acts[t], 0), *ref = ct_open_ref();
             size_t         all = (size_t)N * dim[s];

@@ -103,6 +103,7 @@ static const struct kind {
              .sum_min = 0.3f } }, /* ERNIE */
     { .o = { .score = OP_ROUTE_SOFTMAX, .scale = 3.0f, .n_group = 2, .group_keep = 2 }, .logit_bias = true },
     { .o = { .score = OP_ROUTE_SIGMOID, .router_f32 = true } },
+    { .o = { .score = OP_ROUTE_SIGMOID, .renorm = true, .n_group = 2, .group_keep = 1, .sum_add = 0.25f } }, /* ties */
 };
 
 struct question {
@@ -177,7 +178,7 @@ static void assert_as_apart(struct rig *r, const struct question *q, const char 
 /* One slice of k, two and eight, the last one shorter; more blocks than one; experts that fill no tile and no warp, a
  * warp's, more than its registers hold; each chosen, and one. */
 static const struct shape shapes[] = { { 8, 2, 64 },    { 5, 5, 8 },    { 64, 8, 520 }, { 34, 3, 1032 },
-                                       { 300, 9, 136 }, { 128, 8, 64 }, { 6, 1, 2056 } };
+                                       { 300, 9, 136 }, { 128, 8, 64 }, { 6, 1, 2056 }, { 64, 4, 2056 } };
 
 static void routed_rows_have_the_bits_of_kernels_one_after_another(void **state)
 {

@@ -1,5 +1,5 @@
 /* codes: from the codes of codes.h to numbers of 16 bits, in registers, and what products with them share.   Device
- * code of gemm_codes.cu, codes_hopper.cu, moe_codes.cu, embed_codes.cu and, of E4M3, of KV in 8 bits.
+ * code of gemm_codes.cu, codes_fused.cu, codes_hopper.cu, moe_codes.cu, embed_codes.cu and, of E4M3, of KV in 8 bits.
  * Every number that comes out is exact: a code less its zero has at most 6 bits, a code of 8 bits 8, an E4M3 4, an E2M1
  * 2, the product of those two 6. Codes are put behind the point of a number whose last bit is 1 (128 of bf16, 1024 of
  * f16), or the bits of E4M3 and E2M1 where those of a smaller exponent are; one fma of two numbers at a time does the

@@ -40,7 +40,9 @@ static uint32_t rows_offer(struct cuda_dev *d, const struct gemm_shape *s, const
     return 1;
 }
 
-const struct cuda_gemm_kind gemm_rows = { .name = "rows", .last = true, .offer = rows_offer, .mul = rows_mul };
+const struct cuda_gemm_kind gemm_rows = {
+    .name = "rows", .last = true, .offer = rows_offer, .mul = rows_mul, .fused = cuda_gemm_fused
+};
 
 static bool codes_mul(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *p)
 {
@@ -49,8 +51,10 @@ static bool codes_mul(struct cuda_dev *d, const struct gemm_pin *pin, const stru
     return true;
 }
 
-#define CODES(id, type) \
-    static const struct cuda_gemm_kind gemm_##id = { .name = #id, .code = type, .last = true, .mul = codes_mul };
+#define CODES(id, type)                                                                      \
+    static const struct cuda_gemm_kind gemm_##id = {                                         \
+        .name = #id, .code = type, .last = true, .mul = codes_mul, .fused = cuda_codes_fused \
+    };
 CODES(i4, DT_I4)
 CODES(f8, DT_F8E4M3)
 CODES(i8, DT_I8)
@@ -330,15 +334,15 @@ static bool library_sum(struct cuda_dev *d, const struct gemm_pin *pin, const st
     return gemm_run(d, pin, &p);
 }
 
-/* Where the plain product would be gemm_rows'; of the library's products, those that end in a sum. */
+/* Where the plain product would be one of ours; of the library's products, those that end in a sum. */
 bool cuda_fused(struct device *dev, const struct op_fused *o)
 {
     struct cuda_dev *d = cuda_of(dev);
     if (!o->m || o->m > GEMM_ROWS_MAX) return false;
-    const struct gemm_pin *pin = pin_of(d, o->w, dev->act, o->m);
-    if (pin && pin->kind == &gemm_lt) return library_sum(d, pin, o);
-    if (pin && pin->kind != &gemm_rows) return false;
-    return cuda_gemm_fused(d, o);
+    const struct gemm_pin       *pin = pin_of(d, o->w, dev->act, o->m), last = last_pin(o->w->q.code, o->w->q.act8);
+    const struct cuda_gemm_kind *kind = pin ? pin->kind : last.kind;
+    if (kind == &gemm_lt) return library_sum(d, pin, o);
+    return kind->fused && kind->fused(d, o);
 }
 
 /* The library's first guess is no reason: it stands alone too. */

@@ -74,6 +74,8 @@ struct cuda_gemm_kind {
     void (*prepare)(struct cuda_dev *d, void *rows, const void *x, const struct dev_weight *w, uint32_t m);
     bool (*mul)(struct cuda_dev *d, const struct gemm_pin *pin,
                 const struct gemm_product *p); /* false: it did nothing */
+    /* The product joined with what stands around it. NULL: it stands alone. false: nothing is done. */
+    bool (*fused)(struct cuda_dev *d, const struct op_fused *o);
 };
 extern const struct cuda_gemm_kind gemm_rows; /* our own kernels, gemm_rows.cu */
 extern const struct cuda_gemm_kind gemm_lt;   /* gemm_lt.c: the library */
@@ -111,7 +113,7 @@ struct cuda_blas {
     char              gpu[96];
     /* GEMM_WORKSPACE bytes of the arena: the library's, or the rows that a kind prepares, or a slab of codes_wide.c */
     void             *workspace;
-    uint32_t         *tiles; /* [GEMM_HEADS_MAX] of gemm_fused.cu: zero between launches */
+    uint32_t         *tiles; /* [GEMM_HEADS_MAX] of fused.cuh: zero between launches */
     struct gemm_file  file;
     struct gemm_shape shape[GEMM_SHAPES_MAX];
     uint32_t          n_shape;
@@ -160,6 +162,8 @@ void cuda_gemm_rows(struct cuda_dev *d, void *out, enum dtype out_t, const void 
 /* gemm_fused.cu: struct op_fused by a kernel of ours; plain weights, which are asked for as above. A row has the bits
  * that cuda_gemm_rows and the kernels around it give. false: nothing is done, there is no kernel for it. */
 bool cuda_gemm_fused(struct cuda_dev *d, const struct op_fused *o);
+/* codes_fused.cu: the same with weights that are codes, and the bits that cuda_gemm_codes and the kernels around it give. */
+bool cuda_codes_fused(struct cuda_dev *d, const struct op_fused *o);
 /* gemm.c: may this product of m rows be part of a kernel of ours that does more? Where it has no pin that tune has found
  * to be the library's. out: act, or F32. */
 bool cuda_gemm_joins(struct cuda_dev *d, const struct dev_weight *w, enum dtype out, uint32_t m);

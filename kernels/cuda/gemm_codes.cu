@@ -9,125 +9,39 @@
  * Of NVFP4 the numbers are those times their scale of E4M3, exact too; a step is added as it is, and the sum of all
  * slices is multiplied with the factor of its output.
  *
- *   k_codes_rows   few rows of x, as k_gemm_rows: a warp streams 16 rows of codes through its registers, for one slice
+ *   k_codes_rows   few rows of x, as k_gemm_rows: the frame of codes_few.cuh
  *   k_codes_many   128 rows of w times 64 of x per block: both through shared memory by cp.async, codes as they
  *                  are: one warp alone makes numbers of each */
-#include "base/check.h"
-#include "kernels/cuda/codes.cuh"
-#include "kernels/cuda/gemm.h"
-#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/codes_few.cuh"
 
 /* ---------------------------------------------------------------- few rows */
-
-/* Blocks of an SM: what registers allow. */
-static constexpr int codes_blocks(int nb, bool vector) { return nb < 4 && vector ? 2 : 1; }
 
 /* NB: groups of 8 rows of x; blockIdx.y: which NB groups. DEEP: lines that are under way. VECTOR: of x. */
 template <class T, class C, int NB, int DEEP, bool VECTOR>
 __global__ void __launch_bounds__(ROWS_THREADS, codes_blocks(NB, VECTOR))
     k_codes_rows(const __grid_constant__ struct codes_args p)
 {
-    enum { PAIRS = C::STEPS / 2, AHEAD = 2 /* loads of x that are under way */ };
-    __shared__ float part[2][ROWS_WARPS][NB * 4][WARP];
-    const uint32_t   lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, g = lane >> 2, t = lane & 3;
-    const uint32_t   side = p.cut.side, slice = warp % side, n_tile = (p.n + ROWS_TILE - 1) / ROWS_TILE;
-    const uint32_t   each = ROWS_WARPS / side, n_group = (n_tile + each - 1) / each;
-    const uint32_t   lines = p.cut.slice / C::UNIT, l0 = slice * lines, l1 = min(l0 + lines, p.n_line);
-    const uint32_t   k0 = l0 * C::UNIT, k1 = min(k0 + p.cut.slice, p.k);
-    const uint32_t   n_l = (lines + DEEP - 1) / DEEP * DEEP, n_step = n_l * C::STEPS; /* those behind l1: of zeros */
-    uint32_t         top, low, row[NB], group = blockIdx.x, parity = 0;
-    const typename C::record_t *record = (const typename C::record_t *)p.record;
-    uint4                       a0[DEEP], a1[DEEP], b[AHEAD][NB];
-    uint32_t                    s0[DEEP], s1[DEEP];
+    const uint32_t lane = threadIdx.x % WARP, g = lane >> 2, t = lane & 3, x0 = blockIdx.y * NB * 8;
+    uint32_t       row[NB];
     /* rows past the last, of w and of x, are computed from the last and not stored */
-    auto rows_at = [&](uint32_t of) {
-        uint32_t r = (of * each + warp / side) * ROWS_TILE + g;
-        top = min(r, p.n - 1), low = min(r + 8, p.n - 1);
-    };
-    auto take = [&](int u, uint32_t l,
-                    uint32_t until) { /* of w */
-                                      const uint4 none = make_uint4(0, 0, 0, 0);
-                                      uint32_t    of = min((l * C::STEPS + t % C::STEPS) >> p.shift, p.n_group - 1);
-                                      bool        in = l < until;
-                                      a0[u] = in ? ld_stream16(p.line + ((top * p.n_line + l) * 4 + t)) : none;
-                                      a1[u] = in ? ld_stream16(p.line + ((low * p.n_line + l) * 4 + t)) : none;
-                                      s0[u] = in ? __ldg(record + (top * p.n_group + of)) : (uint32_t)C::NONE;
-                                      s1[u] = in ? __ldg(record + (low * p.n_group + of)) : (uint32_t)C::NONE;
-    };
 #pragma unroll
-    for (int i = 0; i < NB; i++) row[i] = min((blockIdx.y * NB + i) * 8 + g, p.m - 1) * p.k;
-    auto take_x = [&](int i, uint32_t step) {
-        return vec_load8<VECTOR, false>(p.x + row[i], k0 + step * ROWS_STEP + t * 8, k1);
-    };
-    rows_at(group);
-#pragma unroll
-    for (int u = 0; u < DEEP; u++) take(u, l0 + u, l1);
-    pdl_wait(); /* no kernel writes weights */
-#pragma unroll
-    for (int c = 0; c < AHEAD; c++)
-#pragma unroll
-        for (int i = 0; i < NB; i++) b[c][i] = take_x(i, c);
-    for (; group < n_group; group += gridDim.x, parity ^= 1) {
-        float acc[NB][4] = {};
-        for (uint32_t c = 0; c < n_l; c += DEEP) {
-            uint32_t next = l0 + c + DEEP, until = l1; /* loads go on at next, for DEEP lines, and end at until */
-            if (c + DEEP == n_l) {
-                next = l0;
-                if (group + gridDim.x < n_group) {
-                    rows_at(group + gridDim.x);
-                } else {
-                    until = 0;
-                    pdl_launch(); /* all of w has been asked for */
-                }
-            }
-#pragma unroll
-            for (int u = 0; u < DEEP; u++) {
-#pragma unroll(NB < 4 ? PAIRS : 1)
-                for (int pair = 0; pair < PAIRS; pair++) {
-#pragma unroll
-                    for (int s = 0; s < 2; s++) {
-                        const uint32_t of_top = codes_of_step(s0[u], pair * 2 + s);
-                        const uint32_t of_low = codes_of_step(s1[u], pair * 2 + s);
-                        const uint4    w0 = C::template take<T>(a0[u], s, of_top);
-                        const uint4    w1 = C::template take<T>(a1[u], s, of_low);
-#pragma unroll
-                        for (int i = 0; i < NB; i++)
-                            codes_step<T, C>(acc[i], w0, w1, b[s][i], C::scale(of_top), C::scale(of_low));
-                        uint32_t then = (c + u) * C::STEPS + pair * 2 + s + AHEAD;
-                        if (then >= n_step) then -= n_step; /* every tile has the same x */
-#pragma unroll
-                        for (int i = 0; i < NB; i++) b[s][i] = take_x(i, then);
-                    }
-                    C::turn(a0[u]), C::turn(a1[u]);
-                }
-                take(u, next + u, until);
-            }
-        }
-        if (side > 1) {
-#pragma unroll
-            for (int i = 0; i < NB; i++)
-#pragma unroll
-                for (int e = 0; e < 4; e++) part[parity][warp][i * 4 + e][lane] = acc[i][e];
-            __syncthreads(); /* who writes the other half next has passed here, so nobody reads it any more */
-            for (uint32_t s = 1; slice == 0 && s < p.cut.n_slice; s++)
-#pragma unroll
-                for (int i = 0; i < NB; i++)
-#pragma unroll
-                    for (int e = 0; e < 4; e++)
-                        acc[i][e] = __fadd_rn(acc[i][e], part[parity][warp + s][i * 4 + e][lane]);
-        }
-        uint32_t r0 = (group * each + warp / side) * ROWS_TILE + g;
-        if (slice) continue;
+    for (int i = 0; i < NB; i++) row[i] = min(x0 + i * 8 + g, p.m - 1) * p.k;
+    auto at = [&](uint32_t tile) { return min(tile * ROWS_TILE + g, p.n - 1); };
+    auto low_of = [&](uint32_t top) { return min(top + 8, p.n - 1); };
+    auto begin = [] { pdl_wait(); };
+    auto take = [&](int i, uint32_t k, uint32_t end) { return vec_load8<VECTOR, false>(p.x + row[i], k, end); };
+    auto ahead = [](float(&)[NB][4], uint32_t) {};
+    auto put = [&](const float(&sum)[NB][4], const float(&)[NB][4], uint32_t tile) {
         auto store = [&](auto *out) {
 #pragma unroll
-            for (int i = 0; i < NB; i++) codes_put4<C>(out, p, acc[i], (blockIdx.y * NB + i) * 8 + t * 2, r0);
+            for (int i = 0; i < NB; i++) codes_put4<C>(out, p, sum[i], x0 + i * 8 + t * 2, tile * ROWS_TILE + g);
         };
         if (p.wide)
             store((float *)p.out);
         else
             store((T *)p.out);
-    }
-    pdl_launch(); /* a block without work */
+    };
+    codes_few<T, C, NB, DEEP>(p, rows_tiles<false>(p.n), at, low_of, begin, take, ahead, put);
 }
 
 /* ---------------------------------------------------------------- many rows */
@@ -295,24 +209,23 @@ __global__ void __launch_bounds__(CODES_THREADS, 2) k_codes_many(const __grid_co
 /* ---------------------------------------------------------------- launches */
 
 template <class T, class C, int NB, int DEEP, bool VECTOR>
-static void codes_few(struct cuda_dev *d, const struct codes_args &p)
+static void codes_rows(struct cuda_dev *d, const struct codes_args &p)
 {
-    uint32_t each = ROWS_WARPS / p.cut.side, tiles = (p.n + ROWS_TILE - 1) / ROWS_TILE;
-    uint32_t groups = (tiles + each - 1) / each, most = codes_blocks(NB, VECTOR) * (uint32_t)d->n_sm;
-    dim3     grid(groups < most ? groups : most, (p.m + NB * 8 - 1) / (NB * 8));
+    dim3 grid(rows_grid(d, rows_tiles<false>(p.n), p.cut.side, codes_blocks(NB, VECTOR)),
+              (p.m + NB * 8 - 1) / (NB * 8));
     LAUNCH((k_codes_rows<T, C, NB, DEEP, VECTOR>), grid, ROWS_THREADS, 0, d, p);
 }
 
 template <class T, class C> static void codes_choose(struct cuda_dev *d, const struct codes_args &p)
 {
     if (p.k % VEC || (uintptr_t)p.x % 16) {
-        codes_few<T, C, 2, 2, false>(d, p);
+        codes_rows<T, C, 2, 2, false>(d, p);
     } else if (p.m <= 8) {
-        codes_few<T, C, 1, 4, true>(d, p);
+        codes_rows<T, C, 1, 4, true>(d, p);
     } else if (p.m <= 16) {
-        codes_few<T, C, 2, 2, true>(d, p);
+        codes_rows<T, C, 2, 2, true>(d, p);
     } else if (p.m <= 32) {
-        codes_few<T, C, 4, C::STEPS, true>(d, p);
+        codes_rows<T, C, 4, C::STEPS, true>(d, p);
     } else {
         dim3   grid((p.m + CODES_X - 1) / CODES_X, (p.n + CODES_ROWS - 1) / CODES_ROWS);
         size_t sums = p.cut.n_slice > 1 ? CODES_X * CODES_ROWS * sizeof(float) : 0;
@@ -320,35 +233,20 @@ template <class T, class C> static void codes_choose(struct cuda_dev *d, const s
     }
 }
 
-template <class T> static void codes_kind(struct cuda_dev *d, const struct codes_args &p, enum dtype code)
+template <class T> static void codes_launch(struct cuda_dev *d, const struct codes_args &p, enum dtype code)
 {
-    switch (code) {
-    case DT_I4: codes_choose<T, codes_i4>(d, p); break;
-    case DT_F8E4M3: codes_choose<T, codes_f8>(d, p); break;
-    case DT_I8: codes_choose<T, codes_i8>(d, p); break;
-    case DT_F4E2M1: codes_choose<T, codes_nvf4>(d, p); break;
-    default: CHECK(false);
-    }
+    codes_kind(code, [&](auto kind) { codes_choose<T, decltype(kind)>(d, p); });
 }
 
 extern "C" void cuda_gemm_codes(struct cuda_dev *d, const struct gemm_product *g)
 {
     const struct dev_weight *w = g->w;
-    struct codes_args        p = {};
-    p.out = g->out, p.x = (const uint16_t *)g->x, p.wide = g->out_t == DT_F32;
-    p.line = (const uint4 *)w->data, p.record = w->scale, p.factor = (const float *)w->factor;
-    p.m = g->m, p.n = w->n, p.k = w->k;
-    p.n_line = (uint32_t)(codes_row_bytes(w->dtype, w->k) / CODES_LINE);
-    p.n_group = codes_n_record(&w->q, w->k), p.shift = codes_shift(w->q.group);
-    p.cut = rows_cut(w->n, w->k, codes_unit(w->dtype));
-    CHECK(p.m && p.m <= GEMM_ROWS_MAX && p.n && p.k);
-    CHECK((uint64_t)p.m * p.k <= UINT32_MAX && (uint64_t)p.n * p.n_line * 4 <= UINT32_MAX); /* as kernels count */
-    CHECK((uint64_t)p.n * p.n_group <= UINT32_MAX);
-    CHECK(w->dtype != DT_F4E2M1 || w->factor); /* MXFP4 is of experts alone */
+    struct codes_args        p = codes_args_of(w, g->out, g->x, g->m);
+    p.wide = g->out_t == DT_F32;
     if (d->wgmma && p.m >= d->wgmma_codes && p.k % VEC == 0 && (uintptr_t)p.x % 16 == 0) {
         cuda_codes_hopper(d, p, w->dtype);
         return;
     }
-    d->impl.dev.act == DT_F16 ? codes_kind<__half>(d, p, w->dtype) : codes_kind<__nv_bfloat16>(d, p, w->dtype);
+    d->impl.dev.act == DT_F16 ? codes_launch<__half>(d, p, w->dtype) : codes_launch<__nv_bfloat16>(d, p, w->dtype);
     cuda_launched(d, "gemm");
 }

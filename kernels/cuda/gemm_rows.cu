@@ -27,8 +27,8 @@ __global__ void __launch_bounds__(ROWS_THREADS, rows_blocks(NB, VECTOR))
     for (int i = 0; i < NB; i++) row[i] = p.x + (size_t)min(x0 + i * 8 + g, p.m - 1) * p.k;
     auto begin = [] { pdl_wait(); };
     auto take = [&](int i, uint32_t k, uint32_t end) { return vec_load8<VECTOR, false>(row[i], k, end); };
-    auto ahead = [](uint32_t) {};
-    auto put = [&](const float(&sum)[NB][4], uint32_t tile) {
+    auto ahead = [](float(&)[NB][4], uint32_t) {};
+    auto put = [&](const float(&sum)[NB][4], const float(&)[NB][4], uint32_t tile) {
 #pragma unroll
         for (int i = 0; i < NB; i++)
 #pragma unroll

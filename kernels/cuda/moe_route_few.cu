@@ -138,8 +138,8 @@ __global__ void __launch_bounds__(ROWS_THREADS, FEW_BLOCKS) k_moe_route_few(cons
     for (int i = 0; i < NB; i++) row[i] = p.rows.x + (size_t)min(i * 8 + g, m - 1) * p.rows.k;
     auto begin = [] { pdl_wait(); };
     auto take = [&](int i, uint32_t k, uint32_t end) { return vec_load8<true, false>(row[i], k, end); };
-    auto ahead = [](uint32_t) {};
-    auto put = [&](const float(&sum)[NB][4], uint32_t tile) {
+    auto ahead = [](float(&)[NB][4], uint32_t) {};
+    auto put = [&](const float(&sum)[NB][4], const float(&)[NB][4], uint32_t tile) {
 #pragma unroll
         for (int i = 0; i < NB; i++)
 #pragma unroll

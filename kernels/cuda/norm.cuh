@@ -1,5 +1,5 @@
 /* norm: what RMSNorm alone and RMSNorm ahead of a product share, so that both give the same bits: how many threads a row
- * has, which numbers each of them adds up, and how a number is scaled.   Device code of norm.cu and gemm_fused.cu.
+ * has, which numbers each of them adds up, and how a number is scaled.   Device code of norm.cu and fused.cuh.
  * A row of dim numbers has norm_threads(dim) threads. Thread i adds up the squares of the vectors i, i + threads,
  * i + 2 threads, ... one vector after another; those sums are added by a tree over the lanes of a warp, and the warps'
  * by one more. */

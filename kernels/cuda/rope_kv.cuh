@@ -1,7 +1,8 @@
 /* rope_kv: what op qkv does to one head of one row: RMSNorm of q and k (optional), RoPE, K and V to the pool. rope_kv.cu
- * does it to what lies in memory, gemm_fused.cu to what its own product has just made; the bits are the same. Everything
- * between is fp32; q and k are rounded once to act, K and V once to what the pool holds. A head's numbers go in pairs (i,
- * i + rot / 2); what partial rotary leaves alone goes in pairs too, turned by nothing.   Device code of those two. */
+ * does it to what lies in memory, fused.cuh to what a product of its kernel has just made; the bits are the same.
+ * Everything between is fp32; q and k are rounded once to act, K and V once to what the pool holds. A head's numbers go in
+ * pairs (i, i + rot / 2); what partial rotary leaves alone goes in pairs too, turned by nothing.   Device code of those
+ * two. */
 #pragma once
 #include "kernels/cuda/kv8.cuh"
 #include "kernels/cuda/vec.cuh"

@@ -47,6 +47,13 @@ static __device__ __forceinline__ void rows_mma32(float d[4], const uint4 &top, 
     rows_mma<T>(d, a0, b0);
     rows_mma<T>(d, a1, b1);
 }
+/* threadIdx.x, asked for behind a tile: what is made of it takes no registers while one is folded. */
+static __device__ __forceinline__ uint32_t rows_thread(void)
+{
+    uint32_t x = threadIdx.x;
+    asm volatile("" : "+r"(x));
+    return x;
+}
 /* A sum as the product leaves it, and then with its bias, as the next kernel reads them. */
 template <class T> static __device__ __forceinline__ float rows_end(float sum, const float *bias, uint32_t r)
 {

@@ -25,8 +25,9 @@ template <bool HALVES> static __host__ __device__ __forceinline__ uint32_t rows_
 /* NB: groups of 8 rows of x. DEEP: loads of w that are under way.
  *   begin()                waits for the kernel ahead and makes x ready; no kernel writes weights
  *   take(i, k, end)        8 numbers of this thread's row of group i, zeros from `end` on
- *   ahead(tile), put(sum, tile)   by the warps that have the sums of a tile, before and after they are complete: of row
- *                          g of the tile's upper half (0, 1) and of its lower half (2, 3), rows 2t and 2t + 1 of a group
+ *   ahead(old, tile), put(sum, old, tile)   by the warps that have the sums of a tile, before and after they are complete:
+ *                          of row g of the tile's upper half (0, 1) and of its lower half (2, 3), rows 2t and 2t + 1 of
+ *                          a group. old: as many numbers, which ahead may set for put
  * more than eight: two numbers of the frame, and its five places */
 template <class T, int NB, int DEEP, bool VECTOR, bool HALVES, class BEGIN, class TAKE, class AHEAD, class PUT>
 static __device__ __forceinline__ void rows_few(const struct rows_args &p, BEGIN begin, TAKE take, AHEAD ahead, PUT put)
@@ -93,7 +94,8 @@ static __device__ __forceinline__ void rows_few(const struct rows_args &p, BEGIN
             }
         }
         const uint32_t tile = group * each + warp / side;
-        if (slice == 0) ahead(tile);
+        float          old[NB][4] = {};
+        if (slice == 0) ahead(old, tile);
         if (side > 1) {
 #pragma unroll
             for (int i = 0; i < NB; i++)
@@ -107,7 +109,7 @@ static __device__ __forceinline__ void rows_few(const struct rows_args &p, BEGIN
                     for (int e = 0; e < 4; e++)
                         acc[i][e] = __fadd_rn(acc[i][e], part[parity][warp + s][i * 4 + e][lane]);
         }
-        if (slice == 0) put(acc, tile);
+        if (slice == 0) put(acc, old, tile);
     }
     pdl_launch(); /* a block without work */
 }

@@ -90,11 +90,16 @@ def stream(rows, n, k):
     return read, 2 * rows * n * k, 2.3 + max(read / READ_GBS, near / 5000) / 1e3
 
 
-def joined(rows, n, k, norm, behind):
-    """As stream, with a product's surroundings: each of two blocks an SM reads all rows ahead of a norm and meets three barriers; a sum or a gate
-    costs a round trip to L2 behind the last tile."""
-    read, flops, us = stream(rows, n, k)
+def joined(product, rows, k, norm, behind):
+    """As stream or codes, with a product's surroundings: each of two blocks an SM reads all rows ahead of a norm and meets three barriers; a sum or a
+    gate costs a round trip to L2 behind the last tile."""
+    read, flops, us = product
     return read, flops, us + (0.9 + 2 * rows * k * 2 * 132 / 5e6 if norm else 0.3) + behind
+
+
+# What products of a layer are joined with: name, n, k, enum op_end, a norm.
+JOINED = (("QKV", 6144, 4096, 0, True), ("QKV", 6144, 4096, 3, True), ("O", 4096, 4096, 1, False), ("gate and up", 24576, 4096, 2, True), ("down", 4096, 12288, 1, False))
+ENDS = ("", ", sum", ", gate", ", RoPE and KV")
 
 
 def heads(rows):
@@ -177,10 +182,11 @@ def cases():
     for name, n, k, gbs in MATRICES:
         for rows, groups in ((1, 1), (16, 2)):
             yield "k_gemm_rows<bf16,%s,%d,6,true>" % ("float" if name == "head" else "bf16", groups), "%s, %d rows" % (name, rows), stream(rows, n, k), "%.1f" % (2 * n * k / gbs / 1e3)
-    for name, n, k, end, norm in (("QKV", 6144, 4096, 0, True), ("QKV", 6144, 4096, 3, True), ("O", 4096, 4096, 1, False), ("gate and up", 24576, 4096, 2, True), ("down", 4096, 12288, 1, False)):
+    for name, n, k, end, norm in JOINED:
         for rows in (1, 8):
-            what = ", norm" * norm + ("", ", sum", ", gate", ", RoPE and KV")[end]
-            yield "k_gemm_fused<bf16,1,%d,%s>" % (end, "true" if norm else "false"), "%s%s, %d rows" % (name, what, rows), joined(rows, n, k, norm, heads(rows) if end == 3 else 0), "%.1f" % (2 * n * k / (2600 if n * k < 6e7 and k < 12288 else 2850) / 1e3 + norm + 1.5 * (end == 3))
+            what, goal = name + ", norm" * norm + ENDS[end], 2 * n * k / (2600 if n * k < 6e7 and k < 12288 else 2850) / 1e3
+            us = joined(stream(rows, n, k), rows, k, norm, heads(rows) if end == 3 else 0)
+            yield "k_gemm_fused<bf16,1,%d,%s>" % (end, "true" if norm else "false"), "%s, %d rows" % (what, rows), us, "%.1f" % (goal + norm + 1.5 * (end == 3))
     for rows, groups in ((1, 1), (8, 1), (16, 2)):
         yield "k_moe_route_few<bf16,bf16,%d>" % groups, "router of 128 experts, 8 chosen, 2048 wide, %d rows" % rows, routed(rows, 128, 2048, 8), "-"
     yield "k_gemm_many<bf16,bf16>", "gate and up, 4096 rows", many(4096, 24576, 4096), "1390"
@@ -192,6 +198,11 @@ def cases():
         for name, n, k in (("gate and up", 24576, 4096), ("down", 4096, 12288)):
             for rows, groups, deep in ((1, 1, 4), (16, 2, 2)):
                 yield "k_codes_rows<bf16,codes_%s,%d,%d,true>" % (kind, groups, deep), "%s, %s, %d rows" % (name, what, rows), codes(rows, n, k, each, unit, loop), "%.1f" % (n * k * each / gbs / 1e3)
+        for name, n, k, end, norm in JOINED[1:]:
+            for rows in (1, 8):
+                us = joined(codes(rows, n, k, each, unit, loop), rows, k, norm, heads(rows) if end == 3 else 0)
+                case = "%s%s, %s, %d rows" % (name, ", norm" * norm + ENDS[end], what, rows)
+                yield "k_codes_fused<bf16,codes_%s,1,4,%s>" % (kind, "true" if norm else "false"), case, us, "%.1f" % (n * k * each / gbs / 1e3 + norm + 1.5 * (end == 3))
         read, flops, us = many(4096, 24576, 4096)
         yield "k_codes_numbers<bf16,codes_%s>" % kind, "gate and up, %s, 4096 rows, with the library's products" % what, wide(4096, 24576, 4096, each), "1600"
         yield "k_codes_many<bf16,codes_%s>" % kind, "gate and up, %s, 4096 rows" % what, (read - 24576 * 4096 * (2 - each), flops, us), "-"

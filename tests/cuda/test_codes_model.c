@@ -1,10 +1,8 @@
 /* Whole models whose matrices are codes on the CUDA device: each kind of checkpoint against ref, on one rank and on
  * two, and the same bits where kernels begin early. */
+#include "cuda/join_test.h"
 #include "model/quant_folder.h"
 #include "test.h"
-#ifdef CUDA_EMU
-#include <emu.h>
-#endif
 
 /* Activations are rounded three times in each layer; ref has the codes' own numbers too. Zeros at random make weights
  * that do not cancel as trained ones do. Activations of f16 have 3 bits more. */
@@ -91,7 +89,77 @@ static void long_prompts_are_near_ref_with_wgmma(void **state)
     folder_rows = 20;
 }
 
+/* Checkpoints of each kind of codes, with columns in an order of their own, with biases, and with a matrix that is none:
+ * of q, k and v, or of gate and up, one of floats makes floats of all. */
+static const struct {
+    const char *how, *plain;
+    bool        biases;
+    uint32_t    saved; /* kernels of a layer */
+} joins[] = { { "awq", NULL, false, 4 },      { "fp8 block", NULL, false, 4 },  { "int8", NULL, true, 4 },
+              { "nvfp4", NULL, false, 4 },    { "gptq order", NULL, false, 0 }, { "packed", "v_proj", false, 4 },
+              { "awq", "up_proj", false, 4 }, { "fp8", "down_proj", false, 4 } };
+
+static void join_folder(struct memory_source *s, size_t i)
+{
+    size_t c = 0;
+    while (strcmp(checkpoints[c].how, joins[i].how)) c++;
+    folder_plain = joins[i].plain;
+    folder_biases = joins[i].biases;
+    folder(s, joins[i].how, true, checkpoints[c].config);
+    folder_plain = NULL;
+    folder_biases = false;
+}
+
+/* Logits of the last row of steps of 20, 8 and 1 rows. */
+static void join_logits(const struct memory_source *s, bool join, float *out)
+{
+    static const uint32_t rows[] = { 20, 8, 1 };
+    struct gold           g = { .src = s->src };
+    struct gold_run       r;
+    uint32_t              ids[29], at = 0;
+    for (uint32_t i = 0; i < ARRAY_N(ids); i++) ids[i] = i * 31 % VOCAB;
+    if (model_spec_load(&s->src, &g.spec, err, sizeof err)) fail_msg("%s", err);
+    open_run(&r, &g, 1, DT_COUNT, join);
+    struct device *d = rank_team_device(r.team);
+    for (size_t i = 0; i < ARRAY_N(rows); at += rows[i++]) {
+        gold_step(&r, ids, at, rows[i], NULL, 0, true);
+        d->ops->to_host(d, out + i * VOCAB, rank_team_logits(r.team), VOCAB * sizeof *out);
+    }
+    gold_run_close(&r);
+    model_spec_free(&g.spec);
+}
+
+static void joined_products_of_codes_give_the_same_bits(void **state)
+{
+    (void)state;
+    static float want[3 * VOCAB], got[3 * VOCAB];
+    for (size_t i = 0; i < ARRAY_N(joins); i++) {
+        struct memory_source coded;
+        join_folder(&coded, i);
+        join_logits(&coded, false, want);
+        join_logits(&coded, true, got);
+        if (memcmp(got, want, sizeof want)) fail_msg("%s: other bits", joins[i].how);
+        memory_free(&coded);
+    }
+}
+
 #ifdef CUDA_EMU
+static void a_layer_of_codes_has_four_kernels_less(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_N(joins); i++) {
+        struct memory_source coded;
+        struct model_spec    spec;
+        join_folder(&coded, i);
+        if (model_spec_load(&coded.src, &spec, err, sizeof err)) fail_msg("%s", err);
+        uint64_t apart = launches(&spec, &coded.src, false), joined = launches(&spec, &coded.src, true);
+        if (apart - joined != LAYERS * joins[i].saved)
+            fail_msg("%s: %u kernels, joined %u", joins[i].how, (unsigned)apart, (unsigned)joined);
+        model_spec_free(&spec);
+        memory_free(&coded);
+    }
+}
+
 static void two_ranks_are_near_ref(void **state)
 {
     (void)state;
@@ -144,7 +212,9 @@ int main(void)
         cmocka_unit_test(experts_of_codes_are_near_ref),
         cmocka_unit_test(what_is_rounded_at_load_is_near_ref),
         cmocka_unit_test(long_prompts_are_near_ref_with_wgmma),
+        cmocka_unit_test(joined_products_of_codes_give_the_same_bits),
 #ifdef CUDA_EMU
+        cmocka_unit_test(a_layer_of_codes_has_four_kernels_less),
         cmocka_unit_test(two_ranks_are_near_ref),
         cmocka_unit_test(kernels_that_begin_early_give_the_same_bits),
 #endif

@@ -1,11 +1,9 @@
 /* Products of q, k and v whose heads are finished by the block that writes their last tile: the bits, in the rows and in
- * every byte of the pool, of the norm, the product, its bias and op qkv one after another. */
-#include "cuda/cuda_test.h"
-#include "kernels/cuda/gemm.h"
+ * every byte of the pool, of the norm, the product, its bias and op qkv one after another. Plain weights and codes. */
+#include "cuda/fused_test.h"
 #include "test.h"
 
-enum { ROWS = 40, ROWS_JOINED = 32, ROWS_NORMED = 8, PAGES = 3, BLOCKS = 127, LAYERS = 2 };
-static const float eps = 1e-5f;
+enum { PAGES = 3, BLOCKS = 127, LAYERS = 2 };
 
 struct shape {
     uint32_t   n_head, n_kv_head, dim, rot, k, block_tokens;
@@ -80,17 +78,15 @@ static float *numbers(struct device *d, uint32_t n, uint64_t seed)
     free(x);
     return at;
 }
-static void rig_open(struct rig *r, const struct shape *s)
+static void rig_open(struct rig *r, const struct shape *s, const struct dev_quant *q)
 {
     struct step step;
-    float       inv_freq[256], *x = op_random((size_t)ROWS * s->k, s->k, 1), *w;
+    float       inv_freq[256], *x = op_random((size_t)ROWS * s->k, s->k, 1);
     *r = (struct rig){ .d = ct_open(s->act, 96 << 20), .s = *s, .n = (s->n_head + 2 * s->n_kv_head) * s->dim };
-    w = op_random((size_t)r->n * s->k, r->n, 0.3f);
     for (uint32_t i = 0; i < s->rot / 2; i++) inv_freq[i] = 1.0f / powf(10000.0f, 2.0f * (float)i / (float)s->rot);
     step_make(&step, s->block_tokens, s->tree);
     r->at = ct_bytes(r->d, &step, sizeof step);
-    r->w =
-        (struct dev_weight){ .data = ct_act(r->d, w, (size_t)r->n * s->k), .dtype = r->d->act, .n = r->n, .k = s->k };
+    r->w = weight(r->d, q, r->n, s->k, 0.3f);
     r->x = ct_act(r->d, x, (size_t)ROWS * s->k);
     r->h = ct_act_new(r->d, (size_t)ROWS * s->k);
     r->out = ct_act_new(r->d, (size_t)(ROWS + 1) * r->n);
@@ -103,7 +99,6 @@ static void rig_open(struct rig *r, const struct shape *s)
     r->pool = r->kv.block_bytes * BLOCKS;
     r->kv.base = ct_alloc(r->d, r->pool);
     free(x);
-    free(w);
 }
 
 /* The question for m rows from row0 of the step on. q and b: where its operands lie. */
@@ -154,20 +149,9 @@ static void apart(struct rig *r, const struct op_fused *o)
         cuda_rmsnorm(r->d, r->h, x, o->norm, o->m, r->s.k, o->eps);
         x = r->h;
     }
-    cuda_gemm_rows(cuda_of(r->d), o->out, r->d->act, x, o->w->data, o->m, r->n, r->s.k);
+    product(r->d, o->out, x, o->w, o->m);
     if (o->bias) cuda_add_bias(cuda_of(r->d), o->out, o->bias, o->m, r->n);
     cuda_qkv(r->d, o->heads, o->b, o->kv);
-}
-/* As much by one kernel as it does. */
-static void joined(struct rig *r, const struct op_fused *o)
-{
-    struct op_fused rest = *o;
-    if (cuda_gemm_fused(cuda_of(r->d), o)) return;
-    assert_non_null(o->norm);
-    cuda_rmsnorm(r->d, r->h, o->x, o->norm, o->m, r->s.k, o->eps);
-    rest.x = r->h;
-    rest.norm = NULL;
-    assert_true(cuda_gemm_fused(cuda_of(r->d), &rest));
 }
 
 /* What is in out and in the pool; the caller frees it. */
@@ -186,11 +170,12 @@ static void fill(struct rig *r)
     ct_poison(r->d, r->kv.base, r->pool);
 }
 
-static const char *name_of(const struct shape *s, uint32_t m)
+static const char *name_of(const struct rig *r, uint32_t m)
 {
-    static char text[160];
-    snprintf(text, sizeof text, "%u rows, heads %u/%u of %u, %u turned, k %u, %s in %s", m, s->n_head, s->n_kv_head,
-             s->dim, s->rot, s->k, dtype_name(s->act), dtype_name(s->kv));
+    static char         text[160];
+    const struct shape *s = &r->s;
+    snprintf(text, sizeof text, "%s: %u rows, heads %u/%u of %u, %u turned, k %u, %s in %s", dtype_name(r->w.q.code), m,
+             s->n_head, s->n_kv_head, s->dim, s->rot, s->k, dtype_name(s->act), dtype_name(s->kv));
     return text;
 }
 
@@ -213,15 +198,15 @@ static void assert_joined_as_apart(struct rig *r, uint32_t m)
 #ifdef CUDA_EMU
     uint64_t before = emu_launches();
 #endif
-    bool done = cuda_gemm_fused(cuda_of(r->d), &o);
+    bool done = join(r->d, &o);
 #ifdef CUDA_EMU
     assert_int_equal(emu_launches() - before, done + (done && r->s.odd));
 #endif
     assert_int_equal(done, m <= (o.norm ? ROWS_NORMED : ROWS_JOINED));
-    if (!done && m <= ROWS_JOINED) joined(r, &o);
+    if (!done && m <= ROWS_JOINED) joined(r->d, &o, r->h);
     if (m <= ROWS_JOINED) {
         char *got = take(r);
-        ct_assert_same(got, want, taken(r), name_of(&r->s, m));
+        ct_assert_same(got, want, taken(r), name_of(r, m));
         free(got);
     }
     assert_counted_out(r);
@@ -232,22 +217,25 @@ static void every_shape_has_the_bits_of_kernels_one_after_another(void **state)
 {
     (void)state;
     static const uint32_t rows[] = { 1, 2, 7, 8, 9, 16, 17, 31, 32, 33 };
-    for (size_t i = 0; i < ARRAY_N(shapes); i++) {
-        struct rig r;
-        rig_open(&r, &shapes[i]);
-        for (size_t j = 0; j < ARRAY_N(rows); j++)
-            if (r.n * r.s.k < 1 << 16 || (i + j) % 3 == 0) assert_joined_as_apart(&r, rows[j]);
-        dev_close(r.d);
-    }
+    for (size_t i = 0; i < ARRAY_N(shapes); i++)
+        for (int coded = 0; coded < 2; coded++) {
+            struct rig r;
+            rig_open(&r, &shapes[i], coded ? &formats[i % ARRAY_N(formats)] : &plain);
+            for (size_t j = 0; j < ARRAY_N(rows); j++)
+                if (r.n * r.s.k < 1 << 16 || (i + j) % 3 == 0) assert_joined_as_apart(&r, rows[j]);
+            dev_close(r.d);
+        }
 }
 
 static void every_number_of_rows_has_them(void **state)
 {
     (void)state;
-    struct rig r;
-    rig_open(&r, &shapes[1]);
-    for (uint32_t m = 1; m <= ROWS; m++) assert_joined_as_apart(&r, m);
-    dev_close(r.d);
+    for (int coded = 0; coded < 2; coded++) {
+        struct rig r;
+        rig_open(&r, &shapes[1], coded ? &formats[0] : &plain);
+        for (uint32_t m = 1; m <= ROWS; m++) assert_joined_as_apart(&r, m);
+        dev_close(r.d);
+    }
 }
 
 /* A row's bits, and those of its keys, are those that it has alone. */
@@ -255,23 +243,23 @@ static void a_row_has_the_same_bits_alone(void **state)
 {
     (void)state;
     enum { M = 8 };
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 6; i++) {
         struct rig       r;
         struct op_qkv    q;
         struct dev_batch b;
-        rig_open(&r, &shapes[i]);
+        rig_open(&r, &shapes[i / 2], i % 2 ? &formats[i / 2] : &plain);
         size_t          row = r.n * 2u, rows = (ROWS + 1) * row;
         struct op_fused o = question(&r, &q, &b, 0, M);
         fill(&r);
-        joined(&r, &o);
+        joined(r.d, &o, r.h);
         char *all = take(&r);
         for (uint32_t at = 0; at < M; at++) {
             o = question(&r, &q, &b, at, 1);
             fill(&r);
-            joined(&r, &o);
+            joined(r.d, &o, r.h);
             char  *one = take(&r);
             size_t written = 0;
-            ct_assert_same(one, all + at * row, row, name_of(&r.s, 1));
+            ct_assert_same(one, all + at * row, row, name_of(&r, 1));
             for (size_t k = rows; k < taken(&r); k++) {
                 if (one[k] == (char)0xff) continue;
                 assert_int_equal(one[k], all[k]);
@@ -294,15 +282,15 @@ static void a_bad_row_changes_no_other(void **state)
     struct op_qkv    q;
     struct dev_batch b;
     uint16_t         bad = 0x7fc0;
-    rig_open(&r, &shapes[0]);
+    rig_open(&r, &shapes[0], &formats[1]);
     struct op_fused o = question(&r, &q, &b, 0, M);
     size_t          row = r.n * 2u;
     fill(&r);
-    joined(&r, &o);
+    joined(r.d, &o, r.h);
     char *want = take(&r);
     ct_put(r.d, r.x + (BAD * r.s.k + 5) * 2, &bad, 2);
     fill(&r);
-    joined(&r, &o);
+    joined(r.d, &o, r.h);
     char *got = take(&r);
     ct_assert_same(got, want, BAD * row, "rows before it");
     ct_assert_same(got + (BAD + 1) * row, want + (BAD + 1) * row, (M - BAD - 1) * row, "rows behind it");
@@ -322,7 +310,7 @@ static void layers(struct rig *r, uint32_t m, bool join, void *between)
     for (uint32_t l = 0; l < LAYERS; l++) {
         q.layer = l;
         if (join)
-            joined(r, &o);
+            joined(r->d, &o, r->h);
         else
             apart(r, &o);
         cuda_rmsnorm(r->d, between, r->out, r->ahead, m, r->s.k, eps); /* of the first k numbers of all rows together */
@@ -334,15 +322,15 @@ static void two_layers_are_the_same_in_every_order_of_threads_and_kernels(void *
 {
     (void)state;
     static const uint32_t m[] = { 3, 8, 20 };
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 6; i++) {
         struct rig r;
-        rig_open(&r, &shapes[i]);
+        rig_open(&r, &shapes[i / 2], i % 2 ? &formats[i / 2] : &plain);
         void *between = ct_act_new(r.d, (size_t)ROWS * r.s.k);
         ct_schedule(0);
-        layers(&r, m[i], false, between);
+        layers(&r, m[i / 2], false, between);
         char *want = take(&r);
         for (CT_SCHEDULES(schedule)) {
-            layers(&r, m[i], true, between);
+            layers(&r, m[i / 2], true, between);
             char *got = take(&r);
             ct_assert_same(got, want, taken(&r), ct_schedule_name(schedule));
             free(got);

@@ -1,10 +1,7 @@
 /* Whole models whose products are joined with what stands around them: how many kernels a layer of a decode step is,
  * and the same bits as with every op by itself, for steps of all sizes. */
-#include "model/golden.h"
+#include "cuda/join_test.h"
 #include "test.h"
-#ifdef CUDA_EMU
-#include <emu.h>
-#endif
 
 /* Biases, gates, norms behind parts, parallel parts, norms with a mean, experts beside and in place of a dense part. */
 static const char *const names[] = { "llama3",     "qwen2",      "qwen3",          "llama-bias", "llama-gelu",
@@ -16,23 +13,7 @@ static const char *const names[] = { "llama3",     "qwen2",      "qwen3",       
 enum { RANKED = 2, CODED = 3 };
 /* Rows of steps, one after another: too many for a kernel that joins, few, with norms, alone. */
 static const uint32_t steps[] = { 33, 20, 8, 5, 1, 1 };
-enum { LOGITS = 2, PROMPT = 32 };
-
-static struct dev_ops ops; /* the device's, without joined products */
-
-static void open_run(struct gold_run *r, const struct gold *g, uint32_t n_rank, enum dtype kv, bool joins)
-{
-    gold_cuda.deterministic = true;
-    gold_cuda.pdl = true;
-    gold_run_open(r, &g->spec, &g->src, DEV_CUDA, n_rank, DT_BF16, kv);
-    memset(&gold_cuda, 0, sizeof gold_cuda);
-    if (joins) return;
-    struct device *d = rank_team_device(r->team);
-    ops = *d->ops;
-    ops.fused = NULL;
-    ops.routed = NULL;
-    d->ops = &ops;
-}
+enum { LOGITS = 2 };
 
 /* Logits of two rows of every step, [ARRAY_N(steps)][LOGITS][vocab]; the caller frees them. */
 static float *logits(const struct gold *g, uint32_t n_rank, enum dtype kv, bool joins)
@@ -82,6 +63,26 @@ static void joined_steps_have_the_bits_of_ops_one_after_another(void **state)
     }
 }
 
+/* Matrices that are rounded to codes while they are read, biases and gates and experts of codes beside them. */
+static void joined_steps_of_codes_have_the_same_bits(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *format, *name;
+    } cases[] = { { "fp8", "qwen3" },
+                  { "int8", "qwen2" },
+                  { "int4", "llama-bias" },
+                  { "fp8", "llama-gelu" },
+                  { "int8", "mixtral" } };
+    for (size_t i = 0; i < ARRAY_N(cases); i++) {
+        assert_true(model_quant_named(cases[i].format, &gold_quant, &gold_quant_head));
+        assert_same_joined(cases[i].name, 1, DT_COUNT);
+        if (i < RANKED) assert_same_joined(cases[i].name, 2, DT_COUNT);
+        if (i < RANKED) assert_same_joined(cases[i].name, 1, DT_F8E4M3);
+    }
+    gold_quant = (struct dev_quant){ .code = DT_F32 };
+}
+
 /* Each rank routes all rows, for lists of its own experts; the ops are apart on one rank alone. */
 static void ranks_with_whole_experts_route_alike(void **state)
 {
@@ -119,38 +120,23 @@ static const struct {
                         "\"moe_intermediate_size\": 32, "),
                  12, 16 } };
 
-/* Kernels of a decode step of one row. */
-static uint64_t launches(const struct model_spec *spec, const struct source *src, bool joins)
-{
-    struct gold     g = { .spec = *spec, .src = *src };
-    struct gold_run r;
-    uint32_t        ids[PROMPT + 1];
-    for (uint32_t i = 0; i <= PROMPT; i++) ids[i] = i + 3;
-    open_run(&r, &g, 1, DT_COUNT, joins);
-    gold_step(&r, ids, 0, PROMPT, NULL, 0, false);
-    uint64_t before = emu_launches();
-    gold_step(&r, ids, PROMPT, 1, NULL, 0, true);
-    uint64_t after = emu_launches();
-    gold_run_close(&r);
-    return after - before;
-}
-
 static void a_layer_of_a_decode_step_is_five_kernels(void **state)
 {
     (void)state;
+    static const char *const formats[] = { "fp8", "int8", "int4" };
     for (size_t i = 0; i < ARRAY_N(counts); i++) {
         struct source_embed file = { "config.json", (const unsigned char *)counts[i].config, strlen(counts[i].config) };
         struct source       src = { .embed = &file, .n_embed = 1, .dummy = true };
         struct model_spec   spec;
         char                err[400] = "";
         if (model_spec_load(&src, &spec, err, sizeof err)) fail_msg("%s", err);
-        for (int joins = 0; joins < 2; joins++) {
-            spec.n_layer = 3;
-            uint64_t three = launches(&spec, &src, joins);
-            spec.n_layer = 2;
-            uint64_t two = launches(&spec, &src, joins);
-            assert_int_equal(three - two, joins ? counts[i].joined : counts[i].apart);
+        for (int joins = 0; joins < 2; joins++)
+            assert_int_equal(layer_launches(&spec, &src, joins), joins ? counts[i].joined : counts[i].apart);
+        for (size_t f = 0; f < ARRAY_N(formats) && !spec.n_expert; f++) { /* codes as plain weights */
+            assert_true(model_quant_named(formats[f], &gold_quant, &gold_quant_head));
+            assert_int_equal(layer_launches(&spec, &src, true), counts[i].joined);
         }
+        gold_quant = (struct dev_quant){ .code = DT_F32 };
         model_spec_free(&spec);
     }
 }
@@ -166,6 +152,7 @@ int main(void)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(joined_steps_have_the_bits_of_ops_one_after_another),
+        cmocka_unit_test(joined_steps_of_codes_have_the_same_bits),
         cmocka_unit_test(ranks_with_whole_experts_route_alike),
 #ifdef CUDA_EMU
         cmocka_unit_test(a_layer_of_a_decode_step_is_five_kernels),

@@ -140,6 +140,11 @@ static bool gpu_weights(struct gpu_linear *a, const struct dev_quant *q, uint32_
     return a->n_w > 0;
 }
 
+static double gpu_weight_bytes(const struct dev_weight *w)
+{
+    return w->q.code == DT_F32 ? 2.0 * w->n * w->k : (double)w->bytes;
+}
+
 static struct op_fused gpu_joined(const struct gpu_linear *a, uint32_t i)
 {
     return (struct op_fused){ .out = a->b->y,
@@ -169,7 +174,7 @@ static void gpu_joins(struct gpu_linear *a, const char *what, uint32_t n, uint32
         if (!op->fused(a->b->d, &o)) continue;
         snprintf(name, sizeof name, "joined %s n %u k %u m %u", what, n, k, a->m);
         gpu_report(a->b, name, dev_time(a->b->d, 2 * a->n_w < 8 ? 8 : 2 * a->n_w, gpu_joined_once, a),
-                   2.0 * n * k + 2.0 * a->m * k + 2.0 * a->m * n, 2.0 * a->m * n * k);
+                   gpu_weight_bytes(&a->w[0]) + 2.0 * a->m * k + 2.0 * a->m * n, 2.0 * a->m * n * k);
     }
 }
 
@@ -186,8 +191,8 @@ static void gpu_linear(struct gpu_bench *b, const char *what, const struct dev_q
         if (rows[i] > b->rows_max || (logits && rows[i] > b->seqs_max)) break;
         a.m = rows[i];
         snprintf(name, sizeof name, "linear %s n %u k %u m %u", what, n, k, a.m);
-        double out = (logits ? 4.0 : 2.0) * a.m * n, weights = q ? (double)a.w[0].bytes : 2.0 * n * k;
-        gpu_report(b, name, gpu_linear_time(&a), weights + 2.0 * a.m * k + out, 2.0 * a.m * n * k);
+        double out = (logits ? 4.0 : 2.0) * a.m * n;
+        gpu_report(b, name, gpu_linear_time(&a), gpu_weight_bytes(&a.w[0]) + 2.0 * a.m * k + out, 2.0 * a.m * n * k);
     }
     gpu_joins(&a, what, n, k);
 }
@@ -204,8 +209,8 @@ static void gpu_codes(struct gpu_bench *b)
         { "gate_up codes int8", "down codes int8", { .code = DT_I8 } },
         { "gate_up codes nvfp4", "down codes nvfp4", { .code = DT_F4E2M1, .group = 16 } },
     };
-    const struct dev_matrix gate_up = { .n = 2 * b->spec.inter, .k = b->spec.hidden };
-    const struct dev_matrix down = { .n = b->spec.hidden, .k = b->spec.inter };
+    const struct dev_matrix gate_up = { .n = 2 * b->spec.inter, .k = b->spec.hidden, .norm = true, .end = OP_END_GLU };
+    const struct dev_matrix down = { .n = b->spec.hidden, .k = b->spec.inter, .end = OP_END_ADD };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         gpu_linear(b, kinds[i].gate_up, &kinds[i].q, &gate_up);
         gpu_linear(b, kinds[i].down, &kinds[i].q, &down);

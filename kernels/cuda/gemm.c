@@ -178,15 +178,14 @@ static struct room check_room(struct cuda_dev *d, uint32_t n, uint32_t k, enum d
     return r;
 }
 
-/* The numbers of a product of m rows are right. */
+/* The numbers of a product of m rows are right, or what is added to zeros where the library may be asked to add. */
 static bool pin_right(struct cuda_dev *d, const struct gemm_shape *s, const struct gemm_pin *pin, const struct room *r,
-                      const struct dev_weight *w, uint32_t m)
+                      const struct dev_weight *w, uint32_t m, bool add)
 {
     struct gemm_product p = { .out = r->out, .out_t = s->out, .x = r->x, .w = w, .m = m };
-    float               err = gemm_error(d, pin, &p), most = gemm_error_max(s->out);
-    p.add = true;
-    if (err <= most && pin->kind == &gemm_lt && s->out != DT_F32) err = gemm_error(d, pin, &p);
-    if (err <= most) return true;
+    p.add = add && pin->kind == &gemm_lt && s->out != DT_F32;
+    float err = gemm_error(d, pin, &p);
+    if (err <= gemm_error_max(s->out)) return true;
     LOG_WARN("gemm: an algorithm for [%u, %u] and %u rows is wrong by %g, not used", s->n, s->k, m, (double)err);
     return false;
 }
@@ -200,8 +199,7 @@ static bool pin_holds(struct cuda_dev *d, const struct gemm_shape *s, const stru
     if (kind->takes && (!kind->takes(d, pin, s, want->lo) || !kind->takes(d, pin, s, want->hi))) return false;
     if (!w || !r->m) return true;
     uint32_t lo = want->lo < r->m ? want->lo : r->m, hi = want->hi < r->m ? want->hi : r->m;
-    if (!pin_right(d, s, pin, r, w, hi)) return false;
-    return lo == hi || pin_right(d, s, pin, r, w, lo);
+    return pin_right(d, s, pin, r, w, hi, false) && pin_right(d, s, pin, r, w, lo, true);
 }
 
 /* The first pin that holds: kinds best first, and of each what was tuned before what is guessed. */

@@ -38,15 +38,15 @@ class Step:
         return (self.layers * us + self.head) / 1e3 + REST_MS
 
 
-def ours(step, rows):
-    """A dense layer's products by our own kernels, joined with what surrounds them."""
+def ours(step, rows, product=stream):
+    """A dense layer's products by our own kernels, joined with what surrounds them. product: stream, or of codes."""
     norm = rows <= FUSED_NORM
     for (n, k), behind in ((QKV, heads(rows)), (GATE_UP, 0)):
         if not norm:
             step.kernel(moved(8 * rows * HIDDEN)[2])
-        step.kernel(joined(rows, n, k, norm, behind)[2], True)
+        step.kernel(joined(product(rows, n, k), rows, k, norm, behind)[2], True)
     for n, k in (O, DOWN):
-        step.kernel(joined(rows, n, k, False, 0)[2], True)
+        step.kernel(joined(product(rows, n, k), rows, k, False, 0)[2], True)
 
 
 def apart(step, rows, product, ahead, sums=False):
@@ -67,8 +67,12 @@ def dense(batch, ctx, kv_bytes=2, kind=None, own=False):
         step = Step(LAYERS)
         step.head = min(stream(batch, *HEAD)[2], library(batch, *HEAD))
         if kind:
-            _, _, each, unit, loop, _, _ = next(c for c in CODES if c[0] == kind)
-            apart(step, batch, lambda rows, n, k: codes(rows, n, k, each, unit, loop)[2], True)
+            each, unit, loop = next(c for c in CODES if c[0] == kind)[2:5]
+            coded = lambda rows, n, k: codes(rows, n, k, each, unit, loop)
+            if joined_up and batch <= FUSED:
+                ours(step, batch, coded)
+            else:
+                apart(step, batch, lambda rows, n, k: coded(rows, n, k)[2], True)
         elif joined_up and batch <= FUSED:
             ours(step, batch)
         elif own:
@@ -84,9 +88,9 @@ def experts(ctx):
     """Qwen3-30B-A3B, one row: 48 layers of 32 heads, 4 KV heads, 2048 wide, 8 of 128 experts of 768."""
     step, hidden, width, inter, top = Step(48), 2048, (32 + 8) * DIM, 768, 8
     step.head = stream(1, 151936, hidden)[2]
-    step.kernel(joined(1, width, hidden, True, heads(1))[2], True)
+    step.kernel(joined(stream(1, width, hidden), 1, hidden, True, heads(1))[2], True)
     step.kernel(decode(1, ctx)[2])  # as many tiles a warp; half the heads share as much time
-    step.kernel(joined(1, hidden, 32 * DIM, False, 0)[2], True)
+    step.kernel(joined(stream(1, hidden, 32 * DIM), 1, 32 * DIM, False, 0)[2], True)
     step.kernel(moved(8 * hidden)[2])
     step.kernel(routed(1, 128, hidden, top)[2], True)
     step.kernel(stream(1, top * 2 * inter, hidden)[2], True)

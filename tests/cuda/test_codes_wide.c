@@ -121,6 +121,19 @@ static void the_library_multiplies_slab_by_slab(void **state)
 }
 
 #ifdef CUDA_EMU
+/* A product of many rows is our own kernels'. */
+static void assert_ours(const struct dev_quant *q, uint32_t n, uint32_t k, uint32_t slab)
+{
+    struct rig r;
+    char      *got;
+    rig_open(&r, DT_BF16, q, n, k, ROWS);
+    widen(&r, slab);
+    assert_int_equal(multiplied(&r, false, ROWS, &got), 0);
+    assert_right(&r, false, got, ROWS);
+    free(got);
+    rig_close(&r);
+}
+
 /* Few rows, logits, a matrix that the library does not take, rows that are not aligned, and --deterministic. */
 static void our_own_kernels_multiply_the_rest(void **state)
 {
@@ -146,26 +159,9 @@ static void our_own_kernels_multiply_the_rest(void **state)
     free(got);
     rig_close(&r);
 
-    rig_open(&r, DT_BF16, &formats[2], 37, 72, ROWS);
-    widen(&r, 256);
-    assert_int_equal(multiplied(&r, false, ROWS, &got), 0);
-    assert_right(&r, false, got, ROWS);
-    free(got);
-    rig_close(&r);
-
-    rig_open(&r, DT_BF16, &formats[2], 48, 67, ROWS);
-    widen(&r, 256);
-    assert_int_equal(multiplied(&r, false, ROWS, &got), 0);
-    assert_right(&r, false, got, ROWS);
-    free(got);
-    rig_close(&r);
-
-    rig_open(&r, DT_BF16, &formats[3], 48, 256, ROWS);
-    widen(&r, 255); /* not one tile of rows has room */
-    assert_int_equal(multiplied(&r, false, ROWS, &got), 0);
-    assert_right(&r, false, got, ROWS);
-    free(got);
-    rig_close(&r);
+    assert_ours(&formats[2], 37, 72, 256);
+    assert_ours(&formats[2], 48, 67, 256);
+    assert_ours(&formats[3], 48, 256, 255); /* not one tile of rows has room */
 }
 
 /* The library's first choice for a plain matrix of a slab's size adds up by way of the workspace, where the slab lies. */

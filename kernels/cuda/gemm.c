@@ -29,6 +29,12 @@ static bool rows_mul(struct cuda_dev *d, const struct gemm_pin *pin, const struc
     return true;
 }
 
+static bool rows_fused(struct cuda_dev *d, const struct gemm_pin *pin, const struct op_fused *o)
+{
+    (void)pin;
+    return cuda_gemm_fused(d, o);
+}
+
 /* Where tune has found it faster than the library. */
 static uint32_t rows_offer(struct cuda_dev *d, const struct gemm_shape *s, const struct gemm_want *want, bool tuned,
                            struct gemm_pin *pin_out)
@@ -41,7 +47,7 @@ static uint32_t rows_offer(struct cuda_dev *d, const struct gemm_shape *s, const
 }
 
 const struct cuda_gemm_kind gemm_rows = {
-    .name = "rows", .last = true, .offer = rows_offer, .mul = rows_mul, .fused = cuda_gemm_fused
+    .name = "rows", .last = true, .offer = rows_offer, .mul = rows_mul, .fused = rows_fused
 };
 
 static bool codes_mul(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *p)
@@ -51,9 +57,15 @@ static bool codes_mul(struct cuda_dev *d, const struct gemm_pin *pin, const stru
     return true;
 }
 
-#define CODES(id, type)                                                                      \
-    static const struct cuda_gemm_kind gemm_##id = {                                         \
-        .name = #id, .code = type, .last = true, .mul = codes_mul, .fused = cuda_codes_fused \
+static bool codes_fused(struct cuda_dev *d, const struct gemm_pin *pin, const struct op_fused *o)
+{
+    (void)pin;
+    return cuda_codes_fused(d, o);
+}
+
+#define CODES(id, type)                                                                 \
+    static const struct cuda_gemm_kind gemm_##id = {                                    \
+        .name = #id, .code = type, .last = true, .mul = codes_mul, .fused = codes_fused \
     };
 CODES(i4, DT_I4)
 CODES(f8, DT_F8E4M3)
@@ -321,26 +333,14 @@ static const struct gemm_pin *pin_of(struct cuda_dev *d, const struct dev_weight
     return s ? &s->pin[gemm_bucket(m)] : NULL;
 }
 
-/* A product that the library adds to the residual stream itself, so that no kernel reads it again. Its sum is rounded once,
- * not twice: other bits than those of the ops one after another, as all of the library's may be. */
-static bool library_sum(struct cuda_dev *d, const struct gemm_pin *pin, const struct op_fused *o)
-{
-    if (o->end != OP_END_ADD || o->norm || o->bias) return false;
-    const struct gemm_product p = {
-        .out = o->out, .out_t = d->impl.dev.act, .x = o->x, .w = o->w, .m = o->m, .add = true
-    };
-    return gemm_run(d, pin, &p);
-}
-
 /* Where the plain product would be one of ours; of the library's products, those that end in a sum. */
 bool cuda_fused(struct device *dev, const struct op_fused *o)
 {
     struct cuda_dev *d = cuda_of(dev);
     if (!o->m || o->m > GEMM_ROWS_MAX) return false;
-    const struct gemm_pin       *pin = pin_of(d, o->w, dev->act, o->m), last = last_pin(o->w->q.code, o->w->q.act8);
-    const struct cuda_gemm_kind *kind = pin ? pin->kind : last.kind;
-    if (kind == &gemm_lt) return library_sum(d, pin, o);
-    return kind->fused && kind->fused(d, o);
+    const struct gemm_pin *pin = pin_of(d, o->w, dev->act, o->m), last = last_pin(o->w->q.code, o->w->q.act8);
+    if (!pin) pin = &last;
+    return pin->kind->fused && pin->kind->fused(d, pin, o);
 }
 
 /* The library's first guess is no reason: it stands alone too. */

@@ -75,7 +75,7 @@ struct cuda_gemm_kind {
     bool (*mul)(struct cuda_dev *d, const struct gemm_pin *pin,
                 const struct gemm_product *p); /* false: it did nothing */
     /* The product joined with what stands around it. NULL: it stands alone. false: nothing is done. */
-    bool (*fused)(struct cuda_dev *d, const struct op_fused *o);
+    bool (*fused)(struct cuda_dev *d, const struct gemm_pin *pin, const struct op_fused *o);
 };
 extern const struct cuda_gemm_kind gemm_rows; /* our own kernels, gemm_rows.cu */
 extern const struct cuda_gemm_kind gemm_lt;   /* gemm_lt.c: the library */

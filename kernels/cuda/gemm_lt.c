@@ -146,4 +146,17 @@ static bool lt_mul(struct cuda_dev *d, const struct gemm_pin *pin, const struct 
     return false;
 }
 
-const struct cuda_gemm_kind gemm_lt = { .name = "cuBLASLt", .offer = lt_offer, .takes = lt_takes, .mul = lt_mul };
+/* A product that the library adds to the residual stream itself, so that no kernel reads it again. Its sum is rounded once,
+ * not twice: other bits than those of the ops one after another, as all of the library's may be. */
+static bool lt_fused(struct cuda_dev *d, const struct gemm_pin *pin, const struct op_fused *o)
+{
+    if (o->end != OP_END_ADD || o->norm || o->bias) return false;
+    const struct gemm_product p = {
+        .out = o->out, .out_t = d->impl.dev.act, .x = o->x, .w = o->w, .m = o->m, .add = true
+    };
+    return gemm_run(d, pin, &p);
+}
+
+const struct cuda_gemm_kind gemm_lt = {
+    .name = "cuBLASLt", .offer = lt_offer, .takes = lt_takes, .mul = lt_mul, .fused = lt_fused
+};

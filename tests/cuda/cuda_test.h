@@ -2,7 +2,8 @@
  * schedules.
  *
  * On the emulator a test runs under every schedule (CT_SCHEDULES); on a GPU once. What stands in no such loop has another
- * schedule each time that something was read (ct_turn). Without either it ends with 77: skipped. Memory of a device
+ * schedule at each launch of a kernel; a program of several threads defines CT_THREADS, and nothing begins early there.
+ * Without either it ends with 77: skipped. Memory of a device
  * lasts until it is closed: open one per test. */
 #pragma once
 #include "op/op_test.h"
@@ -39,25 +40,19 @@ enum { CT_STEP = 7 };
 #else
 enum { CT_STEP = 1 };
 #endif
-static bool            ct_held; /* the test has chosen a schedule */
+__attribute__((constructor)) static void ct_begin(void)
+{
+#ifdef CT_THREADS
+    emu_set_turns(EMU_TURNS);
+#else
+    emu_set_turns(EMU_TURNS_EARLY);
+#endif
+}
 static inline uint32_t ct_schedule(uint32_t i)
 {
     struct emu_schedule s = emu_schedule_at(i % EMU_SCHEDULES);
-    ct_held = i < EMU_SCHEDULES;
-    emu_set_schedule(ct_held ? &s : NULL);
+    emu_set_schedule(i < EMU_SCHEDULES ? &s : NULL);
     return i;
-}
-/* Another of the four schedules that differ most, where the test has chosen none. Nothing is under way. What is done every
- * second, fourth or sixteenth time does not always get the same. A program of several threads defines CT_STILL: all of
- * them have one schedule. */
-static inline void ct_turn(void)
-{
-#ifndef CT_STILL
-    static uint32_t     at;
-    struct emu_schedule s = emu_schedule_at((at + at / 4 + at / 16 + at / 64) % 4 * 4);
-    at++;
-    if (!ct_held) emu_set_schedule(&s);
-#endif
 }
 #define CT_SCHEDULES(i)             \
     uint32_t i = 0;                 \
@@ -75,7 +70,6 @@ static inline const char *ct_schedule_name(uint32_t i)
 }
 #else
 static inline uint32_t    ct_schedule(uint32_t i) { return i; }
-static inline void        ct_turn(void) {}
 #define CT_SCHEDULES(i) \
     uint32_t i = 0;     \
     i < 1;              \
@@ -118,7 +112,6 @@ static inline void ct_get(struct device *d, void *dst, const void *src, size_t b
 {
     d->ops->to_host(d, dst, src, bytes);
     assert_int_equal(d->ops->sync(d), ST_OK);
-    ct_turn();
 }
 static inline void *ct_bytes(struct device *d, const void *src, size_t bytes) /* raw: F32, u32, ... */
 {

@@ -1,7 +1,6 @@
 /* Ranks are threads of this test, each with a device of its own (two "GPUs" may be one). What they exchange is compared
  * with sums in rank order, bit by bit, under every schedule of the emulator, eagerly and in a replayed graph.
  * Over 500 lines: one protocol among ranks, tried on every schedule; the tests share the threads that are the ranks. */
-#define CT_STILL
 #include "cuda_test.h"
 #include "base/log.h"
 #include "kernels/cuda/comm.h"
@@ -13,7 +12,7 @@
 #include "emu/nccl.h"
 #endif
 
-enum { RANKS_MAX = 5, ARENA = 96 << 20 };
+enum { RANKS_MAX = 8, ARENA = 96 << 20 };
 
 struct team;
 struct one {
@@ -115,6 +114,14 @@ static float sum_at(uint32_t n_rank, uint32_t k, size_t i, enum dtype act)
     return op_rounded(s, act);
 }
 
+/* The last bytes come by a kernel: who is behind it may begin before they are there. */
+static void send(struct one *o, char *x, const void *from, size_t bytes)
+{
+    size_t late = bytes < CT_LATE_MAX ? bytes : CT_LATE_MAX;
+    o->d->ops->to_device(o->d, x, from, bytes - late);
+    ct_put_late(o->d, x + bytes - late, (const char *)from + bytes - late, (uint32_t)late);
+}
+
 /* ---- sums */
 
 struct sums {
@@ -160,7 +167,7 @@ static void sum_work(struct one *o)
             memset(guard, 0xa5, sizeof guard);
             d->ops->to_device(d, base, guard, s->shift);
             d->ops->to_device(d, x + n * 2, guard, 64 - s->shift);
-            d->ops->to_device(d, x, h, n * 2);
+            send(o, x, h, n * 2);
             d->ops->allreduce(d, x, n);
             check_sum(o, x, n, k, s->exact);
             d->ops->to_host(d, after, x + n * 2, 64 - s->shift);
@@ -174,15 +181,17 @@ static void sum_work(struct one *o)
 static void sums_are_of_rank_order_and_the_same_everywhere(void **state)
 {
     (void)state;
-    static const size_t n[] = { 1, 7, 8, 64, 513, 4096 + 3, 16384, 70000 };
-    for (CT_SCHEDULES_FEW(i))
-        for (uint32_t ranks = 2; ranks <= RANKS_MAX; ranks++) {
-            struct sums s = { n, i == 0 ? 8 : 6, 0, true, 1 };
-            assert_int_equal(run_team(ranks, NULL, sum_work, &s), ST_OK);
+    static const size_t   n[] = { 1, 7, 8, 64, 513, 4096 + 3, 16384, 70000 };
+    static const uint32_t ranks[] = { 2, 3, 4, 5, 8 };
+    for (size_t i = 0; i < ARRAY_N(ranks); i++)
+        for (int half = 0; half < 2; half++) {
+            struct sums    s = { n, ranks[i] > 5 ? 7 : 8, 0, true, 2 };
+            struct dev_cfg cfg = { .act = half ? DT_F16 : DT_BF16 };
+            assert_int_equal(run_team(ranks[i], &cfg, sum_work, &s), ST_OK);
         }
 }
 
-static void sums_of_half_precision_and_of_odd_addresses_too(void **state)
+static void sums_of_odd_addresses_too(void **state)
 {
     (void)state;
     static const size_t n[] = { 3, 8, 1000, 4100 };
@@ -267,7 +276,7 @@ static void broadcast_work(struct one *o)
     for (uint32_t k = 0; k < 18; k++) {
         size_t n = bytes[k % 6];
         for (size_t i = 0; i < n; i++) h[i] = (unsigned char)(i * 7 + k + o->rank * 50);
-        o->d->ops->to_device(o->d, x, h, n);
+        send(o, x, h, n);
         o->d->ops->broadcast(o->d, x, n);
         o->d->ops->to_host(o->d, h, x, n);
         for (size_t i = 0; i < n; i++)
@@ -297,9 +306,8 @@ static void gather_work(struct one *o)
         char    *base, *x = put(o, local * 4, 0, &base), *out = put(o, all * 4, 0, &base);
         float   *h = malloc(all * 4);
         for (size_t i = 0; i < local; i++) h[i] = number(o->rank, k, i, DT_F32);
-        o->d->ops->to_device(o->d, x, h, local * 4);
-        memset(h, 0xff, all * 4);
-        o->d->ops->to_device(o->d, out, h, all * 4);
+        ct_fill_ff(o->d, out, all * 4);
+        send(o, x, h, local * 4);
         o->d->ops->allgather(o->d, (float *)(void *)out, (float *)(void *)x, m, n);
         o->d->ops->to_host(o->d, h, out, all * 4);
         for (size_t i = 0; i < all; i++) {
@@ -399,7 +407,10 @@ static void nccl_carries_the_sums_that_the_option_assigns_to_it(void **state)
         assert_int_equal(run_team(ranks, &cfg, gather_work, &n_shape), ST_OK);
         assert_int_equal(run_team(ranks, &cfg, replay_work, &yes), ST_OK);
         s.exact = cfg.deterministic = true; /* gathered, and added in rank order */
-        assert_int_equal(run_team(ranks, &cfg, sum_work, &s), ST_OK);
+        for (int half = 0; half < 2; half++) {
+            cfg.act = half ? DT_F16 : DT_BF16;
+            assert_int_equal(run_team(ranks, &cfg, sum_work, &s), ST_OK);
+        }
         emu_reset();
     }
 }
@@ -620,7 +631,7 @@ int main(void)
     log_level_max = LOG_LEVEL_WARN; /* hundreds of devices are opened */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_are_of_rank_order_and_the_same_everywhere),
-        cmocka_unit_test(sums_of_half_precision_and_of_odd_addresses_too),
+        cmocka_unit_test(sums_of_odd_addresses_too),
         cmocka_unit_test(a_sum_larger_than_all_slots_goes_in_turns),
         cmocka_unit_test(the_order_of_messages_of_many_sizes_is_kept),
         cmocka_unit_test(a_replayed_graph_needs_nothing_from_the_host),

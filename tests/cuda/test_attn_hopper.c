@@ -85,8 +85,9 @@ static void every_schedule_gives_the_same_bits(void **state)
     (void)state;
     static const uint32_t       len[] = { 200, 300 };
     static const struct aw_part part[] = { { 0, 0, 200 }, { 1, 250, 300 } };
-    for (size_t i = 0; i < 3; i++) {
-        struct aw_world  w = aw_make(shapes[i], len, 2);
+    static const size_t         of_type[] = { 0, 1, 2, 7 }; /* both types, both sizes of a head */
+    for (size_t i = 0; i < ARRAY_N(of_type); i++) {
+        struct aw_world  w = aw_make(shapes[of_type[i]], len, 2);
         struct aw_device a = open_with(&w, true);
         uint16_t        *first = NULL;
         for (CT_SCHEDULES(schedule)) {

@@ -222,7 +222,7 @@ static void every_shape_has_the_bits_of_kernels_one_after_another(void **state)
             struct rig r;
             rig_open(&r, &shapes[i], coded ? &formats[i % ARRAY_N(formats)] : &plain);
             for (size_t j = 0; j < ARRAY_N(rows); j++)
-                if (r.n * r.s.k < 1 << 16 || (i + j) % 3 == 0) assert_joined_as_apart(&r, rows[j]);
+                if (r.n * r.s.k < 1 << 16 || !shapes[i].ahead || (i + j) % 3 == 0) assert_joined_as_apart(&r, rows[j]);
             dev_close(r.d);
         }
 }

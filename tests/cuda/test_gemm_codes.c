@@ -156,18 +156,20 @@ static void an_embedding_of_codes_gives_the_rows_that_ref_gives(void **state)
             uint16_t       *bits = malloc((n + 1) * 2);
             float          *got = malloc(n * sizeof *got), *want = calloc(n, sizeof *want);
             const uint32_t *on = ct_bytes(r.d, ids, sizeof ids);
-            ct_poison(r.d, out, (n + 1) * 2);
-            r.d->ops->embed(r.d, out, on, &r.w, IDS);
-            ct_get(r.d, bits, out, (n + 1) * 2);
-            assert_int_equal(bits[n], 0xffff);
-            for (size_t i = 0; i < n; i++) got[i] = half ? f16_to_f32(bits[i]) : bf16_to_f32(bits[i]);
             for (uint32_t i = 0; i < IDS; i++)
                 if (ids[i] < N) r.ref->ops->embed(r.ref, want + (size_t)i * k, ids + i, &r.wr, 1);
             ct_round(want, n, r.d->act);
-            for (size_t i = 0; i < n; i++)
-                if (got[i] != want[i])
-                    fail_msg("format %zu row %zu number %zu is %.9g, should be %.9g", f, i / k, i % k, (double)got[i],
-                             (double)want[i]);
+            for (CT_SCHEDULES_FEW(schedule)) {
+                ct_poison(r.d, out, (n + 1) * 2);
+                r.d->ops->embed(r.d, out, on, &r.w, IDS);
+                ct_get(r.d, bits, out, (n + 1) * 2);
+                assert_int_equal(bits[n], 0xffff);
+                for (size_t i = 0; i < n; i++) got[i] = half ? f16_to_f32(bits[i]) : bf16_to_f32(bits[i]);
+                for (size_t i = 0; i < n; i++)
+                    if (got[i] != want[i])
+                        fail_msg("format %zu row %zu number %zu is %.9g, should be %.9g", f, i / k, i % k,
+                                 (double)got[i], (double)want[i]);
+            }
             free(bits);
             free(got);
             free(want);

@@ -1,6 +1,6 @@
 /* Weights on their way to the CUDA device: types, strides, rows longer than a buffer, several threads, a slow copy
  * engine. */
-#define CT_STILL
+#define CT_THREADS
 #include "cuda/cuda_test.h"
 #include "base/log.h"
 #include "kernels/cuda/cuda.h"

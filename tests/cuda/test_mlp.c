@@ -261,6 +261,42 @@ static void bias_is_added_with_one_rounding(void **state)
         }
 }
 
+static void columns_change_places_and_states_become_floats(void **state)
+{
+    (void)state;
+    static const uint32_t dim[] = { 1, 50, 64, 1000 };
+    enum { M = 5 };
+    for (size_t t = 0; t < ARRAY_N(acts); t++)
+        for (size_t s = 0; s < ARRAY_N(dim); s++) {
+            struct device *d = ct_open(acts[t], 0);
+            uint32_t       k = dim[s], *order = malloc(k * sizeof *order);
+            size_t         all = (size_t)M * k;
+            float         *x = op_random(all, 1, 1), *want = calloc(all, sizeof *want), *got = op_random(all, 2, 1);
+            void          *out = ct_act_new(d, all), *dx = ct_act_new(d, all);
+            ct_round(x, all, d->act);
+            for (uint32_t j = 0; j < k; j++) order[j] = (k - 1 - j) / 2 * 2 % k; /* some twice, some never */
+            uint32_t *on = ct_bytes(d, order, k * sizeof *order);
+            for (size_t i = 0; i < all; i++) want[i] = x[i / k * k + order[i % k]];
+            ct_put_as(d, dx, d->act, x, all);
+            d->ops->columns(d, out, dx, on, M, k);
+            ct_act_get(d, got, out, all);
+            op_assert_same(got, want, all, "columns");
+
+            float *wide = ct_alloc(d, (all + 1) * sizeof *wide), behind;
+            ct_put_as(d, dx, d->act, x, all);
+            d->ops->state(d, wide, dx, all);
+            ct_get(d, got, wide, all * sizeof *got);
+            ct_get(d, &behind, wide + all, sizeof behind);
+            op_assert_same(got, x, all, "states");
+            assert_true(isnan(behind));
+            free(order);
+            free(x);
+            free(want);
+            free(got);
+            dev_close(d);
+        }
+}
+
 static void patches_bring_ids_and_padding_is_skipped(void **state)
 {
     (void)state;
@@ -293,6 +329,7 @@ int main(void)
         cmocka_unit_test(multipliers_and_soft_caps_agree_with_ref),
         cmocka_unit_test(gates_agree_with_ref_and_rows_stand_alone),
         cmocka_unit_test(bias_is_added_with_one_rounding),
+        cmocka_unit_test(columns_change_places_and_states_become_floats),
         cmocka_unit_test(patches_bring_ids_and_padding_is_skipped),
     };
     return ct_run(tests);

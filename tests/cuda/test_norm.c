@@ -129,8 +129,9 @@ static void a_row_has_the_same_bits_in_every_place_and_order(void **state)
     (void)state;
     static const uint32_t dim[] = { 64, 100, 2048, 8200 };
     enum { N = 7 };
-    for (size_t s = 0; s < sizeof dim / sizeof *dim; s++) {
-        struct device *d = ct_open(DT_BF16, 0);
+    for (size_t c = 0; c < 2 * ARRAY_N(dim); c++) {
+        size_t         s = c / 2;
+        struct device *d = ct_open(c % 2 ? DT_F16 : DT_BF16, 0);
         size_t         all = (size_t)N * dim[s], bytes = dim[s] * 2;
         float         *x = op_random(all, 1, 1), *delta = op_random(all, 2, 1), *w = op_random(dim[s], 3, 1);
         char          *dd = ct_act(d, delta, all), *dw = ct_bytes(d, w, dim[s] * sizeof *w), *out = ct_act_new(d, all),

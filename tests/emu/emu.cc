@@ -22,10 +22,9 @@ namespace emu
 {
 __thread Block *B;
 __thread Fiber *F;
-bool            cp_eager;
 enum emu_peer   peer_writes;
 
-emu_schedule schedule = { EMU_IN_ORDER, false, false, 1, false };
+__thread emu_schedule schedule = { EMU_IN_ORDER, false, false, 1, false };
 
 static __thread void *main_sp;
 #ifdef EMU_ASAN

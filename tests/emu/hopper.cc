@@ -174,7 +174,7 @@ static void land(Hopper &h, const Copy &c)
 static void begin(Copy &&c)
 {
     Hopper &h = mine();
-    if (cp_eager)
+    if (schedule.eager)
         land(h, c);
     else
         h.copies.push_back(std::move(c));
@@ -380,7 +380,7 @@ void wgmma_commit()
     uint32_t group = ++l.committed;
     l.end.push_back(l.product.size());
     collect(COMMIT, 0xffffffffu, &group, sizeof group, [](unsigned char *) {
-        if (!cp_eager) compute_groups(F->warp, 0);
+        if (!schedule.eager) compute_groups(F->warp, 0);
     });
 }
 void wgmma_wait(uint32_t left, const float *named)

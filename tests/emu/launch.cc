@@ -218,8 +218,48 @@ static Symbols &symbols()
     return s;
 }
 
+/* ---------------------------------------------------------------- whose turn it is */
+
+static emu_schedule fixed = { EMU_IN_ORDER, false, false, 1, false };
+static bool         is_set; /* emu_set_schedule: else turns */
+static emu_turns    turns = EMU_STILL;
+/* Of a kernel, on this OS thread. */
+struct Turn {
+    unsigned had = 0; /* which of the four this round had */
+    uint32_t n = 0;   /* launches */
+};
+static thread_local std::unordered_map<const void *, Turn> turn_of;
+enum { FOUR = 4, BESIDE_EARLY = 7, BY_TURNS_EARLY = 8 /* sets of the four: bits */ };
+
+/* One of `may` that this round has not had, in an order that looks random and is the same in each run. */
+static unsigned turn_next(const Turn &t, unsigned may)
+{
+    unsigned left = may & ~t.had ? may & ~t.had : may;
+    unsigned skip = (t.n * 2654435761u >> 16) % (unsigned)__builtin_popcount(left);
+    for (; skip; skip--) left &= left - 1;
+    return (unsigned)__builtin_ctz(left);
+}
+/* Of the schedules that begin early it is another each round. */
+static emu_schedule turn_take(const void *kernel, unsigned may)
+{
+    if (is_set || turns == EMU_STILL) return fixed;
+    Turn    &t = turn_of[kernel];
+    unsigned at = turn_next(t, may);
+    t.had = may & ~t.had ? t.had | 1u << at : 1u << at;
+    emu_schedule s = emu_schedule_at(at * FOUR + (1u << at == BY_TURNS_EARLY ? t.n % EMU_ORDERS : 0));
+    s.seed = ++t.n;
+    return s;
+}
+bool stays() { return is_set ? fixed.early : turns == EMU_TURNS_EARLY; }
+bool begins_early(const Launch &l)
+{
+    if (!l.pdl || !stays()) return false;
+    return is_set || 1u << turn_next(turn_of[l.kernel], BESIDE_EARLY | BY_TURNS_EARLY) == BY_TURNS_EARLY;
+}
+
 /* A kernel that runs. */
 struct Grid {
+    emu_schedule                      how;
     std::shared_ptr<const Launch>     l;
     size_t                            n; /* threads of a block */
     const std::vector<Var>           &vars;
@@ -229,12 +269,14 @@ struct Grid {
     size_t                            next = 0;
     std::deque<std::unique_ptr<Live>> parked;
 
-    explicit Grid(const std::shared_ptr<const Launch> &of)
-        : l(of), n((size_t)of->block.x * of->block.y * of->block.z), vars(symbols().vars_of(of->kernel)),
-          tls(tls_block()), rng(schedule.seed), ids((size_t)of->grid.x * of->grid.y * of->grid.z)
+    Grid(const std::shared_ptr<const Launch> &of, bool begins)
+        : how(turn_take(of->kernel, begins ? BESIDE_EARLY | BY_TURNS_EARLY : BESIDE_EARLY)), l(of),
+          n((size_t)of->block.x * of->block.y * of->block.z), vars(symbols().vars_of(of->kernel)), tls(tls_block()),
+          rng(how.seed), ids((size_t)of->grid.x * of->grid.y * of->grid.z)
     {
         if (B) die("a launch within a kernel");
         if (n < 1 || n > 1024 || l->smem > SMEM_MAX) die("a block of this size was not refused");
+        schedule = how;
         for (size_t i = 0; i < ids.size(); i++) ids[i] = i;
         if (schedule.order == EMU_REVERSED) std::reverse(ids.begin(), ids.end());
         if (schedule.order == EMU_RANDOM) std::shuffle(ids.begin(), ids.end(), rng);
@@ -283,8 +325,9 @@ struct Grid {
     void finish()
     {
         bool     stuck = false; /* the last block that ran could only wait */
-        uint64_t moved = 1, turns = 0;
+        uint64_t moved = 1, tries = 0;
         double   since = 0;
+        schedule = how;
         if (tls != tls_block()) die("a kernel that began early is waited for by another OS thread");
         for (auto &live : parked) open_gate(live->b);
         while (next < ids.size() || !parked.empty()) {
@@ -301,9 +344,9 @@ struct Grid {
             stuck = !go(std::move(live));
             moved += b.progress - before + !stuck;
             if (!stuck) continue;
-            if (moved) moved = 0, since = seconds(), turns = 0;
-            if (++turns > parked.size()) sched_yield(); /* nobody here can: a rank on another OS thread must */
-            if (turns % 64 == 0 && seconds() - since > SPIN_SECONDS) {
+            if (moved) moved = 0, since = seconds(), tries = 0;
+            if (++tries > parked.size()) sched_yield(); /* nobody here can: a rank on another OS thread must */
+            if (tries % 64 == 0 && seconds() - since > SPIN_SECONDS) {
                 B = &parked.back()->b;
                 die("deadlock: blocks have waited for another block or rank for a minute");
             }
@@ -313,14 +356,14 @@ struct Grid {
 
 std::shared_ptr<Grid> begin_early(const std::shared_ptr<const Launch> &l)
 {
-    std::shared_ptr<Grid> g = std::make_shared<Grid>(l);
+    std::shared_ptr<Grid> g = std::make_shared<Grid>(l, true);
     g->early();
     return g;
 }
 
 void finish(const std::shared_ptr<const Launch> &l, std::shared_ptr<Grid> begun)
 {
-    if (!begun) begun = std::make_shared<Grid>(l);
+    if (!begun) begun = std::make_shared<Grid>(l, false);
     begun->finish();
 }
 } // namespace emu
@@ -330,14 +373,18 @@ void finish(const std::shared_ptr<const Launch> &l, std::shared_ptr<Grid> begun)
 void emu_set_schedule(const struct emu_schedule *s)
 {
     static const emu_schedule plain = { EMU_IN_ORDER, false, false, 1, false };
-    emu::schedule = s ? *s : plain;
-    emu::cp_eager = emu::schedule.eager;
+    emu::is_set = s;
+    emu::fixed = s ? *s : plain;
 }
+void                emu_set_turns(enum emu_turns t) { emu::turns = t; }
 struct emu_schedule emu_schedule_at(uint32_t i)
 {
     enum { EARLY = EMU_ORDERS * 4 };
     if (i >= EARLY) return emu_schedule{ (emu_order)(i % EMU_ORDERS), i % 2 != 0, i % 3 == 2, 1, true };
-    return emu_schedule{ (emu_order)(i % EMU_ORDERS), i / EMU_ORDERS % 2 != 0, i / EMU_ORDERS / 2 % 2 != 0, 1, false };
+    /* Of the four kinds a missing wait shows best in greedy and lazy, a missing barrier ahead of a copy in greedy and
+     * eager: every fourth schedule has both. */
+    uint32_t kind = i / EMU_ORDERS;
+    return emu_schedule{ (emu_order)(i % EMU_ORDERS), kind == 1 || kind == 2, kind % 2 != 0, 1, false };
 }
 static thread_local char schedule_text[64];
 

@@ -50,8 +50,7 @@ static void run_work(int dev, const Work &w, const Work *next, std::shared_ptr<e
 {
     std::shared_ptr<emu::Grid> mine = std::move(*begun);
     begun->reset();
-    if (emu::schedule.early && w.kernel && next && next->kernel && next->kernel->pdl)
-        *begun = emu::begin_early(next->kernel);
+    if (w.kernel && next && next->kernel && emu::begins_early(*next->kernel)) *begun = emu::begin_early(next->kernel);
     if (w.kernel)
         run_kernel(dev, w.kernel, mine);
     else
@@ -137,7 +136,7 @@ static cudaError_t enqueue_on(const std::shared_ptr<Stream> &s, Work w, uint64_t
         s->cap_n++;
         return cudaSuccess;
     }
-    bool legacy = s == device[s->device].legacy, stays = emu::schedule.early && w.kernel && !legacy;
+    bool legacy = s == device[s->device].legacy, stays = emu::stays() && w.kernel && !legacy;
     if (legacy) drain_device(s->device, true);
     uint64_t upto;
     {
@@ -158,7 +157,7 @@ cudaError_t enqueue(cudaStream_t h, Op op)
  * by all there is. */
 static bool passed(Stream &s, uint64_t ticket)
 {
-    if (s.done < ticket && (lazy || emu::schedule.early || s.stall_until > 0) && s.m.try_lock()) {
+    if (s.done < ticket && s.m.try_lock()) {
         drain(s, lazy ? s.done + 1 : ticket, false);
         s.m.unlock();
     }

@@ -27,10 +27,16 @@ struct emu_schedule {
     bool early;
 };
 enum { EMU_SCHEDULES = 15 };
-void                emu_set_schedule(const struct emu_schedule *s); /* NULL: in order, lockstep, lazy */
+void                emu_set_schedule(const struct emu_schedule *s); /* NULL: as emu_set_turns has it */
 struct emu_schedule emu_schedule_at(uint32_t i);                    /* i < EMU_SCHEDULES: every
                                                                      combination of the first three once, then early */
 const char         *emu_schedule_name(const struct emu_schedule *s);
+/* What holds where no schedule is set. EMU_TURNS: each launch of a kernel has another one, so that four launches of it
+ * on an OS thread have been lazy, eager, reversed, random, greedy and, with EMU_TURNS_EARLY, early where what is ahead of
+ * them lets them: in an order that is as good as random and the same in every run. Early is not for a program whose work
+ * is given by one OS thread and waited for by another. */
+enum emu_turns { EMU_STILL /* the default: in order, lockstep, lazy */, EMU_TURNS, EMU_TURNS_EARLY };
+void emu_set_turns(enum emu_turns t);
 
 /* The devices. Set while none of their memory is held; 0 devices: none found. Defaults: 1 device, 2 GiB, sm_90, 8
  * SMs. */

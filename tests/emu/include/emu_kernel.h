@@ -88,7 +88,6 @@ struct Block {
 };
 extern __thread Block *B; /* of the block that runs on this OS thread */
 extern __thread Fiber *F;
-extern bool            cp_eager;
 extern enum emu_peer   peer_writes; /* emu_set_peer */
 
 [[noreturn]] void die(const char *what); /* names block and thread, aborts */
@@ -111,23 +110,25 @@ struct Launch {
 };
 /* Some blocks of it run up to their pdl_wait; finish runs all to the end, on the same OS thread. */
 struct Grid;
+bool                  stays(); /* a kernel does not run before what follows it is known, which may begin early */
+bool                  begins_early(const Launch &l); /* behind a kernel */
 std::shared_ptr<Grid> begin_early(const std::shared_ptr<const Launch> &l);
 void                  finish(const std::shared_ptr<const Launch> &l, std::shared_ptr<Grid> begun); /* begun: or NULL */
 void                  pdl_wait();
 void                  pdl_launch();
 /* emu.cc, launch.cc and hopper.cc */
-void                open_gate(Block &b); /* the kernel ahead has run */
-void                prepare(Block &b);   /* before a block runs */
-void                run_block(Block &b); /* until it has ended or is parked */
-void                unprepare(Block &b);
-void                wait_at(Set &s); /* until go_on(s) */
-void                go_on(Set &s);
-bool                hopper_advance(); /* no thread can go on: what was under way has got on */
-const char         *hopper_stuck();   /* NULL, or what a thread waits for in vain */
-const char         *hopper_end();     /* NULL, or what the block has left under way */
-size_t              stacks_bytes(size_t n);
-char               *stack_of(char *stacks, size_t i);
-extern emu_schedule schedule;
+void                         open_gate(Block &b); /* the kernel ahead has run */
+void                         prepare(Block &b);   /* before a block runs */
+void                         run_block(Block &b); /* until it has ended or is parked */
+void                         unprepare(Block &b);
+void                         wait_at(Set &s); /* until go_on(s) */
+void                         go_on(Set &s);
+bool                         hopper_advance(); /* no thread can go on: what was under way has got on */
+const char                  *hopper_stuck();   /* NULL, or what a thread waits for in vain */
+const char                  *hopper_end();     /* NULL, or what the block has left under way */
+size_t                       stacks_bytes(size_t n);
+char                        *stack_of(char *stacks, size_t i);
+extern __thread emu_schedule schedule; /* of the kernel that runs on this OS thread */
 /* covered.cc: notes, where somebody asked for it, that a kernel ran under the schedule at hand */
 void covered(const void *kernel, const char *mangled, bool pdl, bool early);
 /* Gives work to a stream (cudart.cc). func: the kernel, for its attributes. */

@@ -73,7 +73,7 @@ static inline void cp_async16(void *smem, const void *gmem, int valid = 16)
 {
     if (((uintptr_t)smem | (uintptr_t)gmem) & 15) emu::die("cp.async address not 16-byte aligned");
     if (valid < 0 || valid > 16) emu::die("cp.async size not 0..16");
-    if (emu::cp_eager)
+    if (emu::schedule.eager)
         emu::copy16({ smem, gmem, valid });
     else
         emu::F->cp.copy.push_back({ smem, gmem, valid });

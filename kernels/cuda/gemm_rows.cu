@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(MANY_THREADS, 2) k_gemm_many(const __grid_cons
             cp_async16(to + (MANY_ROWS + j * 16) * MANY_ROW, p.x + (here ? (size_t)r * p.k + k : 0), here ? 16 : 0);
         }
     };
-    float acc[4][GROUPS][4] = {}, sum[4][GROUPS][4];
+    float acc[4][GROUPS][4] = {}, sum[4][GROUPS][4] = {};
     pdl_wait();
 #pragma unroll
     for (uint32_t s = 0; s < MANY_STAGES - 1; s++) {
@@ -89,14 +89,14 @@ __global__ void __launch_bounds__(MANY_THREADS, 2) k_gemm_many(const __grid_cons
         __syncthreads(); /* step s is there for all, and step s - 1 has been used by all: its stage is free */
         if (s + MANY_STAGES - 1 < n_step) load(s + MANY_STAGES - 1);
         cp_async_commit();
-        if (s && s % slice == 0) { /* a slice has ended */
+        if (s && s % slice == 0) { /* a slice has ended; the first is added to 0, which is the slice itself */
 #pragma unroll
             for (int i = 0; i < 4; i++)
 #pragma unroll
                 for (int b = 0; b < GROUPS; b++)
 #pragma unroll
                     for (int e = 0; e < 4; e++) {
-                        sum[i][b][e] = s == slice ? acc[i][b][e] : __fadd_rn(sum[i][b][e], acc[i][b][e]);
+                        sum[i][b][e] = __fadd_rn(sum[i][b][e], acc[i][b][e]);
                         acc[i][b][e] = 0.0f;
                     }
         }
@@ -120,14 +120,12 @@ __global__ void __launch_bounds__(MANY_THREADS, 2) k_gemm_many(const __grid_cons
         }
     }
     pdl_launch();
-    if (n_step > slice) {
 #pragma unroll
-        for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++)
 #pragma unroll
-            for (int b = 0; b < GROUPS; b++)
+        for (int b = 0; b < GROUPS; b++)
 #pragma unroll
-                for (int e = 0; e < 4; e++) acc[i][b][e] = __fadd_rn(sum[i][b][e], acc[i][b][e]);
-    }
+            for (int e = 0; e < 4; e++) acc[i][b][e] = __fadd_rn(sum[i][b][e], acc[i][b][e]);
     cp_async_wait<0>();
     if constexpr (sizeof(O) == 4) {
 #pragma unroll

@@ -185,6 +185,7 @@ static inline void assert_a_layer_is_the_same_in_every_order(const struct dev_qu
     float *a = op_random(ROWS * HEADS, 1, 1), *x = op_random(ROWS * HIDDEN, 2, 1), *norm = op_random(HIDDEN, 3, 1),
           *bias = op_random(QKV, 4, 1);
     r.d = ct_open(DT_BF16, 0);
+    cuda_of(r.d)->n_sm = 1; /* blocks have one tile behind another */
     r.o = weight(r.d, &q[0], HIDDEN, HEADS, 0.3f);
     r.gate_up = weight(r.d, &q[1], 2 * INTER, HIDDEN, 0.3f);
     r.down = weight(r.d, &q[2], HIDDEN, INTER, 0.3f);

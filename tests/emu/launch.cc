@@ -1,6 +1,7 @@
 /* launch: the blocks of a kernel, one after another on the OS thread that launches, or in turns where they wait for
  * each other. See include/emu_kernel.h. */
 #include <algorithm>
+#include <cxxabi.h>
 #include <deque>
 #include <elf.h>
 #include <emu_kernel.h>
@@ -32,13 +33,16 @@ enum { SMEM_MAX = 227 << 10, SPIN_SECONDS = 60, GUARD = 4096 };
  * with _ZZ (a C++ name within a function). They are one per OS thread, so a block that is parked takes their contents
  * along. In a stripped program none are found: then they are not poisoned, and blocks that wait for each other must not
  * use any.
- * A kernel's are those of its own name, and those of the functions that are no kernels (whose names begin with k_). */
+ * A kernel's are those of its own name, and those of the functions that are no kernels (whose names begin with k_): but
+ * where such a function was made for one kernel, which hands it pieces of its own code, that kernel's alone. Without that
+ * each block would be given the megabytes of all. */
 struct Var {
     size_t at, size; /* in the thread's TLS block of the program */
 };
 struct Symbols {
     struct Shared {
         std::string function; /* mangled, without _Z */
+        std::string made_for; /* its name as people read it, where a kernel is part of that; else empty */
         Var         var;
     };
     std::vector<Shared>                                shared;
@@ -66,7 +70,7 @@ struct Symbols {
                 const char *name = names + sym[j].st_name;
                 if (sym[j].st_shndx == SHN_UNDEF) continue;
                 if ((sym[j].st_info & 15) == STT_TLS && !strncmp(name, "_ZZ", 3))
-                    shared.push_back({ name + 3, { sym[j].st_value, sym[j].st_size } });
+                    shared.push_back({ name + 3, made_for(name), { sym[j].st_value, sym[j].st_size } });
                 else if ((sym[j].st_info & 15) == STT_FUNC && is_kernel(name + 2))
                     function[base + sym[j].st_value] = name + 2;
             }
@@ -83,6 +87,27 @@ struct Symbols {
         auto f = function.find((uintptr_t)kernel);
         return f == function.end() ? NULL : f->second.c_str();
     }
+    static std::string readable(const std::string &mangled)
+    {
+        int                                     status;
+        std::unique_ptr<char, void (*)(void *)> text(abi::__cxa_demangle(mangled.c_str(), NULL, NULL, &status), free);
+        return text ? text.get() : "";
+    }
+    static std::string made_for(const char *mangled)
+    {
+        if (is_kernel(mangled + 3)) return "";
+        std::string text = readable(mangled);
+        return text.find("<k_") == std::string::npos && text.find(" k_") == std::string::npos ? "" : text;
+    }
+    /* mangled: of a kernel, without _Z */
+    static bool uses(const std::string &kernel, const Shared &s)
+    {
+        if (is_kernel(s.function.c_str())) return !s.function.compare(0, kernel.size(), kernel);
+        if (s.made_for.empty()) return true;
+        std::string name = readable("_Z" + kernel);
+        size_t      begin = name.find("k_");
+        return begin == std::string::npos || s.made_for.find(name.substr(begin)) != std::string::npos;
+    }
     static bool is_kernel(const char *mangled) { return !strncmp(mangled + strspn(mangled, "L0123456789"), "k_", 2); }
     const std::vector<Var> &vars_of(const void *kernel)
     {
@@ -92,9 +117,7 @@ struct Symbols {
         auto              f = function.find((uintptr_t)kernel);
         std::vector<Var> &v = of[kernel];
         for (const Shared &s : shared)
-            if (!is_kernel(s.function.c_str()) || f == function.end() ||
-                !s.function.compare(0, f->second.size(), f->second))
-                v.push_back(s.var);
+            if (f == function.end() || uses(f->second, s)) v.push_back(s.var);
         return v; /* stays where it is when the map grows */
     }
 };

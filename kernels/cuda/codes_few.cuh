@@ -12,17 +12,19 @@
 /* Blocks of an SM: what registers allow. */
 static constexpr int codes_blocks(int nb, bool vector) { return nb < 4 && vector ? 2 : 1; }
 
-/* NB: groups of 8 rows of x. DEEP: lines that are under way.
+/* NB: groups of 8 rows of x. DEEP: lines that are under way. VECTOR: take loads 16 bytes at once.
  *   at(tile)               which row of w is row g of the tile's upper half
  *   low_of(top)            which one, of its lower half, goes with that
  *   begin()                waits for the kernel ahead and makes x ready; no kernel writes weights
  *   take(i, k, end)        8 numbers of this thread's row of group i, zeros from `end` on
  *   ahead(old, tile), put(sum, old, tile)   as of rows_few; sums are what codes_end takes */
-template <class T, class C, int NB, int DEEP, class AT, class LOW, class BEGIN, class TAKE, class AHEAD, class PUT>
+template <class T, class C, int NB, int DEEP, bool VECTOR, class AT, class LOW, class BEGIN, class TAKE, class AHEAD,
+          class PUT>
 static __device__ __forceinline__ void codes_few(const struct codes_args &p, uint32_t n_tile, AT at, LOW low_of,
                                                  BEGIN begin, TAKE take, AHEAD ahead, PUT put)
 {
     enum { PAIRS = C::STEPS / 2, X = 2 /* loads of x that are under way */ };
+    enum { AT_ONCE = NB < 4 && VECTOR && !ROWS_TIGHT ? PAIRS : 1 /* pairs */ };
     __shared__ float part[2][ROWS_WARPS][NB * 4][WARP];
     const uint32_t   t = threadIdx.x & 3, side = p.cut.side, log_side = (uint32_t)__ffs((int)side) - 1;
     const uint32_t   slice = threadIdx.x / WARP & (side - 1), each = ROWS_WARPS >> log_side;
@@ -69,7 +71,7 @@ static __device__ __forceinline__ void codes_few(const struct codes_args &p, uin
             }
 #pragma unroll
             for (int u = 0; u < DEEP; u++) {
-#pragma unroll(NB < 4 ? PAIRS : 1)
+#pragma unroll(AT_ONCE)
                 for (int pair = 0; pair < PAIRS; pair++) {
 #pragma unroll
                     for (int s = 0; s < 2; s++) {

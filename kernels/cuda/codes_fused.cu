@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(ROWS_THREADS, codes_blocks(NB, true))
     auto put = [&](const float(&sum)[NB][4], const float(&old)[NB][4], uint32_t tile) {
         fused_put<T>(p, p.end, sum, old, tile, [&](float y, uint32_t r) { return codes_end<C>(y, p.rows.factor, r); });
     };
-    codes_few<T, C, NB, DEEP>(p.rows, a.n_tile, at, low_of, begin, take, ahead, put);
+    codes_few<T, C, NB, ROWS_TIGHT && NB == 1 ? 2 : DEEP, true>(p.rows, a.n_tile, at, low_of, begin, take, ahead, put);
     if (p.end == OP_END_QKV) fused_heads<T, NB>(p, heads);
 }
 

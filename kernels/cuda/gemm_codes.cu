@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(ROWS_THREADS, codes_blocks(NB, VECTOR))
         else
             store((T *)p.out);
     };
-    codes_few<T, C, NB, DEEP>(p, rows_tiles<false>(p.n), at, low_of, begin, take, ahead, put);
+    codes_few<T, C, NB, DEEP, VECTOR>(p, rows_tiles<false>(p.n), at, low_of, begin, take, ahead, put);
 }
 
 /* ---------------------------------------------------------------- many rows */

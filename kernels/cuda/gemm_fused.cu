@@ -22,7 +22,7 @@
 /* Loads that a warp has under way: as many as fit into registers beside what the end needs. */
 template <int NB, int END> static __device__ __forceinline__ constexpr int fused_deep()
 {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#if ROWS_TIGHT
     if (NB == 2 && END == OP_END_ADD) return 4;
 #endif
     return NB == 4 || (NB == 2 && END == OP_END_QKV) ? 4 : 6;

@@ -13,6 +13,14 @@ struct rows_args {
     struct rows_cut cut;
 };
 
+/* For other GPUs than sm_90 the compiler wants a few registers more than two blocks leave: where they would spill, less
+ * is unrolled there, or under way. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
+#define ROWS_TIGHT 1
+#else
+#define ROWS_TIGHT 0
+#endif
+
 /* Blocks of an SM: what registers allow. */
 static constexpr int rows_blocks(int nb, bool vector) { return nb < 4 && vector ? 2 : 1; }
 

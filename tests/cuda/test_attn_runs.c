@@ -137,6 +137,10 @@ static void runs_part_where_chunks_change_their_length(void **state)
         free(st);
         uint16_t *want = aw_run(&a, &w, &prompt, 1, false), *got = aw_run(&a, &w, &run, 1, false);
         ct_assert_same(got, want + 2 * width, 8 * width * 2, name_of(&w, "a run"));
+        struct aw_part one_more = { 0, 4090, 4097 }; /* a row alone has the longer chunks */
+        uint16_t      *few = aw_run(&a, &w, &one_more, 1, false);
+        ct_assert_same(few, want, 7 * width * 2, name_of(&w, "a run that ends behind it"));
+        free(few);
         for (uint32_t t = 4095; t < 4100; t += 2) {
             struct aw_part one = { 0, t, t + 1 };
             uint16_t      *alone = aw_run(&a, &w, &one, 1, false);
@@ -252,6 +256,28 @@ static void trees_agree_with_ref_on_every_schedule(void **state)
                     free(got);
                 }
             free(first);
+            dev_close(a.d);
+        }
+        free(want);
+        aw_free(&w);
+    }
+}
+
+static void a_tree_may_have_nothing_before_it(void **state)
+{
+    (void)state;
+    uint64_t word[8];
+    for (size_t i = 0; i < N_SHAPES; i++) {
+        tree_make(word, 8, 90 + i);
+        struct aw_world             w = aw_make(shapes[i], lens, N_LENS);
+        static const struct aw_part p[] = { { 4, 0, 8 }, { 3, 7, 8 } };
+        w.tree[4] = word, w.base[4] = 0;
+        float *want = aw_want(&w, p, 2);
+        for (int fixed = 0; fixed < 2; fixed++) {
+            struct aw_device a = aw_open(&w, fixed);
+            uint16_t        *got = aw_run(&a, &w, p, 2, false);
+            assert_close(&w, got, want, p, 2, "a tree alone");
+            free(got);
             dev_close(a.d);
         }
         free(want);
@@ -435,6 +461,7 @@ int main(void)
         cmocka_unit_test(without_it_rows_that_are_cut_alike_have_the_same_bits),
         cmocka_unit_test(a_part_of_which_a_row_sees_nothing_changes_no_sign),
         cmocka_unit_test(trees_agree_with_ref_on_every_schedule),
+        cmocka_unit_test(a_tree_may_have_nothing_before_it),
         cmocka_unit_test(a_chain_of_nodes_has_the_bits_of_rows_without_a_tree),
         cmocka_unit_test(a_node_has_the_same_bits_whatever_its_siblings_hold),
         cmocka_unit_test(a_row_does_not_depend_on_rows_behind_it_or_before_its_window),

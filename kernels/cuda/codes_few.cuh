@@ -96,19 +96,7 @@ static __device__ __forceinline__ void codes_few(const struct codes_args &p, uin
         const bool     is_first = (warp & (side - 1)) == 0;
         float          old[NB][4] = {};
         if (is_first) ahead(old, tile);
-        if (side > 1) {
-#pragma unroll
-            for (int i = 0; i < NB; i++)
-#pragma unroll
-                for (int e = 0; e < 4; e++) part[parity][warp][i * 4 + e][lane] = acc[i][e];
-            __syncthreads(); /* who writes the other half next has passed here, so nobody reads it any more */
-            for (uint32_t s = 1; is_first && s < p.cut.n_slice; s++)
-#pragma unroll
-                for (int i = 0; i < NB; i++)
-#pragma unroll
-                    for (int e = 0; e < 4; e++)
-                        acc[i][e] = __fadd_rn(acc[i][e], part[parity][warp + s][i * 4 + e][lane]);
-        }
+        if (side > 1) rows_fold<NB>(acc, part[parity], warp, lane, is_first, p.cut.n_slice);
         if (is_first) put(acc, old, tile);
     }
     pdl_launch(); /* a block without work */

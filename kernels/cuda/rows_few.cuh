@@ -30,6 +30,25 @@ template <bool HALVES> static __host__ __device__ __forceinline__ uint32_t rows_
     return HALVES ? (n / 2 + ROWS_TILE / 2 - 1) / (ROWS_TILE / 2) : (n + ROWS_TILE - 1) / ROWS_TILE;
 }
 
+/* The warps of a tile meet: the first of them adds the others' sums to its own in their order.
+ * part: the half of shared memory whose turn it is. Who writes the other half next has passed the barrier here, so nobody
+ * reads that any more. */
+template <int NB>
+static __device__ __forceinline__ void rows_fold(float (&acc)[NB][4], float (&part)[ROWS_WARPS][NB * 4][WARP],
+                                                 uint32_t warp, uint32_t lane, bool is_first, uint32_t n_slice)
+{
+#pragma unroll
+    for (int i = 0; i < NB; i++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) part[warp][i * 4 + e][lane] = acc[i][e];
+    __syncthreads();
+    for (uint32_t s = 1; is_first && s < n_slice; s++)
+#pragma unroll
+        for (int i = 0; i < NB; i++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) acc[i][e] = __fadd_rn(acc[i][e], part[warp + s][i * 4 + e][lane]);
+}
+
 /* NB: groups of 8 rows of x. DEEP: loads of w that are under way.
  *   begin()                waits for the kernel ahead and makes x ready; no kernel writes weights
  *   take(i, k, end)        8 numbers of this thread's row of group i, zeros from `end` on
@@ -104,19 +123,7 @@ static __device__ __forceinline__ void rows_few(const struct rows_args &p, BEGIN
         const uint32_t tile = group * each + warp / side;
         float          old[NB][4] = {};
         if (slice == 0) ahead(old, tile);
-        if (side > 1) {
-#pragma unroll
-            for (int i = 0; i < NB; i++)
-#pragma unroll
-                for (int e = 0; e < 4; e++) part[parity][warp][i * 4 + e][lane] = acc[i][e];
-            __syncthreads(); /* who writes the other half next has passed here, so nobody reads it any more */
-            for (uint32_t s = 1; slice == 0 && s < p.cut.n_slice; s++)
-#pragma unroll
-                for (int i = 0; i < NB; i++)
-#pragma unroll
-                    for (int e = 0; e < 4; e++)
-                        acc[i][e] = __fadd_rn(acc[i][e], part[parity][warp + s][i * 4 + e][lane]);
-        }
+        if (side > 1) rows_fold<NB>(acc, part[parity], warp, lane, slice == 0, p.cut.n_slice);
         if (slice == 0) put(acc, old, tile);
     }
     pdl_launch(); /* a block without work */

@@ -211,6 +211,12 @@ template <int LEFT> __device__ __forceinline__ void wgmma_wait()
     if constexpr (M == 64) HOPPER_RS(128, type, "%64", "%65", "%66", "%67", "%68", "%69", "%70"); \
     if constexpr (M == 128) HOPPER_RS(256, type, "%128", "%129", "%130", "%131", "%132", "%133", "%134")
 
+#define HOPPER_E4M3(N, a_, b_, add_)                                                           \
+    HOPPER_ASM("{.reg .pred p; setp.ne.b32 p," add_ ",0; wgmma.mma_async.sync.aligned.m64n" #N \
+               "k32.f32.e4m3.e4m3 {" HOPPER_R##N "}," a_ "," b_ ",p,1,1;}"                     \
+               : HOPPER_DS##N                                                                  \
+               : "l"(a), "l"(b), "r"((int)add))
+
 /* d = a * b (+ d where `add`) on 64 x n x 16 for n = 2 M (64, 128, 256) by four warps whose first is a multiple of four,
  * fp32 sums of bf16 (or f16). d: of warp w of the four, rows 16 w + lane / 4 and (d[2], d[3] of each four) 8 below;
  * columns 8 j + 2 * (lane % 4) and + 1 in d[4 j ..]. a: 64 rows of 16 in shared memory, or in registers as
@@ -233,5 +239,13 @@ __device__ __forceinline__ void wgmma(float (&d)[M], const uint32_t (&a)[4], uin
     } else {
         HOPPER_RS_N("f16");
     }
+}
+/* The same on 64 x n x 32 of E4M3, operands of rows of k in shared memory. Hopper adds such products up in some 14 bits,
+ * so that sums of many are to be made of sums of few (arXiv:2412.19437, 3.3.2). */
+template <int M> __device__ __forceinline__ void wgmma_e4m3(float (&d)[M], uint64_t a, uint64_t b, bool add)
+{
+    if constexpr (M == 32) HOPPER_E4M3(64, "%32", "%33", "%34");
+    if constexpr (M == 64) HOPPER_E4M3(128, "%64", "%65", "%66");
+    if constexpr (M == 128) HOPPER_E4M3(256, "%128", "%129", "%130");
 }
 #endif

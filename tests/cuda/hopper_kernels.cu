@@ -130,7 +130,8 @@ __device__ __forceinline__ uint64_t hw_layout(struct hw_tile t)
     return wgmma_layout((enum swizzle)t.swizzle, t.trans ? HW_K * w : 16, 8 * w);
 }
 
-template <bool BF16, int N, enum hopper_a A, bool TRANS_B>
+/* Numbers of E4M3 go in pairs, for one of 16 bits. */
+template <enum hopper_number NUMBER, int N, enum hopper_a A, bool TRANS_B>
 __global__ void __launch_bounds__(128)
     k_hop_wgmma(float *d, const uint16_t *a, const uint16_t *b, const float *c, int swizzle, bool add)
 {
@@ -161,12 +162,14 @@ __global__ void __launch_bounds__(128)
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < HW_K / 16; k++) {
+        uint64_t at_a = wgmma_step(oa, hw_plain(ta, 0, (uint32_t)k * 16));
         uint64_t at_b = wgmma_step(ob, hw_plain(tb, 0, (uint32_t)k * 16));
-        if constexpr (A == HOPPER_A_REGS)
-            wgmma<BF16, TRANS_B>(acc, ra[k], at_b, add || k);
+        if constexpr (NUMBER == HOPPER_E4M3)
+            wgmma_e4m3(acc, at_a, at_b, add || k);
+        else if constexpr (A == HOPPER_A_REGS)
+            wgmma<NUMBER == HOPPER_BF16, TRANS_B>(acc, ra[k], at_b, add || k);
         else
-            wgmma<BF16, A == HOPPER_A_TRANS, TRANS_B>(acc, wgmma_step(oa, hw_plain(ta, 0, (uint32_t)k * 16)), at_b,
-                                                      add || k);
+            wgmma<NUMBER == HOPPER_BF16, A == HOPPER_A_TRANS, TRANS_B>(acc, at_a, at_b, add || k);
         if (k == 1) wgmma_commit();
     }
     wgmma_commit();
@@ -240,27 +243,30 @@ extern "C" void hopper_both(cudaStream_t s, float *d, const uint16_t *a, const u
 }
 
 #define HOP_INSTANCE(B, N, A, T)                                                                         \
-    if (p.bf16 == B && p.n == N && p.a == A && p.trans_b == T) {                                         \
+    if (p.number == B && p.n == N && p.a == A && p.trans_b == T) {                                       \
         LAUNCH((k_hop_wgmma<B, N, A, T>), 1, 128, (64 + N) * HW_K * 2, s, d, a, b, c, p.swizzle, p.add); \
         return true;                                                                                     \
     }
 extern "C" bool hopper_wgmma(cudaStream_t s, struct hopper_product p, float *d, const uint16_t *a, const uint16_t *b,
                              const float *c)
 {
-    HOP_INSTANCE(true, 64, HOPPER_A_ROWS, false)
-    HOP_INSTANCE(true, 64, HOPPER_A_ROWS, true)
-    HOP_INSTANCE(true, 64, HOPPER_A_TRANS, false)
-    HOP_INSTANCE(true, 64, HOPPER_A_TRANS, true)
-    HOP_INSTANCE(true, 64, HOPPER_A_REGS, true)
-    HOP_INSTANCE(true, 128, HOPPER_A_ROWS, false)
-    HOP_INSTANCE(true, 128, HOPPER_A_REGS, true)
-    HOP_INSTANCE(true, 256, HOPPER_A_ROWS, true)
-    HOP_INSTANCE(true, 256, HOPPER_A_REGS, false)
-    HOP_INSTANCE(false, 64, HOPPER_A_REGS, false)
-    HOP_INSTANCE(false, 64, HOPPER_A_TRANS, true)
-    HOP_INSTANCE(false, 128, HOPPER_A_ROWS, false)
-    HOP_INSTANCE(false, 128, HOPPER_A_REGS, true)
-    HOP_INSTANCE(false, 256, HOPPER_A_ROWS, false)
-    HOP_INSTANCE(false, 256, HOPPER_A_REGS, true)
+    HOP_INSTANCE(HOPPER_BF16, 64, HOPPER_A_ROWS, false)
+    HOP_INSTANCE(HOPPER_BF16, 64, HOPPER_A_ROWS, true)
+    HOP_INSTANCE(HOPPER_BF16, 64, HOPPER_A_TRANS, false)
+    HOP_INSTANCE(HOPPER_BF16, 64, HOPPER_A_TRANS, true)
+    HOP_INSTANCE(HOPPER_BF16, 64, HOPPER_A_REGS, true)
+    HOP_INSTANCE(HOPPER_BF16, 128, HOPPER_A_ROWS, false)
+    HOP_INSTANCE(HOPPER_BF16, 128, HOPPER_A_REGS, true)
+    HOP_INSTANCE(HOPPER_BF16, 256, HOPPER_A_ROWS, true)
+    HOP_INSTANCE(HOPPER_BF16, 256, HOPPER_A_REGS, false)
+    HOP_INSTANCE(HOPPER_F16, 64, HOPPER_A_REGS, false)
+    HOP_INSTANCE(HOPPER_F16, 64, HOPPER_A_TRANS, true)
+    HOP_INSTANCE(HOPPER_F16, 128, HOPPER_A_ROWS, false)
+    HOP_INSTANCE(HOPPER_F16, 128, HOPPER_A_REGS, true)
+    HOP_INSTANCE(HOPPER_F16, 256, HOPPER_A_ROWS, false)
+    HOP_INSTANCE(HOPPER_F16, 256, HOPPER_A_REGS, true)
+    HOP_INSTANCE(HOPPER_E4M3, 64, HOPPER_A_ROWS, false)
+    HOP_INSTANCE(HOPPER_E4M3, 128, HOPPER_A_ROWS, false)
+    HOP_INSTANCE(HOPPER_E4M3, 256, HOPPER_A_ROWS, false)
     return false;
 }

@@ -41,13 +41,15 @@ void hopper_ring(cudaStream_t s, uint32_t *out, const uint32_t *in, uint32_t byt
 void hopper_async(cudaStream_t s, uint8_t *out, const uint8_t *in);
 void hopper_parts(cudaStream_t s, uint32_t *out, int turns); /* out[turn][32]: turn * 32 + i */
 void hopper_regs(cudaStream_t s, uint32_t *out);             /* out[384]: i */
-/* d[64, n] = a[64, 64] b[n, 64]^T (+ c). swizzle: of enum swizzle. */
+/* d[64, n] = a[64, 64] b[n, 64]^T (+ c), of E4M3 a[64, 128] b[n, 128]^T. swizzle: of enum swizzle. */
+enum hopper_number { HOPPER_F16, HOPPER_BF16, HOPPER_E4M3 };
 enum hopper_a { HOPPER_A_ROWS, HOPPER_A_TRANS, HOPPER_A_REGS };
 struct hopper_product {
-    bool          bf16, trans_b, add;
-    enum hopper_a a;
-    int           n; /* 64, 128, 256 */
-    int           swizzle;
+    enum hopper_number number;
+    bool               trans_b, add;
+    enum hopper_a      a;
+    int                n; /* 64, 128, 256 */
+    int                swizzle;
 };
 /* false: there is no such instance */
 bool hopper_wgmma(cudaStream_t s, struct hopper_product p, float *d, const uint16_t *a, const uint16_t *b,

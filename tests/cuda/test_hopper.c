@@ -50,26 +50,31 @@ static void parts_of_a_block_meet_at_barriers_of_their_own(void **state)
     }
 }
 
-/* Whole numbers of up to 5 bits: their products and sums are exact in every order of adding. */
+/* Whole numbers of up to 4 bits: their products and sums are exact in every order of adding. */
 static float *whole(uint64_t seed, size_t n, int most)
 {
     float *x = malloc(n * sizeof *x);
     for (size_t i = 0; i < n; i++) x[i] = (float)(int)(number(seed, i) % (uint32_t)(2 * most + 1)) - (float)most;
     return x;
 }
-static uint16_t *narrow(const float *x, size_t n, bool is_bf16)
+/* A word of 16 bits has one of them, or two of E4M3. */
+static uint16_t *narrow(const float *x, size_t n, enum hopper_number to)
 {
     uint16_t *h = malloc(n * sizeof *h);
-    for (size_t i = 0; i < n; i++) h[i] = is_bf16 ? f32_to_bf16(x[i]) : f32_to_f16(x[i]);
+    for (size_t i = 0; i < n; i++)
+        if (to == HOPPER_E4M3)
+            ((uint8_t *)h)[i] = f32_to_f8e4m3(x[i]);
+        else
+            h[i] = to == HOPPER_BF16 ? f32_to_bf16(x[i]) : f32_to_f16(x[i]);
     return h;
 }
 /* false: there is no such instance */
 static bool product(struct hopper_product p, uint64_t seed)
 {
-    size_t n = (size_t)p.n, size = 64 * n;
-    float *a = whole(seed, 64 * 64, 15), *b = whole(seed + 1, n * 64, 15), *c = whole(seed + 2, size, 1000),
+    size_t n = (size_t)p.n, size = 64 * n, n_k = p.number == HOPPER_E4M3 ? 128 : 64;
+    float *a = whole(seed, 64 * n_k, 15), *b = whole(seed + 1, n * n_k, 15), *c = whole(seed + 2, size, 1000),
           *d = malloc(size * sizeof *d);
-    uint16_t *ha = narrow(a, 64 * 64, p.bf16), *hb = narrow(b, n * 64, p.bf16);
+    uint16_t *ha = narrow(a, 64 * n_k, p.number), *hb = narrow(b, n * n_k, p.number);
     void     *da = up(ha, 64 * 64 * 2), *db = up(hb, n * 64 * 2), *dc = up(c, size * 4), *dd = up(NULL, size * 4);
     bool      done = hopper_wgmma(stream, p, dd, da, db, dc);
     down(d, dd, size * sizeof *d);
@@ -79,10 +84,11 @@ static bool product(struct hopper_product p, uint64_t seed)
     for (size_t i = 0; done && i < 64; i++)
         for (size_t j = 0; j < n; j++) {
             float want = p.add ? c[i * n + j] : 0;
-            for (size_t k = 0; k < 64; k++) want += a[i * 64 + k] * b[j * 64 + k];
+            for (size_t k = 0; k < n_k; k++) want += a[i * n_k + k] * b[j * n_k + k];
             if (d[i * n + j] != want)
-                fail_msg("bf16 %d, n %d, a %d, trans_b %d, swizzle %d, add %d: [%zu][%zu] is %g, should be %g", p.bf16,
-                         p.n, (int)p.a, p.trans_b, p.swizzle, p.add, i, j, (double)d[i * n + j], (double)want);
+                fail_msg("number %d, n %d, a %d, trans_b %d, swizzle %d, add %d: [%zu][%zu] is %g, should be %g",
+                         (int)p.number, p.n, (int)p.a, p.trans_b, p.swizzle, p.add, i, j, (double)d[i * n + j],
+                         (double)want);
         }
     free(a);
     free(b);
@@ -96,20 +102,26 @@ static void a_warp_group_multiplies(void **state)
 {
     int seen = 0;
     (void)state;
-    for (int i = 0; i < 2 * 2 * 3 * 3 * 4; i++) {
-        struct hopper_product p = { .bf16 = i % 2,
-                                    .trans_b = i / 2 % 2,
+    for (int i = 0; i < 3 * 2 * 3 * 3 * 4; i++) {
+        struct hopper_product p = { .number = (enum hopper_number)(i % 3),
+                                    .trans_b = i / 3 % 2,
                                     .add = i % 5 < 3,
-                                    .a = (enum hopper_a)(i / 4 % 3),
-                                    .n = 64 << i / 12 % 3,
-                                    .swizzle = i / 36 };
+                                    .a = (enum hopper_a)(i / 6 % 3),
+                                    .n = 64 << i / 18 % 3,
+                                    .swizzle = i / 54 };
         ct_schedule((uint32_t)i % 12);
         seen += product(p, 800 + 3 * (uint64_t)i);
     }
     ct_schedule(0);
-    assert_int_equal(seen, 15 * 4); /* every instance, in every swizzle */
+    assert_int_equal(seen, 18 * 4); /* every instance, in every swizzle */
     for (CT_SCHEDULES(i))
-        product((struct hopper_product){ .bf16 = true, .add = true, .a = HOPPER_A_ROWS, .n = 64, .swizzle = 1 }, 790);
+        for (int e4m3 = 0; e4m3 < 2; e4m3++)
+            assert_true(product((struct hopper_product){ .number = e4m3 ? HOPPER_E4M3 : HOPPER_BF16,
+                                                         .add = true,
+                                                         .a = HOPPER_A_ROWS,
+                                                         .n = 64,
+                                                         .swizzle = 1 },
+                                790));
 }
 
 /* The tile kernels of attention and of wgmma make the same bits only where this holds. */
@@ -125,7 +137,7 @@ static void both_kinds_of_products_round_alike(void **state)
             for (int i = 0; i < 64 * 256; i++) a[i] *= by[i % 4];
         if (turn == 2)
             for (int i = 0; i < 64 * 256; i++) b[i] = ldexpf(b[i], (int)(number(31, (uint64_t)i) % 24) - 12);
-        uint16_t *ha = narrow(a, 64 * 256, true), *hb = narrow(b, 64 * 256, true);
+        uint16_t *ha = narrow(a, 64 * 256, HOPPER_BF16), *hb = narrow(b, 64 * 256, HOPPER_BF16);
         void     *da = up(ha, 64 * 256 * 2), *db = up(hb, 64 * 256 * 2), *dd = up(NULL, sizeof d);
         hopper_both(stream, dd, da, db);
         down(d, dd, sizeof d);
@@ -155,7 +167,8 @@ static void a_pipeline_of_it_all_multiplies(void **state)
     for (int n_k = 1; n_k <= K / 64; n_k++) {
         size_t    k_all = (size_t)n_k * 64;
         float    *a = whole(900, M * k_all, 15), *b = whole(901, N * k_all, 15);
-        uint16_t *ha = narrow(a, M * k_all, true), *hb = narrow(b, N * k_all, true), *tiles = malloc(N * k_all * 2);
+        uint16_t *ha = narrow(a, M * k_all, HOPPER_BF16), *hb = narrow(b, N * k_all, HOPPER_BF16),
+                 *tiles = malloc(N * k_all * 2);
         for (size_t i = 0; i < N * k_all; i++) {
             size_t row = i / k_all, k = i % k_all, at = row * 128 + k % 64 * 2;
             tiles[k / 64 * N * 64 + (at ^ (at >> 3 & 0x70)) / 2] = hb[i];

@@ -6,6 +6,7 @@
  * product without its fence, operands written while they are read or without a fence behind, a wait that names what
  * is still under way, accumulators that were written meanwhile, lanes or warps that do not do the same, and what a
  * block leaves under way at its end. */
+#include "base/dtype.h"
 #include <algorithm>
 #include <emu_hopper.h>
 #include <emu_ptx.h>
@@ -18,7 +19,7 @@
 
 namespace emu
 {
-enum { TX_MAX = (1 << 20) - 1, COUNT_MAX = (1 << 20) - 1, N_MAX = 256, GROUP = 4 /* warps */ };
+enum { TX_MAX = (1 << 20) - 1, COUNT_MAX = (1 << 20) - 1, N_MAX = 256, K_MAX = 32, GROUP = 4 /* warps */ };
 static const uint64_t MARK = 0x7261626d5f756d65; /* what a barrier's 8 bytes hold, beside its address */
 static const uint32_t POISON = 0xff80dead;       /* NaN that arithmetic changes: a signalling one */
 
@@ -67,7 +68,7 @@ struct Hopper {
     std::vector<unsigned char> seen;   /* dynamic shared memory as the async proxy sees it */
     std::vector<Lane>          lanes;
     uint32_t                   rng = 1;
-    float                      a[16][16], b[16][N_MAX], c[16][N_MAX]; /* of the product that is computed */
+    float                      a[16][K_MAX], b[K_MAX][N_MAX], c[16][N_MAX]; /* of the product that is computed */
 };
 
 static Hopper &mine()
@@ -249,8 +250,11 @@ void *dyn_1024()
 static float of_bf16(uint32_t h) { return __uint_as_float(h << 16); }
 static float of_f16(uint32_t h) { return __half2float(__half{ (unsigned short)h }); }
 
+/* Numbers in 16 bytes of an operand. */
+static uint32_t piece_numbers(wgmma_number number) { return number == WGMMA_E4M3 ? 16 : 8; }
+
 /* 16 bytes of an operand, as numbers. */
-static void piece(const Hopper &h, uint32_t address, uint64_t operand, bool bf16, float out[8])
+static void piece(const Hopper &h, uint32_t address, uint64_t operand, wgmma_number number, float out[16])
 {
     static const uint32_t bits[] = { 0, 0x70, 0x30, 0x10 }; /* by enum swizzle */
     address ^= address >> 3 & bits[operand >> 62];
@@ -261,69 +265,77 @@ static void piece(const Hopper &h, uint32_t address, uint64_t operand, bool bf16
     if (memcmp(seen, B->dyn + (address - B->dyn_at), sizeof x))
         die("wgmma: an operand was written without a fence_async(), or while it is read");
     memcpy(x, seen, sizeof x);
-    for (int i = 0; i < 8; i++) out[i] = bf16 ? of_bf16(x[i]) : of_f16(x[i]);
+    if (number == WGMMA_E4M3) {
+        for (int i = 0; i < 16; i++) out[i] = f8e4m3_to_f32(seen[i]);
+        return;
+    }
+    for (int i = 0; i < 8; i++) out[i] = number == WGMMA_BF16 ? of_bf16(x[i]) : of_f16(x[i]);
 }
-/* Rows [first, end) of an operand, multiples of 8, as [16 of k][rows]: `out` with `ld` numbers a row. */
-static void read_operand(const Hopper &h, uint64_t operand, bool trans, bool bf16, uint32_t first, uint32_t end,
-                         float *out, size_t ld)
+/* Rows [first, end) of an operand, multiples of 8, as [16 or 32 of k][rows]: `out` with `ld` numbers a row. Those that
+ * lie by rows of m or n are of 16 bits. */
+static void read_operand(const Hopper &h, uint64_t operand, bool trans, wgmma_number number, uint32_t first,
+                         uint32_t end, float *out, size_t ld)
 {
     static const uint32_t row_bytes[] = { 16, 128, 64, 32 }; /* of a pattern, by enum swizzle */
     uint32_t              start = (uint32_t)(operand & 0x3fff) << 4, lead = (uint32_t)(operand >> 16 & 0x3fff) << 4,
              stride = (uint32_t)(operand >> 32 & 0x3fff) << 4, w = row_bytes[operand >> 62];
-    bool  none = operand >> 62 == 0;
-    float x[8];
+    const uint32_t each = piece_numbers(number);
+    bool           none = operand >> 62 == 0;
+    float          x[16];
     if (operand >> 49 & 7) die("wgmma: the emulator knows no matrix base offset");
     for (uint32_t r = first; r < end; r += 8)
         for (uint32_t i = 0; i < 16; i++) {
             if (!trans) { /* eight rows, two pieces of k each */
                 uint32_t row = i >> 1, half = i & 1;
-                piece(h, start + row * w + r / 8 * stride + half * (none ? lead : 16), operand, bf16, x);
-                for (int j = 0; j < 8; j++) out[(half * 8 + (uint32_t)j) * ld + r - first + row] = x[j];
+                piece(h, start + row * w + r / 8 * stride + half * (none ? lead : 16), operand, number, x);
+                for (uint32_t j = 0; j < each; j++) out[(half * each + j) * ld + r - first + row] = x[j];
             } else { /* sixteen of k, a piece of eight rows each */
                 uint32_t unit = w / 16, q = r / 8,
                          at = none ? q * stride + i % 8 * 16 + i / 8 * lead
                                    : q % unit * 16 + q / unit * lead + i % 8 * w + i / 8 * stride;
-                piece(h, start + at, operand, bf16, x);
-                memcpy(out + i * ld + (r - first), x, sizeof x);
+                piece(h, start + at, operand, number, x);
+                memcpy(out + i * ld + (r - first), x, 8 * sizeof *x);
             }
         }
 }
 
 /* ---------------------------------------------------------------- products */
 
-/* 16 rows of a warp: as mma_m16n8k16, k by k, each step rounded once. */
+/* 16 rows of a warp: as mma_m16n8k16, k by k, each step rounded once. A GPU keeps fewer bits of sums of E4M3. */
 static void compute(Hopper &h, int warp, size_t at)
 {
     Lane          *lane = &h.lanes[(size_t)warp * WARP];
     const Product &p = lane[0].product[at];
     size_t         n = (size_t)p.kind.n;
+    const int      n_k = 2 * (int)piece_numbers(p.kind.number);
     for (int l = 0; l < WARP; l++) {
         const Product &q = lane[l].product[at];
         if (q.kind != p.kind || q.at_a != p.at_a || q.at_b != p.at_b || q.regs != p.regs || q.sum != p.sum)
             die("lanes of a warp give wgmma different operands");
     }
-    float rows[16][16]; /* [k][m] */
+    float rows[K_MAX][16]; /* [k][m] */
     if (p.regs) {
         for (int l = 0; l < WARP; l++)
             for (int r = 0; r < 4; r++)
                 for (int i = 0; i < 2; i++) {
                     uint32_t x = lane[l].product[at].a[r] >> 16 * i & 0xffff;
-                    h.a[l / 4 + (r & 1) * 8][l % 4 * 2 + i + (r >> 1) * 8] = p.kind.bf16 ? of_bf16(x) : of_f16(x);
+                    h.a[l / 4 + (r & 1) * 8][l % 4 * 2 + i + (r >> 1) * 8] =
+                        p.kind.number == WGMMA_BF16 ? of_bf16(x) : of_f16(x);
                 }
     } else {
         uint32_t first = (uint32_t)(warp % GROUP) * 16;
-        read_operand(h, p.at_a, p.kind.trans_a, p.kind.bf16, first, first + 16, rows[0], 16);
+        read_operand(h, p.at_a, p.kind.trans_a, p.kind.number, first, first + 16, rows[0], 16);
         for (int m = 0; m < 16; m++)
-            for (int k = 0; k < 16; k++) h.a[m][k] = rows[k][m];
+            for (int k = 0; k < n_k; k++) h.a[m][k] = rows[k][m];
     }
-    read_operand(h, p.at_b, p.kind.trans_b, p.kind.bf16, 0, (uint32_t)n, h.b[0], N_MAX);
+    read_operand(h, p.at_b, p.kind.trans_b, p.kind.number, 0, (uint32_t)n, h.b[0], N_MAX);
     for (int l = 0; l < WARP; l++) {
         const float *c = lane[l].sums[p.sum]->c;
         for (size_t i = 0; i < n / 2; i++)
             h.c[l / 4 + (i >> 1 & 1) * 8][i / 4 * 8 + (size_t)l % 4 * 2 + (i & 1)] = p.kind.add ? c[i] : 0.0f;
     }
     for (int m = 0; m < 16; m++)
-        for (int k = 0; k < 16; k++)
+        for (int k = 0; k < n_k; k++)
             for (size_t j = 0; j < n; j++) h.c[m][j] += h.a[m][k] * h.b[k][j];
     for (int l = 0; l < WARP; l++) {
         float *c = lane[l].sums[p.sum]->c;

@@ -19,12 +19,14 @@ void     bulk_load(void *smem, const void *gmem, uint32_t bytes, uint64_t *bar);
 void     cp_async_arrive(uint64_t *bar);
 uint32_t smem_address(const void *p); /* of dynamic shared memory */
 void    *dyn_1024();                  /* it, at an address that is a multiple of 1024 */
+enum wgmma_number { WGMMA_F16, WGMMA_BF16, WGMMA_E4M3 };
 struct wgmma_kind {
-    bool bf16, trans_a, trans_b, add;
-    int  n;
-    bool operator!=(const wgmma_kind &k) const
+    wgmma_number number; /* of both operands; 32 bytes of k each */
+    bool         trans_a, trans_b, add;
+    int          n;
+    bool         operator!=(const wgmma_kind &k) const
     {
-        return bf16 != k.bf16 || trans_a != k.trans_a || trans_b != k.trans_b || add != k.add || n != k.n;
+        return number != k.number || trans_a != k.trans_a || trans_b != k.trans_b || add != k.add || n != k.n;
     }
 };
 /* a: four words of this lane, or NULL: at address_a */
@@ -71,10 +73,14 @@ template <int LEFT> static inline void        wgmma_wait() { emu::wgmma_wait(LEF
 template <bool BF16, bool TRANS_A, bool TRANS_B, int M>
 static inline void wgmma(float (&d)[M], uint64_t a, uint64_t b, bool add)
 {
-    emu::wgmma(d, NULL, a, b, { BF16, TRANS_A, TRANS_B, add, 2 * M });
+    emu::wgmma(d, NULL, a, b, { BF16 ? emu::WGMMA_BF16 : emu::WGMMA_F16, TRANS_A, TRANS_B, add, 2 * M });
 }
 template <bool BF16, bool TRANS_B, int M>
 static inline void wgmma(float (&d)[M], const uint32_t (&a)[4], uint64_t b, bool add)
 {
-    emu::wgmma(d, a, 0, b, { BF16, false, TRANS_B, add, 2 * M });
+    emu::wgmma(d, a, 0, b, { BF16 ? emu::WGMMA_BF16 : emu::WGMMA_F16, false, TRANS_B, add, 2 * M });
+}
+template <int M> static inline void wgmma_e4m3(float (&d)[M], uint64_t a, uint64_t b, bool add)
+{
+    emu::wgmma(d, NULL, a, b, { emu::WGMMA_E4M3, false, false, add, 2 * M });
 }

@@ -102,6 +102,7 @@ static struct dev_cfg rank_dev_cfg(const struct rank_team *t, uint32_t index, ui
                              .eager = c->eager,
                              .pdl = c->pdl,
                              .wgmma = c->wgmma,
+                             .fp8_prefill = c->fp8_prefill,
                              .utilization = c->utilization,
                              .gemm_file = c->gemm_file,
                              .cublaslt = c->cublaslt };

@@ -30,7 +30,7 @@ struct rank_cfg {
     const int    *ordinal; /* [n_ordinal] GPUs, assigned to the ranks in turn; n_ordinal 0: as dev_cfg.ordinal -1 */
     uint32_t      n_ordinal;
     double        utilization; /* this and the following: as in dev_cfg */
-    bool          deterministic, eager, pdl, wgmma;
+    bool          deterministic, eager, pdl, wgmma, fp8_prefill;
     const char   *gemm_file, *cublaslt;
     enum dev_comm comm;
     enum dev_symmetric symmetric;

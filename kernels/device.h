@@ -482,11 +482,13 @@ struct dev_cfg {
     enum dtype act;           /* BF16, or F16 for f16 checkpoints; F32 (0) means BF16 */
     int        ordinal;       /* which GPU; below 0: rank modulo the GPUs there are                     */
     bool       deterministic; /* the exact promise in full: fixed splits, one GEMM algorithm per matrix */
-    uint32_t   rows_max;  /* of a step, as in dev_limits: up to there algorithms are compared; 0: as far as can be */
-    bool       eager;     /* no graphs                                                              */
-    bool       pdl;       /* kernels may begin before the one ahead has ended; sm_90 and later, else nothing changes */
-    bool       wgmma;     /* prompts by products of warp groups; sm_90 without `deterministic`, else nothing changes */
-    bool       plan_only; /* for free_bytes and the sizes below alone: nothing is reserved */
+    uint32_t   rows_max; /* of a step, as in dev_limits: up to there algorithms are compared; 0: as far as can be */
+    bool       eager;    /* no graphs                                                              */
+    bool       pdl;      /* kernels may begin before the one ahead has ended; sm_90 and later, else nothing changes */
+    bool       wgmma;    /* prompts by products of warp groups; sm_90 without `deterministic`, else nothing changes */
+    /* likewise, whatever wgmma is: activations of prompts become fp8 where they meet fp8 weights */
+    bool fp8_prefill;
+    bool plan_only; /* for free_bytes and the sizes below alone: nothing is reserved */
     double
         utilization; /* with arena_bytes 0: that share of the GPU's memory, less what is used already; 0: DEV_UTILIZATION */
     const char          *gemm_file; /* of dev_tune; NULL or "": where dev_tune writes when it is not told      */

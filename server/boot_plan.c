@@ -176,6 +176,21 @@ static void say_cheaper(const struct config *cfg, const struct dev_quant *q)
         option_word("quantization", cfg->quantization), q->code == DT_I8 ? "w8a8" : "w4a8", gain);
 }
 
+/* One line where --fp8-prefill changes nothing. Of a GPU that is no sm_90 its device says so. */
+static void say_fp8_prefill(const struct boot *b, const struct dev_quant *rounded)
+{
+    const struct config *cfg = b->cfg;
+    const char          *why = NULL;
+    if (!cfg->fp8_prefill) return;
+    if (b->device != DEV_CUDA)
+        why = "is for a GPU";
+    else if (cfg->deterministic)
+        why = "is not done with --deterministic";
+    else if (rounded->code != DT_F8E4M3 && b->spec.quant.q.code != DT_F8E4M3)
+        why = "is for fp8 weights, which there are none of";
+    if (why) LOG_WARN("boot: --fp8-prefill %s, activations stay what they are", why);
+}
+
 static int choose_device(struct boot *b)
 {
     const struct config *cfg = b->cfg;
@@ -257,6 +272,7 @@ static void plan_ranks(struct boot *b, struct boot_plan *p, boot_progress *progr
         .eager = cfg->enforce_eager,
         .pdl = cfg->pdl,
         .wgmma = cfg->wgmma,
+        .fp8_prefill = cfg->fp8_prefill,
         .gemm_file = cfg->gemm_file,
         .cublaslt = cfg->cublaslt,
         .comm = cfg->collectives,
@@ -338,5 +354,6 @@ int boot_plan(struct boot *b, struct boot_plan *p, boot_progress *progress, void
     plan_ranks(b, p, progress, ctx);
     plan_packed(b, p);
     if (b->device == DEV_CPU) say_cheaper(b->cfg, &p->rank.load.quant);
+    say_fp8_prefill(b, &p->rank.load.quant);
     return 0;
 }

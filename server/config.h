@@ -56,7 +56,7 @@ struct config {
     /* cuda */
     double             gpu_memory_utilization;
     struct str_list    cuda_device; /* ordinals of CUDA devices */
-    bool               deterministic, enforce_eager, pdl, wgmma;
+    bool               deterministic, enforce_eager, pdl, wgmma, fp8_prefill;
     const char        *gemm_file, *cublaslt;
     enum dev_comm      collectives;
     enum dev_symmetric nccl_symmetric;

@@ -86,6 +86,7 @@ static const struct opt options[] = {
     { BOOL("enforce-eager", enforce_eager, "false", "GPU: launch every kernel by itself, no CUDA graphs; slower") },
     { BOOL("pdl", pdl, "false", "GPU, sm_90 and later: a kernel begins while the one before it ends (programmatic dependent launch)") },
     { BOOL("wgmma", wgmma, "false", "GPU, sm_90: attention, experts and codes of prompts by products of warp groups; --deterministic does without") },
+    { BOOL("fp8-prefill", fp8_prefill, "false", "GPU, sm_90: activations of prompts become fp8 where they meet fp8 weights: faster, less exact; --deterministic does without") },
     { STR("gemm-file", gemm_file, "FILE", "GPU: algorithms that 'spillway tune' wrote; empty: where it writes by itself") },
     { STR("cublaslt", cublaslt, "FILE", "GPU: the cuBLASLt library; empty: libcublasLt.so.13 or .12; none: our own slower kernel") },
     { ENUM("collectives", collectives, "auto", collectives, "GPU: what adds among the ranks; auto: our own kernels for small sums in one machine, else NCCL") },

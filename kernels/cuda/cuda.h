@@ -17,6 +17,7 @@ enum {
     WGMMA_ARCH = 90,       /* the one that has it */
     WGMMA_CODES = 65,      /* rows of a product with codes: up to here one tile of k_codes_many has them */
     WGMMA_MOE = 33,        /* moe.cu's grouped products of fewer rows an expert are bound by the weights' bytes */
+    FP8_ROWS = 129,        /* rows from which on --fp8-prefill rounds them: below, weights' bytes bound a product */
     CODES_WIDE = 384,      /* rows for which making codes to numbers takes what the library's product saves ... */
     CODES_WIDE_WGMMA = 768 /* ... beside our own by warp groups */
 };
@@ -73,9 +74,11 @@ struct cuda_dev {
     bool                  wgmma; /* prompts by attn_hopper.cu, moe_hopper.cu and codes_hopper.cu, where they can */
     uint32_t              wgmma_codes; /* rows of a product with codes from which on it is codes_hopper.cu's */
     uint32_t              wgmma_moe; /* rows of an expert, on average, from which on its products are moe_hopper.cu's */
-    uint32_t              codes_wide; /* most rows of a product with codes that is not codes_wide.c's */
-    size_t                codes_slab; /* bytes of numbers that codes_wide.c makes at a time, GEMM_WORKSPACE at most */
-    uint32_t              rows_max;   /* of a step; 0: not told */
+    bool                  fp8_prefill; /* products of codes_fp8.cu, where it can */
+    uint32_t              fp8_rows;    /* from so many rows on */
+    uint32_t              codes_wide;  /* most rows of a product with codes that is not codes_wide.c's */
+    size_t                codes_slab;  /* bytes that codes_wide.c or codes_fp8.cu makes at once: GEMM_WORKSPACE */
+    uint32_t              rows_max;    /* of a step; 0: not told */
     cudaStream_t          stream;
     char                 *arena;
     size_t                used, size;

@@ -414,6 +414,8 @@ static enum status choose(struct cuda_dev *d, const struct dev_cfg *cfg, struct 
     d->wgmma = cfg->wgmma && d->arch == WGMMA_ARCH && !d->deterministic;
     d->wgmma_codes = WGMMA_CODES;
     d->wgmma_moe = WGMMA_MOE;
+    d->fp8_prefill = cfg->fp8_prefill && d->arch == WGMMA_ARCH && !d->deterministic;
+    d->fp8_rows = FP8_ROWS;
     d->codes_wide = d->wgmma ? CODES_WIDE_WGMMA : CODES_WIDE;
     d->codes_slab = GEMM_WORKSPACE;
     return ST_OK;
@@ -492,8 +494,9 @@ static void cuda_arith(const struct device *dev, enum dtype weights, const struc
     const struct cuda_dev *d = (const struct cuda_dev *)dev;
     (void)weights;
     (void)kv;
-    snprintf(text, bytes, "cuda.4 sm %d %s%s%s", d->arch, d->deterministic ? "deterministic" : "fast.2",
-             d->wgmma ? " wgmma.3" : "", q && q->code != DT_F32 ? " codes.2" : "");
+    snprintf(text, bytes, "cuda.4 sm %d %s%s%s%s", d->arch, d->deterministic ? "deterministic" : "fast.2",
+             d->wgmma ? " wgmma.3" : "", d->fp8_prefill ? " fp8-prefill.1" : "",
+             q && q->code != DT_F32 ? " codes.2" : "");
 }
 
 static bool cuda_place(const struct device *dev, struct dev_place *out)
@@ -554,10 +557,13 @@ enum status cuda_open(const struct dev_cfg *cfg, struct device **d_out)
         return st;
     }
     if (!cfg->plan_only)
-        LOG_INFO("dev: gpu %d %s, sm_%d, %d SMs, arena %zu MiB of %zu MiB, %s, graphs %s%s%s%s", d->ordinal, p.name,
+        LOG_INFO("dev: gpu %d %s, sm_%d, %d SMs, arena %zu MiB of %zu MiB, %s, graphs %s%s%s%s%s", d->ordinal, p.name,
                  d->arch, d->n_sm, d->size >> 20, p.totalGlobalMem >> 20, dtype_name(d->impl.dev.act),
                  d->eager ? "off" : "on", d->pdl ? ", dependent launches" : "", d->wgmma ? ", prompts by wgmma" : "",
-                 d->deterministic ? ", deterministic" : "");
+                 d->fp8_prefill ? ", activations of prompts in fp8" : "", d->deterministic ? ", deterministic" : "");
+    if (!cfg->plan_only && cfg->fp8_prefill && d->arch != WGMMA_ARCH)
+        LOG_WARN("dev: gpu %d is sm_%d, --fp8-prefill is for sm_%d, activations stay what they are", d->ordinal,
+                 d->arch, WGMMA_ARCH);
     *d_out = &d->impl.dev;
     return ST_OK;
 }

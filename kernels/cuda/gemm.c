@@ -53,7 +53,7 @@ const struct cuda_gemm_kind gemm_rows = {
 static bool codes_mul(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *p)
 {
     (void)pin;
-    if (!cuda_codes_wide(d, p)) cuda_gemm_codes(d, p);
+    if (!cuda_codes_fp8(d, p) && !cuda_codes_wide(d, p)) cuda_gemm_codes(d, p);
     return true;
 }
 

@@ -111,7 +111,8 @@ struct cuda_blas {
     struct lt_handle *h; /* NULL: no library, everything is gemm_rows' */
     size_t            version;
     char              gpu[96];
-    /* GEMM_WORKSPACE bytes of the arena: the library's, or the rows that a kind prepares, or a slab of codes_wide.c */
+    /* GEMM_WORKSPACE bytes of the arena: the library's, or the rows that a kind prepares, or what codes_wide.c or
+     * codes_fp8.cu make */
     void             *workspace;
     uint32_t         *tiles; /* [GEMM_HEADS_MAX] of fused.cuh: zero between launches */
     struct gemm_file  file;
@@ -175,6 +176,9 @@ const struct gemm_pin *gemm_slab_pin(struct cuda_dev *d, const struct dev_weight
  * nothing that counts, our own kernels must. */
 void cuda_codes_seen(struct cuda_dev *d, const struct dev_weight *w);
 bool cuda_codes_wide(struct cuda_dev *d, const struct gemm_product *p);
+/* codes_fp8.cu: a product of many rows with fp8 weights, whose activations become fp8 too. false: nothing is done, the
+ * option was not given or it is for others to multiply. A row has the same bits for every m. */
+bool cuda_codes_fp8(struct cuda_dev *d, const struct gemm_product *p);
 /* codes_numbers.cu: rows [row0, + n_row) of codes as numbers of act, [n_row, k]. */
 void cuda_codes_numbers(struct cuda_dev *d, void *out, const struct dev_weight *w, uint32_t row0, uint32_t n_row);
 /* gemm_codes.cu: ours, of every kind of codes. As cuda_gemm_rows: a row has the same bits for every m; with d->wgmma

@@ -6,8 +6,8 @@ model is wrong: change the model then, not the page."""
 import os
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-SHOWN = ("HMMA", "HGMMA", "LDSM", "LDGSTS", "LDG.128", "LDG.!128", "MUFU")
-ANCHORS = ("HGMMA", "HMMA", "LDG.128.STRONG", "LDG.NA", "LDG.128", "LDG")  # of the loop that is shown
+SHOWN = ("HMMA", "HGMMA", "QGMMA", "LDSM", "LDGSTS", "LDG.128", "LDG.!128", "MUFU")
+ANCHORS = ("QGMMA", "HGMMA", "HMMA", "LDG.128.STRONG", "LDG.NA", "LDG.128", "LDG")  # of the loop that is shown
 SM_REGISTERS, SM_THREADS, SM_BLOCKS = 65536, 2048, 32
 HEADS, KV_HEADS, DIM, HIDDEN, INTER, LAYERS = 32, 8, 128, 4096, 12288, 36
 READ_GBS = 2750  # what a good kernel reads of the 3350 GB/s
@@ -149,6 +149,15 @@ def codes_groups(rows, n, k, bytes_each, loop):
     return read, 2 * rows * n * k, 3 + -(-tiles // 132) * (stages * cycles / 1755 + 1)
 
 
+def codes_fp8(rows, n, k):
+    """Tiles of 256 x 128 by stages of 128 inputs, at 1755 MHz, of bytes on both sides: products take 1024 cycles, their operands 1152 of shared memory, and L2
+    brings 6 TB/s, as in codes_groups. Ahead of them k_act_codes reads rows and writes codes, with 1.3 us between both."""
+    tiles, stages = -(-rows // 256) * -(-n // 128), -(-k // 128)
+    cycles = max(1152, (256 + 128) * (128 + 4) * 132 * 1.755 / 6000)
+    read = n * k * (1 + 4 / 128) + rows * (3 * k + 2 * n)
+    return read, 2 * rows * n * k, moved(3 * rows * k)[2] + 1.3 + 3 + -(-tiles // 132) * (stages * cycles / 1755 + 1)
+
+
 def codes(rows, n, k, bytes_each, unit, loop):
     """As stream, and the warps' instructions: four schedulers an SM issue 0.8 a cycle each at 1755 MHz."""
     read = n * k * bytes_each + 2 * rows * (n + k)
@@ -208,6 +217,9 @@ def cases():
         yield "k_codes_many<bf16,codes_%s>" % kind, "gate and up, %s, 4096 rows" % what, (read - 24576 * 4096 * (2 - each), flops, us), "-"
         for rows in (512, 4096):
             yield "k_codes_hopper<bf16,codes_%s,4>" % kind, "gate and up, %s, %d rows, --wgmma" % (what, rows), codes_groups(rows, 24576, 4096, each, groups_loop), "1600" if rows == 4096 else "200"
+    for rows in (512, 4096):
+        yield "k_codes_fp8<bf16,2,true>", "gate and up, fp8, blocks of 128, %d rows, --fp8-prefill" % rows, codes_fp8(rows, 24576, 4096), "700" if rows == 4096 else "110"
+    yield "k_act_codes<bf16>", "4096 rows of 4096", moved(3 * 4096 * 4096), "-"
     for rows in (1, 32, 4096):
         yield "k_qkv<bf16,16>", "%d rows" % rows, moved(4 * rows * width), "-"
         yield "k_norm<bf16,true>", "%d rows" % rows, moved(8 * rows * HIDDEN), "-"

@@ -6,7 +6,7 @@ library multiplies (`tune` decides: the quicker of both is taken here)."""
 import os
 import re
 
-from sass_figures import ROOT, CODES, HIDDEN, KV_HEADS, HEADS, DIM, INTER, LAYERS, TILE8_US, codes, decode, heads, joined, moved, prefill, prefill_groups, routed, stream, wide
+from sass_figures import ROOT, CODES, HIDDEN, KV_HEADS, HEADS, DIM, INTER, LAYERS, TILE8_US, codes, codes_fp8, decode, heads, joined, moved, prefill, prefill_groups, routed, stream, wide
 
 GAP_US, GAP_PDL_US = 1.3, 0.5  # from a kernel to the next, plain and dependent launches
 AHEAD_US = 1.5  # what a product gains that has asked for its weights before the one ahead ended, of 2.3 to begin
@@ -99,12 +99,13 @@ def experts(ctx):
     return [step.ms(pdl) for pdl in (False, True)]
 
 
-def prompt(rows, attention, kind=None):
-    """tok/s"""
+def prompt(rows, attention, kind=None, fp8=False):
+    """tok/s. fp8: --fp8-prefill"""
     step = Step(LAYERS)
     step.head = stream(1, *HEAD)[2]
     each = next((c[2] for c in CODES if c[0] == kind), 0)
-    apart(step, rows, (lambda m, n, k: wide(m, n, k, each)[2]) if kind else library, False, not kind)
+    product = (lambda m, n, k: codes_fp8(m, n, k)[2]) if fp8 else (lambda m, n, k: wide(m, n, k, each)[2]) if kind else library
+    apart(step, rows, product, False, not kind)
     step.kernel(attention(rows)[2])
     return [rows / step.ms(pdl) * 1e3 for pdl in (False, True)]
 
@@ -132,6 +133,7 @@ def rows():
     yield "prefill, 4k prompt", ", --wgmma", "tok/s", prompt(4096, prefill_groups)
     yield "prefill, 4k prompt, weights in fp8", "", "tok/s", prompt(4096, prefill, "f8")
     yield "prefill, 4k prompt, weights in fp8", ", --wgmma", "tok/s", prompt(4096, prefill_groups, "f8")
+    yield "prefill, 4k prompt, weights in fp8", ", --wgmma --fp8-prefill", "tok/s", prompt(4096, prefill_groups, "f8", True)
 
 
 def verdict(unit, value, must, good):

@@ -1,12 +1,13 @@
 /* Whole models whose matrices are codes on the CUDA device: each kind of checkpoint against ref, on one rank and on
  * two, and the same bits where kernels begin early. */
 #include "cuda/join_test.h"
+#include "kernels/cuda/cuda.h"
 #include "model/quant_folder.h"
 #include "test.h"
 
 /* Activations are rounded three times in each layer; ref has the codes' own numbers too. Zeros at random make weights
  * that do not cancel as trained ones do. Activations of f16 have 3 bits more. */
-static const double BOUND = 5e-2;
+static const double BOUND = 5e-2, FP8_BOUND = 1e-2;
 
 static void assert_near_ref(const char *how, const char *config, uint32_t n_rank, enum dtype act)
 {
@@ -87,6 +88,44 @@ static void long_prompts_are_near_ref_with_wgmma(void **state)
     }
     gold_cuda.wgmma = false;
     folder_rows = 20;
+}
+
+/* The option changes products of fp8 weights with many rows, by what rounding activations to three digits makes of them,
+ * and nothing else: codes of another kind, small groups, fewer rows and --deterministic have the bits that they had. */
+static void prompts_with_fp8_activations_are_near_ref(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *how;
+        uint32_t    rows;
+        bool        exact, changes;
+    } cases[] = { { "fp8", 150, false, true },           { "fp8 one", FP8_ROWS, false, true },
+                  { "fp8", FP8_ROWS - 1, false, false }, { "fp8", 150, true, false },
+                  { "fp8 block", 150, false, false }, /* of 32 inputs */
+                  { "int8", 150, false, false } };
+    static float want[3 * VOCAB], plain[3 * VOCAB], got[3 * VOCAB];
+    for (size_t i = 0; i < ARRAY_N(cases); i++) {
+        struct memory_source coded;
+        size_t               c = 0;
+        while (strcmp(checkpoints[c].how, cases[i].how)) c++;
+        folder(&coded, cases[i].how, true, checkpoints[c].config);
+        folder_rows = cases[i].rows;
+        gold_cuda.deterministic = cases[i].exact;
+        logits(&coded, DEV_CUDA, 1, plain);
+        gold_cuda.fp8_prefill = true;
+        logits(&coded, DEV_CUDA, 1, got);
+        gold_cuda.fp8_prefill = gold_cuda.deterministic = false;
+        if (cases[i].changes) {
+            logits(&coded, DEV_REF, 1, want);
+            double e = error(got, want, ARRAY_N(want)), was = error(plain, want, ARRAY_N(want));
+            printf("    %-18s %u rows %.2e, plain %.2e\n", cases[i].how, cases[i].rows, e, was);
+            if (!(e > was && e < FP8_BOUND)) fail_msg("%s: %g", cases[i].how, e);
+        } else if (memcmp(got, plain, sizeof got)) {
+            fail_msg("%s, %u rows: other bits", cases[i].how, cases[i].rows);
+        }
+        folder_rows = 20;
+        memory_free(&coded);
+    }
 }
 
 /* Checkpoints of each kind of codes, with columns in an order of their own, with biases, and with a matrix that is none:
@@ -212,6 +251,7 @@ int main(void)
         cmocka_unit_test(experts_of_codes_are_near_ref),
         cmocka_unit_test(what_is_rounded_at_load_is_near_ref),
         cmocka_unit_test(long_prompts_are_near_ref_with_wgmma),
+        cmocka_unit_test(prompts_with_fp8_activations_are_near_ref),
         cmocka_unit_test(joined_products_of_codes_give_the_same_bits),
 #ifdef CUDA_EMU
         cmocka_unit_test(a_layer_of_codes_has_four_kernels_less),

@@ -103,7 +103,7 @@ static bool             gold_expert_parallel __attribute__((unused));
 static struct {
     enum dev_comm      comm;
     enum dev_symmetric symmetric;
-    bool               deterministic, pdl, wgmma;
+    bool               deterministic, pdl, wgmma, fp8_prefill;
 } gold_cuda __attribute__((unused));
 
 /* Slots of adapters of the next team; the adapter that the next step puts into slot 0, and the one that steps use. */
@@ -127,6 +127,7 @@ static inline void gold_run_open_with(struct gold_run *r, const struct model_spe
                              .deterministic = gold_cuda.deterministic,
                              .pdl = gold_cuda.pdl,
                              .wgmma = gold_cuda.wgmma,
+                             .fp8_prefill = gold_cuda.fp8_prefill,
                              .load = { .quant = gold_quant,
                                        .quant_head = gold_quant_head,
                                        .expert_parallel = gold_expert_parallel,

@@ -3,7 +3,7 @@
  *     [--load-format dummy|auto] [--device cuda|cpu|ref] [--batch LIST] [--ctx LIST] [--prefill LIST] [--steps N]
  *       [--runs N]
  *     [--batch-tokens N] [--depth 1|2] [--threads N] [--ranks N] [--quantization NAME] [--cpu-isa NAME]
- *     [--deterministic] [--eager] [--pdl] [--wgmma] [--gemm-file FILE] [--json FILE] [--collectives auto|own|nccl]
+ *     [--deterministic] [--eager] [--pdl] [--wgmma] [--fp8-prefill] [--gemm-file FILE] [--json FILE] [--collectives auto|own|nccl]
  *       [--nccl-symmetric auto|on|off]
  * Decode: B sequences of ctx tokens each; the median step while all of them decode. Prefill: one prompt, from submit to
  * its first token. Host: what the engine's thread does per step besides waiting for the device, in all and over the
@@ -33,7 +33,7 @@ struct opts {
     const char        *shape, *model, *gemm_file, *json, *isa;
     struct dev_quant   quant;
     bool               quant_head;
-    bool               dummy, deterministic, eager, pdl, wgmma, kv8;
+    bool               dummy, deterministic, eager, pdl, wgmma, fp8_prefill, kv8;
     enum dev_comm      comm;
     enum dev_symmetric symmetric;
     enum dev_kind      device;
@@ -384,7 +384,7 @@ static bool list_parse(const char *s, struct list_u32 *out)
 static const char usage[] =
     "bench_engine --shape NAME | --model DIR  [--load-format dummy|auto] [--device cuda|cpu|ref] [--batch LIST] [--ctx LIST]\n"
     "  [--prefill LIST] [--steps N] [--runs N] [--batch-tokens N] [--depth 1|2] [--threads N] [--ranks N] [--deterministic]\n"
-    "  [--eager] [--pdl] [--wgmma] [--gemm-file FILE] [--json FILE] [--collectives auto|own|nccl] [--nccl-symmetric auto|on|off]\n"
+    "  [--eager] [--pdl] [--wgmma] [--fp8-prefill] [--gemm-file FILE] [--json FILE] [--collectives auto|own|nccl] [--nccl-symmetric auto|on|off]\n"
     "  [--kv-cache-dtype bfloat16|fp8]\n";
 
 static enum dev_comm comm_named(const char *name)
@@ -420,6 +420,9 @@ static bool opts_parse(struct opts *o, int argc, char **argv)
             word = false;
         } else if (!strcmp(a, "--wgmma")) {
             o->wgmma = true;
+            word = false;
+        } else if (!strcmp(a, "--fp8-prefill")) {
+            o->fp8_prefill = true;
             word = false;
         } else if (!strcmp(a, "--shape"))
             o->shape = v;
@@ -541,6 +544,7 @@ static bool load(struct bench *b)
                            .eager = b->o.eager,
                            .pdl = b->o.pdl,
                            .wgmma = b->o.wgmma,
+                           .fp8_prefill = b->o.fp8_prefill,
                            .gemm_file = b->o.gemm_file,
                            .load = { .weight_dtype = DT_COUNT,
                                      .quant = b->o.quant,

@@ -3,7 +3,7 @@
  * Products of matrices: every type of weight, sizes of a model of 1B and of one of 8B, 1 to 2048 rows. Medians.
  *   bench_ops [--device ref|cpu] [--simd amx|avx512-bf16|avx512-vnni|avx512|avx-vnni|avx2|neon-bf16|neon|scalar]
  *   [--threads N] [--runs N] [--rows-max N] [--only SUBSTRING] [--clock wall|cpu]
- *   bench_ops --device cuda [--shape NAME] [--gpu N] [--gemm-file FILE] [--cublaslt FILE] [--deterministic] [--pdl] [--wgmma]
+ *   bench_ops --device cuda [--shape NAME] [--gpu N] [--gemm-file FILE] [--cublaslt FILE] [--deterministic] [--pdl] [--wgmma] [--fp8-prefill]
  *   [--only SUBSTRING]
  * --clock cpu, with one thread: the time it ran, for machines that others use too. On a GPU (bench_gpu.h) the sizes are
  * a model's. Over 500 lines: a list of measurements, one for each op, that share buffers and roofs. */
@@ -532,6 +532,9 @@ int main(int argc, char **argv)
         } else if (!strcmp(argv[i], "--wgmma")) {
             cfg.wgmma = true;
             i--;
+        } else if (!strcmp(argv[i], "--fp8-prefill")) {
+            cfg.fp8_prefill = true;
+            i--;
         } else if (!strcmp(argv[i], "--simd"))
             cfg.simd = value;
         else if (!strcmp(argv[i], "--threads"))
@@ -548,7 +551,7 @@ int main(int argc, char **argv)
             fprintf(
                 stderr,
                 "bench_ops [--device ref|cpu] [--simd NAME] [--threads N] [--runs N] [--rows-max N] [--only SUBSTRING] [--clock wall|cpu]\n"
-                "bench_ops --device cuda [--shape NAME] [--gpu N] [--gemm-file FILE] [--cublaslt FILE] [--deterministic] [--pdl] [--wgmma] [--only SUBSTRING]\n");
+                "bench_ops --device cuda [--shape NAME] [--gpu N] [--gemm-file FILE] [--cublaslt FILE] [--deterministic] [--pdl] [--wgmma] [--fp8-prefill] [--only SUBSTRING]\n");
             return EXIT_USAGE;
         }
     }

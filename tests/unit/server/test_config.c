@@ -110,7 +110,9 @@ static void options_that_a_gpu_does_not_support_are_refused(void **state)
     assert_int_equal(PARSE("--device", "cuda", "--pdl"), 0);
     assert_true(C.pdl && !C.wgmma);
     assert_int_equal(PARSE("--device", "cuda", "--wgmma"), 0);
-    assert_true(C.wgmma && !C.pdl);
+    assert_true(C.wgmma && !C.pdl && !C.fp8_prefill);
+    assert_int_equal(PARSE("--device", "cuda", "--fp8-prefill"), 0);
+    assert_true(C.fp8_prefill && !C.wgmma);
     assert_int_equal(PARSE("--device", "cuda", "--kv-cache-dtype", "fp8"), 0);
     assert_int_equal(C.kv_dtype, DT_F8E4M3);
     assert_int_equal(PARSE("--device", "cuda", "--kv-cache-dtype", "float32"), 64);

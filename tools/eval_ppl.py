@@ -8,6 +8,7 @@ Pebble: texts that its training never drew (another seed of pebble_data.py). Per
 id is bf16's (greedy agreement, position by position on the same text); mean KL divergence from bf16's distribution, in nats.
 --random: the shape tiny of make_random_model.py, random ids, the same columns without perplexity.
 The format nvfp4 is a checkpoint of its own, made of this one by write_nvfp4.py.
+The format fp8-prefill is fp8 with activations in fp8 too, on a GPU (--device cuda, or a build for the emulator) and for texts of 129 ids and more: --length.
 A format kv-NAME is a type of KV (kv-bfloat16, kv-fp8) with the checkpoint's own weights; every other row has KV in float32.
 Everything goes through tools/logits, which runs the server's own engine code. Needs numpy.
 """
@@ -26,20 +27,23 @@ FORMATS = ["auto", "int8", "int8-g128", "w8a8", "fp8", "int4-g128", "int4", "int
 ROWS_MAX = 512
 
 
-def held_out_ids(build, folder, n):
-    """n documents of a seed that training did not use, as ids; plain texts and conversations in turn."""
+def held_out_ids(build, folder, n, length):
+    """n documents of a seed that training did not use, as ids; plain texts and conversations in turn. length: as many of them as make so many ids."""
     sys.path.insert(0, os.path.join(HERE, "pebble"))
     from pebble_data import Gen
-    gen, out = Gen(987654321), []
+    gen, out, more = Gen(987654321), [], []
     while len(out) < n:
         d = gen.doc()
         text = d["text"] if "text" in d else "\n".join(str(m.get("content") or "") for m in d["messages"])
         if len(text) < 40:
             continue
         p = subprocess.run([os.path.join(build, "tools/tokenize"), "--plain", folder, text], capture_output=True, text=True, check=True)
-        ids = [int(w) for w in p.stdout.split()][:ROWS_MAX]
-        if len(ids) > 8:
-            out.append(ids)
+        more += [int(w) for w in p.stdout.split()]
+        if len(more) < length:
+            continue
+        if len(more) > 8:
+            out.append(more[: length or ROWS_MAX])
+        more = []
     return out
 
 
@@ -66,6 +70,8 @@ def main():
     ap.add_argument("--texts", type=int, default=60)
     ap.add_argument("--formats", default=",".join(FORMATS))
     ap.add_argument("--cpu-isa", default="auto")
+    ap.add_argument("--device", default="cpu")
+    ap.add_argument("--length", type=int, default=0)
     a = ap.parse_args()
     with tempfile.TemporaryDirectory() as tmp:
         if a.random:
@@ -75,8 +81,9 @@ def main():
             rng = np.random.default_rng(1)
             ids = [[int(x) for x in rng.integers(0, 2000, 128)] for _ in range(a.texts)]
         else:
-            ids = held_out_ids(a.build, a.model, a.texts)
-        base = log_softmax(logits(a.build, a.model, ids, ["--cpu-isa", a.cpu_isa]))
+            ids = held_out_ids(a.build, a.model, a.texts, min(a.length, ROWS_MAX))
+        where = ["--cpu-isa", a.cpu_isa, "--device", a.device]
+        base = log_softmax(logits(a.build, a.model, ids, where))
         # rows whose next id is known: all but the last of each text
         rows, nexts, at = [], [], 0
         for i in ids:
@@ -89,10 +96,12 @@ def main():
             folder, option = a.model, ["--quantization", f]
             if f.startswith("kv-"):
                 option = ["--kv-cache-dtype", f[3:]]
+            elif f == "fp8-prefill":
+                option = ["--quantization", "fp8", "--fp8-prefill", "true"]
             elif f == "nvfp4":
                 folder, option = os.path.join(tmp, f), []
                 write_nvfp4(a.model, folder)
-            lp = log_softmax(logits(a.build, folder, ids, ["--cpu-isa", a.cpu_isa, *option]))
+            lp = log_softmax(logits(a.build, folder, ids, where + option))
             kl = (np.exp(base) * (base - lp)).sum(1)
             ppl = float(np.exp(-lp[rows, nexts].mean())) if not a.random else float("nan")
             print("%-12s %10.4f %11.2f%% %12.6f %12.6f" % ("bf16" if f == "auto" else f, ppl, 100 * float((lp.argmax(1) == base.argmax(1)).mean()),

@@ -1,7 +1,7 @@
 /* logits: what a model computes, as numbers, for comparing formats of weights (eval_ppl.py).
- *   logits --model DIR [--load-format dummy] [--device cpu|ref] [--quantization NAME] [--cpu-isa NAME] [--dtype
- *   float32] [--kv-cache-dtype float32|bfloat16|fp8]
- * Standard input: a line per text, its token ids, at most 512. Standard output: for each id the logits that follow it,
+ *   logits --model DIR [--load-format dummy] [--device cpu|ref|cuda] [--quantization NAME] [--cpu-isa NAME] [--dtype
+ *   float32] [--kv-cache-dtype float32|bfloat16|fp8] [--fp8-prefill true]
+ * KV is in float32 where nothing else is asked for, on a GPU in bfloat16. Standard input: a line per text, its token ids, at most 512. Standard output: for each id the logits that follow it,
  * float32. */
 #include "base/log.h"
 #include "engine/rank.h"
@@ -51,6 +51,18 @@ static bool kv_named(const char *name, enum dtype *out)
     return false;
 }
 
+static bool device_named(const char *name, struct rank_cfg *cfg)
+{
+    static const char *const names[] = { [DEV_REF] = "ref", [DEV_CPU] = "cpu", [DEV_CUDA] = "cuda" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (names[i] && !strcmp(names[i], name)) {
+            cfg->device = (enum dev_kind)i;
+            if (cfg->device == DEV_CUDA && cfg->load.kv_dtype == DT_F32) cfg->load.kv_dtype = DT_BF16;
+            return true;
+        }
+    return false;
+}
+
 int main(int argc, char **argv)
 {
     struct source   src = { .dir = NULL };
@@ -70,7 +82,9 @@ int main(int argc, char **argv)
         else if (!strcmp(name, "--load-format"))
             src.dummy = !strcmp(value, "dummy");
         else if (!strcmp(name, "--device"))
-            cfg.device = !strcmp(value, "ref") ? DEV_REF : DEV_CPU;
+            ok = device_named(value, &cfg);
+        else if (!strcmp(name, "--fp8-prefill"))
+            cfg.fp8_prefill = !strcmp(value, "true");
         else if (!strcmp(name, "--cpu-isa"))
             cfg.simd = value;
         else if (!strcmp(name, "--kv-cache-dtype"))
@@ -83,7 +97,7 @@ int main(int argc, char **argv)
     if (!ok || !src.dir || argc % 2 == 0) {
         fprintf(
             stderr,
-            "logits --model DIR [--load-format dummy] [--device cpu|ref] [--quantization NAME] [--cpu-isa NAME] [--dtype float32] [--kv-cache-dtype float32|bfloat16|fp8] < IDS\n");
+            "logits --model DIR [--load-format dummy] [--device cpu|ref|cuda] [--quantization NAME] [--cpu-isa NAME] [--dtype float32] [--kv-cache-dtype float32|bfloat16|fp8] [--fp8-prefill true] < IDS\n");
         return EXIT_USAGE;
     }
     log_init(LOG_LEVEL_WARN, 2, false);
@@ -105,7 +119,9 @@ int main(int argc, char **argv)
         fprintf(stderr, "logits: %s\n", err);
         return EXIT_CONFIG;
     }
-    if (batch_init(&b, &bc)) return EXIT_SOFTWARE;
+    float         *logits = malloc(sizeof *logits * ROWS * spec.vocab);
+    struct device *d = rank_team_device(team);
+    if (!logits || batch_init(&b, &bc)) return EXIT_SOFTWARE;
     struct eng_runner runner = rank_team_runner(team);
     while (fgets(line, sizeof line, stdin)) {
         if (!(n = ids_of(line, id))) continue;
@@ -114,12 +130,15 @@ int main(int argc, char **argv)
                 fprintf(stderr, "logits: id %u is outside the vocabulary of %u\n", id[i], spec.vocab);
                 return EXIT_USAGE;
             }
-        if (run(&runner, &b, id, n) ||
-            fwrite(rank_team_logits(team), sizeof(float), (size_t)n * spec.vocab, stdout) != (size_t)n * spec.vocab) {
+        bool done = !run(&runner, &b, id, n);
+        if (done) d->ops->to_host(d, logits, rank_team_logits(team), sizeof *logits * n * spec.vocab);
+        if (!done || d->ops->sync(d) ||
+            fwrite(logits, sizeof *logits, (size_t)n * spec.vocab, stdout) != (size_t)n * spec.vocab) {
             fprintf(stderr, "logits: the step failed, or nobody reads\n");
             return EXIT_IO;
         }
     }
+    free(logits);
     batch_free(&b);
     rank_team_free(team);
     model_spec_free(&spec);

@@ -51,9 +51,9 @@ static uint32_t lies_at(uint32_t at)
     static const uint32_t of_four[] = { 0, 2, 1, 3 };
     return at / 64 * 64 + at / 8 % 2 * 32 + at / 16 % 4 * 8 + at / 4 % 2 * 4 + of_four[at % 4];
 }
-static bool has_groups(const struct rig *r) { return quant_n_group(&r->q, r->k) > 1; }
 
 #ifdef CUDA_EMU
+static bool has_groups(const struct rig *r) { return quant_n_group(&r->q, r->k) > 1; }
 /* As codes_fp8.cu's head says it; the emulator adds code by code as they lie. */
 static float stated(const struct rig *r, uint32_t at, uint32_t row)
 {

@@ -162,10 +162,16 @@ static int next_of(const Set *among)
     }
     return word * 64 + __builtin_ctzll(x);
 }
-/* The same, when copies that threads wait for have come. */
+/* The same, when those who gave way go on, and copies that threads wait for have come. */
 static int next_of_all()
 {
-    int pos = next_of(NULL);
+    int  pos = next_of(NULL);
+    bool some = false;
+    for (int i = 0; i < B->words && pos < 0; i++) some |= B->giving_way.at[i] != 0;
+    if (some) {
+        go_on(B->giving_way);
+        pos = next_of(NULL);
+    }
     while (pos < 0 && hopper_advance()) pos = next_of(NULL);
     return pos;
 }
@@ -214,6 +220,11 @@ static void park()
     B->parked = true;
     leave_to_main(me, &fake);
     arrived(fake);
+}
+/* All others go first, as far as they can; not in a greedy schedule. */
+void give_way()
+{
+    if (!schedule.greedy) wait(B->giving_way, false);
 }
 /* The block has gone round often enough: another block, or a rank on another OS thread, must do something first. */
 void spin()
@@ -278,6 +289,7 @@ void prepare(Block &b)
     memset(b.waiting, 0, sizeof b.waiting);
     memset(&b.ready, 0, sizeof b.ready);
     memset(&b.at_wait, 0, sizeof b.at_wait);
+    memset(&b.giving_way, 0, sizeof b.giving_way);
     for (Warp &w : b.w) w.n_meet = 0, memset(&w.member, 0, sizeof w.member);
     for (int pos = 0; pos < b.n; pos++) add(b.ready, pos), add(b.w[(size_t)b.order[(size_t)pos] / WARP].member, pos);
     b.live = b.n, b.cur = -1, b.parked = b.early = false;

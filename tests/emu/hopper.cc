@@ -136,6 +136,7 @@ void mbar_arrive(uint64_t *bar, uint32_t bytes)
 {
     if (bytes > TX_MAX) die("an mbarrier counts more than 2^20 - 1 bytes");
     arrive(bar, bytes);
+    give_way(); /* what this thread writes behind its arrival is not there yet for who has waited */
 }
 void mbar_wait(uint64_t *bar, uint32_t parity)
 {

@@ -82,6 +82,7 @@ struct Block {
     bool                         parked;         /* all it can do is wait for another block, rank or kernel */
     bool                         pdl, early;     /* may begin early; the kernel ahead has not run yet       */
     Set                          at_wait;        /* threads at pdl_wait meanwhile                           */
+    Set                          giving_way;     /* threads that go on when no other can                    */
     std::vector<unsigned char>   statics;        /* of a parked block: its __shared__ variables */
     char                        *stacks;
     const std::function<void()> *body;
@@ -122,6 +123,7 @@ void                         prepare(Block &b);   /* before a block runs */
 void                         run_block(Block &b); /* until it has ended or is parked */
 void                         unprepare(Block &b);
 void                         wait_at(Set &s); /* until go_on(s) */
+void                         give_way();
 void                         go_on(Set &s);
 bool                         hopper_advance(); /* no thread can go on: what was under way has got on */
 const char                  *hopper_stuck();   /* NULL, or what a thread waits for in vain */

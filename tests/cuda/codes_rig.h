@@ -98,3 +98,22 @@ static inline void assert_right(struct rig *r, bool logits, const char *got, uin
     }
     free(want);
 }
+
+/* m rows by the matrix, which is square, and those by it again: x of the second product is what the first makes. */
+static inline void assert_the_same_in_every_order(struct rig *r, uint32_t m)
+{
+    size_t n = (size_t)m * r->n, bytes = n * 2;
+    char  *mid = ct_alloc(r->d, bytes), *want = malloc(bytes), *got = malloc(bytes);
+    assert_int_equal(r->n, r->k);
+    for (CT_SCHEDULES(schedule)) {
+        ct_poison(r->d, mid, bytes);
+        r->d->ops->linear(r->d, mid, r->dx, &r->w, NULL, m);
+        r->d->ops->linear(r->d, r->out, mid, &r->w, NULL, m);
+        ct_get(r->d, got, r->out, bytes);
+        if (!schedule) memcpy(want, got, bytes);
+        ct_assert_same(got, want, bytes, ct_schedule_name(schedule));
+    }
+    for (size_t j = 0; j < n; j++) assert_true(isfinite(number(r, false, got, j)));
+    free(want);
+    free(got);
+}

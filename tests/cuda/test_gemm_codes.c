@@ -68,20 +68,7 @@ static void every_order_of_threads_gives_the_same_bits(void **state)
         struct rig r;
         rig_open(&r, DT_BF16, &formats[f], N, N, ROWS);
         cuda_of(r.d)->n_sm = 1;
-        char *mid = ct_alloc(r.d, MOST * N * 2), *want = malloc(MOST * N * 2), *got = malloc(MOST * N * 2);
-        for (size_t i = f / 2; i < ARRAY_N(m); i += 2) {
-            for (CT_SCHEDULES(schedule)) {
-                ct_poison(r.d, mid, m[i] * N * 2);
-                r.d->ops->linear(r.d, mid, r.dx, &r.w, NULL, m[i]);
-                r.d->ops->linear(r.d, r.out, mid, &r.w, NULL, m[i]);
-                ct_get(r.d, got, r.out, m[i] * N * 2);
-                if (!schedule) memcpy(want, got, m[i] * N * 2);
-                ct_assert_same(got, want, m[i] * N * 2, ct_schedule_name(schedule));
-            }
-            for (uint32_t j = 0; j < m[i] * N; j++) assert_true(isfinite(number(&r, false, got, j)));
-        }
-        free(want);
-        free(got);
+        for (size_t i = f / 2; i < ARRAY_N(m); i += 2) assert_the_same_in_every_order(&r, m[i]);
         rig_close(&r);
     }
 }

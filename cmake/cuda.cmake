@@ -8,15 +8,18 @@ if(NOT CMAKE_CUDA_ARCHITECTURES)
         set(CMAKE_CUDA_ARCHITECTURES 80-real 89-real 90a-real 100 120)
     endif()
 endif()
-set(CMAKE_CUDA_FLAGS_DEV "-O3 -lineinfo --threads 3") # architectures side by side: one file takes as long as all others
-set(CMAKE_CUDA_FLAGS_RELEASE "-O3 --threads 3")       # lines are half of what a kernel takes
+set(CMAKE_CUDA_FLAGS_DEV "-O3 --threads 3") # architectures side by side: one file takes as long as all others
+set(CMAKE_CUDA_FLAGS_RELEASE "${CMAKE_CUDA_FLAGS_DEV}")
+if(SPILLWAY_DEBUG GREATER 1)
+    string(APPEND CMAKE_CUDA_FLAGS_DEV " -lineinfo") # lines are half of what a kernel takes
+endif()
 set(CMAKE_CUDA_STANDARD 17)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
 enable_language(CUDA)
 if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8)
     # A fifth of the bytes to carry; the driver unpacks a file's kernels when the first of them is used.
-    string(APPEND CMAKE_CUDA_FLAGS_RELEASE " --compress-mode=size")
+    string(APPEND CMAKE_CUDA_FLAGS " --compress-mode=size")
 endif()
 find_package(CUDAToolkit REQUIRED)
 set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_SOURCE_DIR}/cmake/ptxas_log)

@@ -11,7 +11,8 @@
  *
  * k_codes_fp8: a tile is 128 rows of w times 256 of x (128 where that leaves GPUs idle), and a stage 128 inputs of
  * both. One warp group brings: x by one bulk copy, w by cp.async, for its rows are swizzled on the way. Two multiply,
- * each with a panel of 64 rows of x, or two. Rows of x are A: a thread has two of them, and their scales.
+ * each with a panel of 64 rows of x, or two. Rows of x are A: a thread has two of them, and their scales. Tiles of 256
+ * are of two blocks, a cluster, that have the same rows of x: each brings the half of them to both.
  *
  * 128 inputs are summed by wgmma from 0, because it adds E4M3 in some 14 bits; their sum times the scales of x and of
  * w is added in fp32, fma(sum, scale_x * scale_w, acc), k rising. Where a row of w has one scale for all of it, it is
@@ -19,9 +20,8 @@
  * alone, so its bits depend neither on the rows beside it nor on how many there are.
  *
  * What it should cost, in cycles of an SM for 128 inputs of a tile of 256: products 1024; operands read by them 768
- * and brought 384 of shared memory, so that it is busier than the products are; L2 1500 to 1900 for 48 KB at 7 to 6
- * TB/s, which decides. A scheduler issues 534 instructions of two warps, 876 with groups. Blocks that share what they
- * bring (clusters) would ask less of L2: not built, for the emulator has none. */
+ * and brought 384 of shared memory, so that it is busier than the products are; L2 1120 to 1310 for 33 KB at 7 to 6
+ * TB/s (1950 if each block brought all that it needs). A scheduler issues 534 instructions of two warps, 876 with groups. */
 #include "kernels/cuda/codes_few.cuh"
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/kv8.cuh"
@@ -89,9 +89,10 @@ struct cp_args {
 };
 
 /* Shared memory: stages of panels and rows of w, then of each its scales of x and of w, the barriers.
- * PARTS: panels of a warp group. */
+ * PARTS: panels of a warp group, and blocks of a cluster. */
 template <int PARTS> struct cp_smem {
     enum {
+        CLUSTER = PARTS,
         STAGES = PARTS == 1 ? 6 : 4,
         PANELS = PARTS * CP_GROUPS,
         W = PANELS * CP_BYTES,
@@ -113,31 +114,54 @@ template <int PARTS> struct cp_smem {
     __device__ __forceinline__ uint64_t *full(uint32_t slot) const { return (uint64_t *)(void *)(at + BARS) + slot; }
     __device__ __forceinline__ uint64_t *empty(uint32_t slot) const { return full(STAGES + slot); }
 };
-/* Tiles: those of x first, so that neighbours share rows of w. */
-template <int PARTS> static __device__ __host__ __forceinline__ uint32_t cp_tiles_x(const struct cp_args &p)
+/* Items: what the blocks of a cluster do at once, a tile each, of the same rows of x. Those of x first, so that
+ * neighbours share rows of w. */
+template <int PARTS> static __device__ __host__ __forceinline__ uint32_t cp_items_x(const struct cp_args &p)
 {
     return (p.n_panel + PARTS * CP_GROUPS - 1) / (PARTS * CP_GROUPS);
 }
-template <int PARTS> static __device__ __host__ __forceinline__ uint32_t cp_tiles(const struct cp_args &p)
+template <int PARTS> static __device__ __host__ __forceinline__ uint32_t cp_items(const struct cp_args &p)
 {
-    return cp_tiles_x<PARTS>(p) * ((p.n + CP_W - 1) / CP_W);
+    const uint32_t w = CP_W * cp_smem<PARTS>::CLUSTER;
+    return cp_items_x<PARTS>(p) * ((p.n + w - 1) / w);
 }
 
 #ifdef HOPPER
+/* This block's share of a stage's panels goes to all blocks of the cluster. */
+template <int PARTS>
+static __device__ __forceinline__ void cp_bring_x(const struct cp_args &p, const cp_smem<PARTS> &sm, uint32_t slot,
+                                                  uint32_t s, uint32_t panel0, uint32_t rank)
+{
+    typedef cp_smem<PARTS> M;
+    enum { SHARE = M::PANELS / M::CLUSTER, ALL = (1 << M::CLUSTER) - 1 };
+    const uint32_t panels = min((uint32_t)M::PANELS, p.n_panel - panel0), first = rank * SHARE;
+    mbar_expect(sm.full(slot), panels * (CP_BYTES + CP_PANEL * 4));
+    if (first >= panels) return;
+    const uint32_t n = min((uint32_t)SHARE, panels - first);
+    const size_t   from = (size_t)s * p.n_panel + panel0 + first;
+    char          *to = sm.stage(slot) + first * CP_BYTES;
+    float         *scale = sm.scale(slot) + first * CP_PANEL;
+    if (M::CLUSTER == 1) {
+        bulk_load(to, p.panel + from * CP_BYTES, n * CP_BYTES, sm.full(slot));
+        bulk_load(scale, p.scale_x + from * CP_PANEL, n * CP_PANEL * 4, sm.full(slot));
+    } else {
+        bulk_load_to(to, p.panel + from * CP_BYTES, n * CP_BYTES, sm.full(slot), ALL);
+        bulk_load_to(scale, p.scale_x + from * CP_PANEL, n * CP_PANEL * 4, sm.full(slot), ALL);
+    }
+}
 /* The warp group that brings. GROUPS: weights have a scale for each stage. */
 template <int PARTS, bool GROUPS>
-static __device__ __forceinline__ void cp_bring(const struct cp_args &p, const cp_smem<PARTS> &sm)
+static __device__ __forceinline__ void cp_bring(const struct cp_args &p, const cp_smem<PARTS> &sm, uint32_t rank)
 {
     typedef cp_smem<PARTS> M;
     enum { PIECES = CP_K / 16, EACH = CP_GROUP / PIECES /* rows at once */ };
     const uint32_t thread = threadIdx.x % CP_GROUP, piece = thread % PIECES, first = thread / PIECES;
-    const uint32_t n_x = cp_tiles_x<PARTS>(p), n_item = cp_tiles<PARTS>(p);
+    const uint32_t n_x = cp_items_x<PARTS>(p), n_item = cp_items<PARTS>(p);
     const uint32_t put = M::W + swizzled<SWIZZLE_128>(first * CP_K + piece * 16);
     uint32_t       q = 0; /* stages so far */
 #pragma unroll 1
-    for (uint32_t item = blockIdx.x; item < n_item; item += gridDim.x) {
-        const uint32_t panel0 = item % n_x * M::PANELS, w0 = item / n_x * CP_W;
-        const uint32_t panels = min((uint32_t)M::PANELS, p.n_panel - panel0);
+    for (uint32_t item = blockIdx.x / M::CLUSTER; item < n_item; item += gridDim.x / M::CLUSTER) {
+        const uint32_t panel0 = item % n_x * M::PANELS, w0 = (item / n_x * M::CLUSTER + rank) * CP_W;
         const float   *scale_w = p.scale_w + (size_t)min(w0 + thread, p.n - 1) * p.n_group;
 #pragma unroll 1
         for (uint32_t s = 0; s < p.n_stage; s++, q++) {
@@ -146,12 +170,7 @@ static __device__ __forceinline__ void cp_bring(const struct cp_args &p, const c
                 GROUPS ? __ldg(scale_w + (s >> p.shift)) : 0.0f; /* comes while the slot is waited for */
             char *to = sm.stage(slot);
             mbar_wait(sm.empty(slot), (q / M::STAGES & 1) ^ 1);
-            if (thread == 0) {
-                const size_t from = (size_t)s * p.n_panel + panel0;
-                mbar_expect(sm.full(slot), panels * (CP_BYTES + CP_PANEL * 4));
-                bulk_load(to, p.panel + from * CP_BYTES, panels * CP_BYTES, sm.full(slot));
-                bulk_load(sm.scale(slot), p.scale_x + from * CP_PANEL, panels * CP_PANEL * 4, sm.full(slot));
-            }
+            if (thread == 0) cp_bring_x<PARTS>(p, sm, slot, s, panel0, rank);
             const uint32_t l = s * (CP_K / CODES_LINE) + piece / 4;
             const bool     here = l < p.n_line;
 #pragma unroll
@@ -261,16 +280,16 @@ static __device__ __forceinline__ void cp_store(const struct cp_args &p, float (
 }
 
 template <class T, int PARTS, bool GROUPS>
-static __device__ __forceinline__ void cp_multiply(const struct cp_args &p, const cp_smem<PARTS> &sm)
+static __device__ __forceinline__ void cp_multiply(const struct cp_args &p, const cp_smem<PARTS> &sm, uint32_t rank)
 {
     typedef cp_smem<PARTS> M;
     const uint32_t         group = threadIdx.x / CP_GROUP, lane = threadIdx.x % WARP, t = lane & 3;
     const uint32_t         row = threadIdx.x / WARP % 4 * 16 + lane / 4; /* of a panel */
-    const uint32_t         n_x = cp_tiles_x<PARTS>(p), n_item = cp_tiles<PARTS>(p);
+    const uint32_t         n_x = cp_items_x<PARTS>(p), n_item = cp_items<PARTS>(p);
     uint32_t               q = 0;
 #pragma unroll 1
-    for (uint32_t item = blockIdx.x; item < n_item; item += gridDim.x) {
-        const uint32_t panel0 = item % n_x * M::PANELS + group, w0 = item / n_x * CP_W;
+    for (uint32_t item = blockIdx.x / M::CLUSTER; item < n_item; item += gridDim.x / M::CLUSTER) {
+        const uint32_t panel0 = item % n_x * M::PANELS + group, w0 = (item / n_x * M::CLUSTER + rank) * CP_W;
         float          acc[PARTS][CP_SUMS] = {};
 #pragma unroll 1
         for (uint32_t s = 0; s < p.n_stage; s++, q++) {
@@ -287,7 +306,11 @@ static __device__ __forceinline__ void cp_multiply(const struct cp_args &p, cons
                                 sm.scale(slot) + M::SCALE_W + t * 2);
             }
             __syncwarp();
-            if (lane == 0) mbar_arrive(sm.empty(slot));
+            if (M::CLUSTER == 1) {
+                if (lane == 0) mbar_arrive(sm.empty(slot));
+            } else if (lane < M::CLUSTER) {
+                mbar_arrive_at(sm.empty(slot), lane); /* of each block that brings rows of x here */
+            }
         }
 #pragma unroll
         for (uint32_t part = 0; part < PARTS; part++)
@@ -302,24 +325,30 @@ __global__ void __launch_bounds__(CP_THREADS, 1) k_codes_fp8(const __grid_consta
 #ifdef HOPPER
     typedef cp_smem<PARTS> M;
     DYN_SMEM_1024(char, smem);
-    const M sm = { smem };
+    const M        sm = { smem };
+    const uint32_t rank = M::CLUSTER == 1 ? 0 : cluster_rank();
     if (threadIdx.x == 0) {
         for (uint32_t i = 0; i < M::STAGES; i++) {
             mbar_init(sm.full(i), CP_GROUP * (GROUPS ? 2 : 1) + 1);
-            mbar_init(sm.empty(i), CP_WARPS);
+            mbar_init(sm.empty(i), CP_WARPS * M::CLUSTER);
         }
         fence_async();
+        if (M::CLUSTER > 1) mbar_show();
     }
-    __syncthreads();
+    if (M::CLUSTER == 1)
+        __syncthreads();
+    else
+        cluster_sync();
     pdl_wait();
     if (threadIdx.x / CP_GROUP == CP_GROUPS) {
         regs_give<CP_REGS_FEW>();
-        cp_bring<PARTS, GROUPS>(p, sm);
-        return;
+        cp_bring<PARTS, GROUPS>(p, sm, rank);
+    } else {
+        regs_take<CP_REGS_MANY>();
+        cp_multiply<T, PARTS, GROUPS>(p, sm, rank);
+        pdl_launch();
     }
-    regs_take<CP_REGS_MANY>();
-    cp_multiply<T, PARTS, GROUPS>(p, sm);
-    pdl_launch();
+    if (M::CLUSTER > 1) cluster_sync();
 #else
     __trap(); /* launched on sm_90 alone */
 #endif
@@ -327,17 +356,24 @@ __global__ void __launch_bounds__(CP_THREADS, 1) k_codes_fp8(const __grid_consta
 
 /* ---------------------------------------------------------------- launches */
 
+/* That run at once; SMs of which a cluster has no pair are left to others. */
+template <int PARTS> static uint32_t cp_clusters(const struct cuda_dev *d)
+{
+    const uint32_t n = (uint32_t)d->n_sm / cp_smem<PARTS>::CLUSTER;
+    return n ? n : 1;
+}
 template <class T, int PARTS, bool GROUPS> static void cp_launch(struct cuda_dev *d, const struct cp_args &p)
 {
-    const uint32_t n_item = cp_tiles<PARTS>(p), n_sm = (uint32_t)d->n_sm;
-    LAUNCH((k_codes_fp8<T, PARTS, GROUPS>), n_item < n_sm ? n_item : n_sm, CP_THREADS, cp_smem<PARTS>::BYTES, d, p);
+    const uint32_t n_item = cp_items<PARTS>(p), most = cp_clusters<PARTS>(d);
+    LAUNCH_CLUSTER((k_codes_fp8<T, PARTS, GROUPS>), cp_smem<PARTS>::CLUSTER,
+                   (n_item < most ? n_item : most) * cp_smem<PARTS>::CLUSTER, CP_THREADS, cp_smem<PARTS>::BYTES, d, p);
 }
-/* A tile of 256 rows takes as long as one and a half of 128, for what L2 brings. */
+/* A tile of 256 rows takes a fifth longer than one of 128: as much comes from L2, and more goes through shared memory. */
 template <class T, bool GROUPS> static void cp_choose(struct cuda_dev *d, const struct cp_args &p)
 {
-    const uint32_t n_sm = (uint32_t)d->n_sm;
-    const uint32_t large = (cp_tiles<2>(p) + n_sm - 1) / n_sm, small = (cp_tiles<1>(p) + n_sm - 1) / n_sm;
-    if (large * 3 <= small * 2)
+    const uint32_t large = (cp_items<2>(p) + cp_clusters<2>(d) - 1) / cp_clusters<2>(d);
+    const uint32_t small = (cp_items<1>(p) + cp_clusters<1>(d) - 1) / cp_clusters<1>(d);
+    if (large * 6 <= small * 5)
         cp_launch<T, 2, GROUPS>(d, p);
     else
         cp_launch<T, 1, GROUPS>(d, p);

@@ -31,11 +31,15 @@ struct launch_on {
     bool                   pdl;  /* the kernel may begin before the one ahead of it has ended                  */
     bool                   skip; /* an earlier launch of this step was refused: this one would read what is not there */
     const struct cuda_dev *dev;  /* NULL: a plain stream */
+    uint32_t               cluster; /* blocks along x that reach each other's shared memory (hopper.cuh); 1: none */
 };
-static inline struct launch_on launch_to(cudaStream_t s) { return launch_on{ s, false, false, NULL }; }
-static inline struct launch_on launch_to(const struct cuda_dev *d)
+static inline struct launch_on launch_to(cudaStream_t s, uint32_t cluster = 1)
 {
-    return launch_on{ d->stream, d->pdl, d->skip, d };
+    return launch_on{ s, false, false, NULL, cluster };
+}
+static inline struct launch_on launch_to(const struct cuda_dev *d, uint32_t cluster = 1)
+{
+    return launch_on{ d->stream, d->pdl, d->skip, d, cluster };
 }
 
 template <class... P, class... A>
@@ -44,14 +48,19 @@ static inline void launch_once(void (*k)(P...), dim3 grid, dim3 block, size_t sm
     if (smem > SMEM_PLAIN)
         cudaFuncSetAttribute((const void *)k, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
 #ifdef CUDA_EMU
-    emu::launch_kernel(k, grid, block, smem, on.stream, on.pdl, static_cast<A &&>(a)...);
+    emu::launch_kernel(k, grid, block, smem, on.stream, on.pdl, on.cluster, static_cast<A &&>(a)...);
 #else
-    cudaLaunchAttribute attr = {};
-    attr.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attr.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t c = {};
-    c.gridDim = grid, c.blockDim = block, c.dynamicSmemBytes = smem, c.stream = on.stream;
-    c.attrs = &attr, c.numAttrs = on.pdl ? 1 : 0;
+    cudaLaunchAttribute attr[2] = {};
+    cudaLaunchConfig_t  c = {};
+    c.gridDim = grid, c.blockDim = block, c.dynamicSmemBytes = smem, c.stream = on.stream, c.attrs = attr;
+    if (on.pdl) {
+        attr[c.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attr[c.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (on.cluster > 1) {
+        attr[c.numAttrs].id = cudaLaunchAttributeClusterDimension;
+        attr[c.numAttrs++].val.clusterDim = { on.cluster, 1, 1 };
+    }
     cudaLaunchKernelEx(&c, k, static_cast<P>(a)...);
 #endif
 }
@@ -71,6 +80,9 @@ static inline void launch(void (*k)(P...), dim3 grid, dim3 block, size_t smem, s
  * it) or on a plain stream. A kernel with a comma in its template arguments goes in parentheses. */
 #define LAUNCH(kernel, grid, block, smem, on, ...) \
     launch(kernel, dim3(grid), dim3(block), (size_t)(smem), launch_to(on), __VA_ARGS__)
+/* The same in clusters of `n` blocks along x, at most 8, on sm_90: n divides the grid. */
+#define LAUNCH_CLUSTER(kernel, n, grid, block, smem, on, ...) \
+    launch(kernel, dim3(grid), dim3(block), (size_t)(smem), launch_to(on, n), __VA_ARGS__)
 
 /* In a loop that waits for another block or rank. */
 #define EMU_SPIN() spin_pause()

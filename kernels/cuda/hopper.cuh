@@ -116,6 +116,45 @@ __device__ __forceinline__ void cp_async_arrive(uint64_t *bar)
     HOPPER_ASM("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(smem_address(bar)) : "memory");
 }
 
+/* ---------------------------------------------------------------- clusters of blocks: LAUNCH_CLUSTER */
+
+/* Neighbours along x that are on the device at once, each with the shared memory of all. Which of them this block is. 10 */
+__device__ __forceinline__ uint32_t cluster_rank()
+{
+    uint32_t rank = 0;
+    HOPPER_ASM("mov.u32 %0,%%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+/* All threads of all blocks of the cluster meet: what one has done before, the others see behind it. The last thing that
+ * a block does to whose barriers others come. 9.7.13.3 */
+__device__ __forceinline__ void cluster_sync()
+{
+    HOPPER_ASM("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
+}
+/* The barriers that this thread has set up are so for the cluster, behind a cluster_sync(). 9.7.13.4 */
+__device__ __forceinline__ void mbar_show() { HOPPER_ASM("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+/* As mbar_arrive, at the barrier that lies where `bar` does in block `rank` of the cluster, its own or another. To another
+ * it says that a stage is free, to be filled by bulk copies: what was written by stores it does not show there, for a
+ * release to the cluster is a fence of the whole GPU. */
+__device__ __forceinline__ void mbar_arrive_at(uint64_t *bar, uint32_t rank)
+{
+    HOPPER_ASM("{.reg .b32 a; mapa.shared::cluster.u32 a,%0,%1; mbarrier.arrive.shared::cluster.b64 _,[a];}" ::"r"(
+                   smem_address(bar)),
+               "r"(rank)
+               : "memory");
+}
+/* As bulk_load, read once for all blocks whose ranks are bits of `ranks`: each has the bytes where `smem` lies in it, and
+ * they count at its own barrier, where `bar` lies. 9.7.9.25.4 */
+__device__ __forceinline__ void bulk_load_to(void *smem, const void *gmem, uint32_t bytes, uint64_t *bar,
+                                             uint32_t ranks)
+{
+    HOPPER_ASM(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0],[%1],%2,[%3],%4;" ::
+            "r"(smem_address(smem)),
+        "l"(gmem), "r"(bytes), "r"(smem_address(bar)), "h"((uint16_t)ranks)
+        : "memory");
+}
+
 /* ---------------------------------------------------------------- parts of a block */
 
 /* Barrier `id`, 1..15 (0 is __syncthreads), of `count` threads, whole warps: arrives and waits, or arrives. 9.7.13.1 */

@@ -1,5 +1,6 @@
-/* emu_hopper_kernels: k_hop_gemm with each of its mistakes, for test_emu_hopper.c. Only on the emulator. */
+/* emu_hopper_kernels: k_hop_gemm and k_hop_cluster with each of their mistakes, for test_emu_hopper.c. Only on the emulator. */
 #ifdef CUDA_EMU
+#include "cuda/hopper_cluster.cuh"
 #include "cuda/hopper_gemm.cuh"
 
 #define EH_BUG(B) \
@@ -31,6 +32,23 @@ extern "C" void hopper_gemm_bug(enum hopper_bug bug, float *out, const uint16_t 
         EH_BUG(HOP_STRIDE);
         EH_BUG(HOP_UNALIGNED);
         EH_BUG(HOP_PART_COUNT);
+    default: break;
+    }
+}
+
+#define EC_BUG(B) \
+    case B: hopper_cluster_launch(k_hop_cluster<B>, (cudaStream_t)NULL, out, in, n, 1, n_piece); break
+extern "C" void hopper_cluster_bug(enum hopper_bug bug, uint32_t *out, const uint32_t *in, uint32_t n, uint32_t n_piece)
+{
+    switch (bug) {
+        EC_BUG(HOP_RIGHT);
+        EC_BUG(HOP_NOT_SHOWN);
+        EC_BUG(HOP_NOT_MET);
+        EC_BUG(HOP_ONLY_OWN);
+        EC_BUG(HOP_RELEASE_OWN);
+        EC_BUG(HOP_CLUSTER_COUNT);
+        EC_BUG(HOP_NO_SUCH_RANK);
+        EC_BUG(HOP_NO_LAST_MEETING);
     default: break;
     }
 }

@@ -257,6 +257,6 @@ extern "C" void emu_halves(uint32_t *out) { LAUNCH(k_emu_halves, 1, 32, 0, (cuda
 extern "C" void emu_static(float *out) { LAUNCH(k_emu_static, 1, 32, 0, (cudaStream_t)NULL, out); }
 extern "C" void emu_size(unsigned grid, unsigned block, size_t smem, float *out)
 {
-    emu::launch_kernel(k_emu_static, dim3(grid), dim3(block), smem, NULL, false, out);
+    emu::launch_kernel(k_emu_static, dim3(grid), dim3(block), smem, NULL, false, 1, out);
 }
 #endif

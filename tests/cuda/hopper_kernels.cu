@@ -1,5 +1,6 @@
 /* hopper_kernels: each wrapper of hopper.cuh, for test_hopper.c, which compares with plain loops on the emulator and on
  * a GPU of sm_90. */
+#include "cuda/hopper_cluster.cuh"
 #include "cuda/hopper_gemm.cuh"
 
 /* ---------------------------------------------------------------- barriers and copies */
@@ -230,6 +231,11 @@ extern "C" void hopper_gemm(cudaStream_t s, float *out, const uint16_t *a, const
 extern "C" void hopper_ring(cudaStream_t s, uint32_t *out, const uint32_t *in, uint32_t bytes, uint32_t n_piece)
 {
     LAUNCH(k_hop_ring, 1, 96, HR_STAGES * HR_PIECE, s, out, in, bytes, n_piece);
+}
+extern "C" void hopper_cluster(cudaStream_t s, uint32_t *out, const uint32_t *in, uint32_t n, uint32_t n_cluster,
+                               uint32_t n_piece)
+{
+    hopper_cluster_launch(k_hop_cluster<HOP_RIGHT>, s, out, in, n, n_cluster, n_piece);
 }
 extern "C" void hopper_async(cudaStream_t s, uint8_t *out, const uint8_t *in)
 {

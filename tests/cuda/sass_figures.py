@@ -150,10 +150,11 @@ def codes_groups(rows, n, k, bytes_each, loop):
 
 
 def codes_fp8(rows, n, k):
-    """Tiles of 256 x 128 by stages of 128 inputs, at 1755 MHz, of bytes on both sides: products take 1024 cycles, their operands 1152 of shared memory, and L2
-    brings 6 TB/s, as in codes_groups. Ahead of them k_act_codes reads rows and writes codes, with 1.3 us between both."""
-    tiles, stages = -(-rows // 256) * -(-n // 128), -(-k // 128)
-    cycles = max(1152, (256 + 128) * (128 + 4) * 132 * 1.755 / 6000)
+    """Tiles of 256 x 128, two that share x in a cluster, by stages of 128 inputs, at 1755 MHz, of bytes on both sides: products take 1024 cycles, their
+    operands 1152 of shared memory, and L2 brings 6 TB/s of w and of half of x, as in codes_groups. Ahead of them k_act_codes reads rows and writes codes, with
+    1.3 us between both."""
+    tiles, stages = -(-rows // 256) * -(-n // 256) * 2, -(-k // 128)
+    cycles = max(1152, (256 / 2 + 128) * (128 + 4) * 132 * 1.755 / 6000)
     read = n * k * (1 + 4 / 128) + rows * (3 * k + 2 * n)
     return read, 2 * rows * n * k, moved(3 * rows * k)[2] + 1.3 + 3 + -(-tiles // 132) * (stages * cycles / 1755 + 1)
 

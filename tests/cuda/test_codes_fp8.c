@@ -9,7 +9,8 @@
 static const struct dev_quant fp8[] = { { .code = DT_F8E4M3 },
                                         { .code = DT_F8E4M3, .group = 128 },
                                         { .code = DT_F8E4M3, .group = 256 } };
-enum { UNIT = 128, LARGE = 1 /* blocks: few, so that a block has many tiles, of 256 rows where there are so many */ };
+/* Blocks: few, so that each has many tiles, all of 256 rows, or some of 128. */
+enum { UNIT = 128, LARGE = 1, SMALL = 3 };
 
 /* All products go that way; blocks: of the GPU; 0: as it has them, and then tiles are of 128 rows. */
 static void open_fp8(struct rig *r, enum dtype act, const struct dev_quant *q, const uint32_t shape[2], uint32_t rows,
@@ -262,7 +263,7 @@ static void every_order_of_threads_gives_the_same_bits(void **state)
     static const uint32_t square[2] = { N, N };
     for (int i = 0; i < 8; i++) {
         struct rig r;
-        open_fp8(&r, i % 2 ? DT_F16 : DT_BF16, &fp8[i / 2 % 2], square, M, i / 4 ? LARGE : 4);
+        open_fp8(&r, i % 2 ? DT_F16 : DT_BF16, &fp8[i / 2 % 2], square, M, i / 4 ? LARGE : SMALL);
         assert_the_same_in_every_order(&r, M);
         ct_schedule(0);
         rig_close(&r);

@@ -1,5 +1,5 @@
 /* The emulator proves itself: what only sm_90a has. The pipeline of hopper_gemm.cuh is right in every schedule, and each
- * of its mistakes is caught: by name, or by wrong numbers. */
+ * of its mistakes is caught: by name, or by wrong numbers. So with the ring of hopper_cluster.cuh. */
 #include "cuda/cuda_test.h"
 #include "cuda/hopper_kernels.h"
 #include "test.h"
@@ -31,11 +31,30 @@ static int run(enum hopper_bug bug)
     cudaFree(out);
     return wrong;
 }
-static void the_right_pipeline_is_right_in_every_schedule(void **state)
+static int run_cluster(enum hopper_bug bug)
+{
+    enum { BLOCKS = 3, PIECES = 7, WORDS = BLOCKS * HOPPER_SHARE / 4, IN = PIECES * WORDS };
+    uint32_t *in, *out;
+    int       wrong;
+    assert_int_equal(cudaMalloc((void **)&in, IN * sizeof *in), cudaSuccess);
+    assert_int_equal(cudaMalloc((void **)&out, BLOCKS * IN * sizeof *out), cudaSuccess);
+    for (uint32_t i = 0; i < IN; i++) in[i] = 1000 * i + 7;
+    hopper_cluster_bug(bug, out, in, BLOCKS, PIECES);
+    wrong = cudaPeekAtLastError() != cudaSuccess;
+    for (uint32_t i = 0; i < BLOCKS * IN; i++) wrong |= out[i] != 3 * in[i % IN] + i / IN;
+    cudaFree(in);
+    cudaFree(out);
+    return wrong;
+}
+static int run_either(enum hopper_bug bug) { return bug < HOP_NOT_SHOWN ? run(bug) : run_cluster(bug); }
+
+static void what_is_right_is_right_in_every_schedule(void **state)
 {
     (void)state;
-    for (CT_SCHEDULES(i))
+    for (CT_SCHEDULES(i)) {
         if (run(HOP_RIGHT)) fail_msg("%s", ct_schedule_name(i));
+        if (run_cluster(HOP_RIGHT)) fail_msg("cluster, %s", ct_schedule_name(i));
+    }
     assert_int_equal(emu_bytes_held(), 0);
 }
 
@@ -44,7 +63,7 @@ static void child(void *arg)
 {
     for (int sig = 1; sig < 32; sig++) signal(sig, SIG_DFL); /* cmocka's handlers would go on with the next test */
     dup2(said[1], 2);
-    _exit(run(*(const enum hopper_bug *)arg) ? 42 : 0);
+    _exit(run_either(*(const enum hopper_bug *)arg) ? 42 : 0);
 }
 
 /* How many schedules find each mistake at least, and how many of them by these words; NULL: by wrong numbers. */
@@ -75,6 +94,13 @@ static const struct row {
     { HOP_STRIDE, NULL, EMU_SCHEDULES, 0 },
     { HOP_UNALIGNED, NULL, EMU_SCHEDULES, 0 },
     { HOP_PART_COUNT, "threads give a barrier different counts", EMU_SCHEDULES, EMU_SCHEDULES },
+    { HOP_NOT_SHOWN, "no mbar_show() by the thread that set it up", EMU_SCHEDULES, EMU_SCHEDULES },
+    { HOP_NOT_MET, "an mbarrier is used that was not set up", EMU_SCHEDULES, EMU_SCHEDULES },
+    { HOP_ONLY_OWN, "never completes: 0 of 1 arrivals and 512 bytes are missing", EMU_SCHEDULES, EMU_SCHEDULES },
+    { HOP_RELEASE_OWN, "ends in a later phase of its mbarrier than it began", EMU_SCHEDULES, 3 },
+    { HOP_CLUSTER_COUNT, "never completes: ", EMU_SCHEDULES, EMU_SCHEDULES },
+    { HOP_NO_SUCH_RANK, "there is no such block in the cluster", EMU_SCHEDULES, EMU_SCHEDULES },
+    { HOP_NO_LAST_MEETING, "with no cluster_sync() between", EMU_SCHEDULES, EMU_SCHEDULES },
 };
 static void each_mistake_is_caught_and_named(void **state)
 {
@@ -104,7 +130,7 @@ static void each_mistake_is_caught_and_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_right_pipeline_is_right_in_every_schedule),
+        cmocka_unit_test(what_is_right_is_right_in_every_schedule),
         cmocka_unit_test(each_mistake_is_caught_and_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -34,6 +34,27 @@ static void copies_of_a_thread_arrive_at_a_barrier(void **state)
     }
 }
 
+/* Clusters of 1 to 8 blocks, fewer and more pieces than there are stages. */
+static void blocks_of_a_cluster_bring_to_each_other(void **state)
+{
+    enum { CLUSTERS = 3, PIECES = 5, SHARE = HOPPER_SHARE / 4, IN = CLUSTERS * PIECES * 8 * SHARE };
+    static uint32_t in[IN], out[8 * IN];
+    (void)state;
+    for (uint32_t i = 0; i < IN; i++) in[i] = number(702, i);
+    for (CT_SCHEDULES(s))
+        for (uint32_t n = 1; n <= 8; n++)
+            for (uint32_t n_piece = n % 2 + 1; n_piece <= PIECES; n_piece += 3) {
+                const uint32_t one = n_piece * n * SHARE, all = CLUSTERS * n * one; /* words of a block and of all */
+                void          *din = up(in, sizeof in), *dout = up(NULL, sizeof out);
+                hopper_cluster(stream, dout, din, n, CLUSTERS, n_piece);
+                down(out, dout, sizeof out);
+                cudaFree(din);
+                for (uint32_t i = 0; i < all; i++)
+                    assert_int_equal(out[i], 3 * in[i / (n * one) * one + i % one] + i / one % n);
+                for (uint32_t i = all; i < 8 * IN; i++) assert_int_equal(out[i], 0);
+            }
+}
+
 static void parts_of_a_block_meet_at_barriers_of_their_own(void **state)
 {
     enum { TURNS = 9 };
@@ -198,6 +219,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stages_bring_every_byte),
         cmocka_unit_test(copies_of_a_thread_arrive_at_a_barrier),
+        cmocka_unit_test(blocks_of_a_cluster_bring_to_each_other),
         cmocka_unit_test(parts_of_a_block_meet_at_barriers_of_their_own),
         cmocka_unit_test(a_warp_group_multiplies),
         cmocka_unit_test(both_kinds_of_products_round_alike),

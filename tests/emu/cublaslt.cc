@@ -328,7 +328,7 @@ int matmul(lt_handle *h, lt_desc *op, const void *alpha, const void *a, lt_layou
     bool     plus = keep != 0;
     float   *space = static_cast<float *>(workspace);
     emu::enqueue_kernel(static_cast<cudaStream_t>(stream), reinterpret_cast<const void *>(nothing), dim3(1), dim3(1), 0,
-                        false, [=] { multiply(p, id, a, b, plus, d, space); });
+                        false, 1, [=] { multiply(p, id, a, b, plus, d, space); });
     return cudaPeekAtLastError() == cudaSuccess ? LT_OK : LT_EXECUTION_FAILED;
 }
 } // namespace

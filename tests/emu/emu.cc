@@ -190,7 +190,8 @@ static void wait(Set &s, bool same_warp) /* until those in s may go on */
     int me = B->cur;
     drop(B->ready, me);
     add(s, me);
-    if (B->early && next_of_all() < 0) {
+    while (may_park() && next_of_all() < 0) {
+        cluster_stuck();
         park();
         if (has(B->ready, me)) return;
     }
@@ -201,6 +202,7 @@ void go_on(Set &s)
 {
     for (int i = 0; i < B->words; i++) B->ready.at[i] |= s.at[i], s.at[i] = 0;
     B->progress++;
+    cluster_got_on();
 }
 
 static void leave_to_main(Fiber *me, void **fake)
@@ -231,9 +233,10 @@ void spin()
 {
     if (!B) return;
     if (B->progress != B->seen) B->seen = B->progress, B->spins = 0;
-    if (++B->spins % (SPIN_ROUNDS * (long)B->n) == 0 && !hopper_advance())
+    if (++B->spins % (SPIN_ROUNDS * (long)B->n) == 0 && !hopper_advance()) {
+        cluster_got_on();
         park();
-    else
+    } else
         run(next_or_die(false));
 }
 
@@ -265,7 +268,7 @@ extern "C" void emu_entry(void)
     B->progress++;
     if (B->live == 0) leave_to_main(F, NULL);
     Fiber *me = F;
-    if (B->early && next_of_all() < 0) { /* the others are at pdl_wait */
+    if (may_park() && next_of_all() < 0) {
         B->cur = -1;
         B->parked = true;
         leave_to_main(me, NULL);
@@ -290,6 +293,7 @@ void prepare(Block &b)
     memset(&b.ready, 0, sizeof b.ready);
     memset(&b.at_wait, 0, sizeof b.at_wait);
     memset(&b.giving_way, 0, sizeof b.giving_way);
+    memset(&b.at_cluster, 0, sizeof b.at_cluster);
     for (Warp &w : b.w) w.n_meet = 0, memset(&w.member, 0, sizeof w.member);
     for (int pos = 0; pos < b.n; pos++) add(b.ready, pos), add(b.w[(size_t)b.order[(size_t)pos] / WARP].member, pos);
     b.live = b.n, b.cur = -1, b.parked = b.early = false;
@@ -319,7 +323,12 @@ void run_block(Block &b)
 #ifdef EMU_ASAN
     main_stack = NULL;
 #endif
-    run(b.cur < 0 ? next_or_die(false) : b.cur);
+    if (b.cur < 0 && may_park() && next_of_all() < 0) { /* who ran last has ended */
+        cluster_stuck();
+        b.parked = true;
+    } else {
+        run(b.cur < 0 ? next_or_die(false) : b.cur);
+    }
     F = NULL;
     B = NULL;
 }

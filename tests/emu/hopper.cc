@@ -29,6 +29,8 @@ struct Mbar {
     uint32_t phase;          /* that is under way: its number */
     int      by;             /* the thread that set it up */
     bool     fenced;         /* ... and told the async proxy so */
+    bool     shown;          /* ... and the cluster */
+    bool     known;          /* ... whose blocks have met since */
     Set      waiting;
     int      n_waiting;
 };
@@ -138,6 +140,21 @@ void mbar_arrive(uint64_t *bar, uint32_t bytes)
     arrive(bar, bytes);
     give_way(); /* what this thread writes behind its arrival is not there yet for who has waited */
 }
+void mbar_show()
+{
+    for (auto &b : mine().bars) b.second.shown |= b.second.by == F->lin;
+}
+void hopper_met()
+{
+    if (!B->hopper) return;
+    for (auto &b : B->hopper->bars) b.second.known |= b.second.shown;
+}
+void hopper_known(uint64_t *bar)
+{
+    if (!bar_at(bar).known)
+        die("an mbarrier of another block: no mbar_show() by the thread that set it up, or no cluster_sync() behind");
+}
+void hopper_arrive(uint64_t *bar) { arrive(bar, 0); }
 void mbar_wait(uint64_t *bar, uint32_t parity)
 {
     if (parity > 1) die("an mbarrier's parity is not 0 or 1");

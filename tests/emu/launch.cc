@@ -224,6 +224,7 @@ static void check_end(const Block &b, bool pdl)
             if (w.meet[i]->arrived[w.meet[i]->turn & 1]) die("the block ends with lanes at a collective");
     for (int i = 0; i < BARRIERS; i++)
         if (b.arrived[i]) die("the block ends with threads at a barrier");
+    cluster_ends();
     if (const char *left = hopper_end()) die(left);
     B = NULL;
 }
@@ -288,37 +289,67 @@ struct Grid {
     const std::vector<Var>           &vars;
     char                             *tls; /* of the one OS thread that runs it */
     std::mt19937                      rng;
-    std::vector<size_t>               ids;
+    std::vector<size_t>               ids; /* of clusters, each of l->cluster blocks */
     size_t                            next = 0;
     std::deque<std::unique_ptr<Live>> parked;
 
     Grid(const std::shared_ptr<const Launch> &of, bool begins)
         : how(turn_take(of->kernel, begins ? BESIDE_EARLY | BY_TURNS_EARLY : BESIDE_EARLY)), l(of),
           n((size_t)of->block.x * of->block.y * of->block.z), vars(symbols().vars_of(of->kernel)), tls(tls_block()),
-          rng(how.seed), ids((size_t)of->grid.x * of->grid.y * of->grid.z)
+          rng(how.seed), ids((size_t)of->grid.x * of->grid.y * of->grid.z / of->cluster)
     {
         if (B) die("a launch within a kernel");
         if (n < 1 || n > 1024 || l->smem > SMEM_MAX) die("a block of this size was not refused");
         schedule = how;
-        for (size_t i = 0; i < ids.size(); i++) ids[i] = i;
-        if (schedule.order == EMU_REVERSED) std::reverse(ids.begin(), ids.end());
-        if (schedule.order == EMU_RANDOM) std::shuffle(ids.begin(), ids.end(), rng);
+        in_order(ids);
         covered(l->kernel, symbols().name_of(l->kernel), l->pdl, false);
     }
-    std::unique_ptr<Live> take_next()
+    template <class T> void in_order(std::vector<T> &v) /* 0 and up, as the schedule has it */
+    {
+        for (size_t i = 0; i < v.size(); i++) v[i] = (T)i;
+        if (schedule.order == EMU_REVERSED) std::reverse(v.begin(), v.end());
+        if (schedule.order == EMU_RANDOM) std::shuffle(v.begin(), v.end(), rng);
+    }
+    std::unique_ptr<Live> begin(size_t id)
     {
         std::unique_ptr<Live> live = take(n);
         live->begin(l->grid, l->block, n, l->smem, &l->body);
         Block &b = live->b;
-        size_t id = ids[next++];
         b.bid = uint3{ (unsigned)(id % l->grid.x), (unsigned)(id / l->grid.x % l->grid.y),
                        (unsigned)(id / ((size_t)l->grid.x * l->grid.y)) };
-        for (size_t i = 0; i < n; i++) b.order[i] = schedule.order == EMU_REVERSED ? (int)(n - 1 - i) : (int)i;
-        if (schedule.order == EMU_RANDOM) std::shuffle(b.order.begin(), b.order.end(), rng);
+        in_order(b.order);
         if (l->smem) memset(b.dyn, 0xff, l->smem); /* NaN */
         poison(tls, vars);
         prepare(b);
         b.pdl = l->pdl;
+        return live;
+    }
+    /* The next block; the others of its cluster, which are on the device from the same moment on, are parked. */
+    std::unique_ptr<Live> take_next()
+    {
+        const size_t cluster = l->cluster, id = ids[next++] * cluster;
+        if (cluster == 1) return begin(id);
+        std::vector<uint32_t> rank(cluster);
+        std::unique_ptr<Live> first;
+        auto                  c = cluster_of(cluster);
+        in_order(rank);
+        for (size_t i = 0; i < cluster; i++) {
+            std::unique_ptr<Live> live = begin(id + rank[i]);
+            live->b.rank = rank[i];
+            cluster_join(c, live->b);
+            save(tls, vars, &live->b.statics);
+            if (i)
+                parked.push_back(std::move(live));
+            else
+                first = std::move(live);
+        }
+        return first;
+    }
+    std::unique_ptr<Live> take_parked(size_t at)
+    {
+        std::unique_ptr<Live> live = std::move(parked[at]);
+        parked.erase(parked.begin() + (ptrdiff_t)at);
+        if (!live->b.statics.empty()) restore(tls, vars, live->b.statics);
         return live;
     }
     /* Runs it as far as it gets; true: to its end. */
@@ -337,17 +368,23 @@ struct Grid {
     }
     void early()
     {
-        for (size_t most = std::min(l->blocks_max, std::max<size_t>(EARLY_THREADS / n, 1)); next < ids.size() && most;
-             most--) {
+        const size_t most = std::min(l->blocks_max, std::max<size_t>(EARLY_THREADS / n, 1));
+        while (next < ids.size() && parked.size() < most) {
+            const size_t          before = parked.size();
             std::unique_ptr<Live> live = take_next();
             live->b.early = true;
+            for (size_t i = before; i < parked.size(); i++) parked[i]->b.early = true;
             go(std::move(live));
+            /* Blocks of a cluster may wait for each other once, ahead of their pdl_wait. */
+            for (size_t i = 0; i < 2 * (l->cluster - 1); i++) go(take_parked(before));
         }
         covered(l->kernel, symbols().name_of(l->kernel), l->pdl, true);
     }
     void finish()
     {
-        bool     stuck = false; /* the last block that ran could only wait */
+        bool stuck = false; /* the last block that ran could only wait */
+        /* Who waits for a block of his own cluster waits for one that is there. */
+        auto     others_help = [&](uint64_t tried) { return l->cluster == 1 ? stuck : tried > parked.size(); };
         uint64_t moved = 1, tries = 0;
         double   since = 0;
         schedule = how;
@@ -355,13 +392,11 @@ struct Grid {
         for (auto &live : parked) open_gate(live->b);
         while (next < ids.size() || !parked.empty()) {
             std::unique_ptr<Live> live;
-            if (next < ids.size() && (parked.empty() || (stuck && parked.size() < l->blocks_max))) {
+            if (next < ids.size() &&
+                (parked.empty() || (others_help(tries) && parked.size() + l->cluster <= l->blocks_max)))
                 live = take_next();
-            } else {
-                live = std::move(parked.front());
-                parked.pop_front();
-                if (!live->b.statics.empty()) restore(tls, vars, live->b.statics);
-            }
+            else
+                live = take_parked(0);
             Block   &b = live->b; /* where it is, whoever holds it */
             uint64_t before = b.progress;
             stuck = !go(std::move(live));

@@ -169,7 +169,7 @@ using namespace rt;
 /* ---------------------------------------------------------------- kernels */
 
 void emu::enqueue_kernel(cudaStream_t h, const void *func, dim3 grid, dim3 block, size_t smem, bool pdl,
-                         std::function<void()> body)
+                         uint32_t cluster, std::function<void()> body)
 {
     cudaError_t             e = enter("launch");
     std::shared_ptr<Stream> s = stream_of(h);
@@ -182,16 +182,20 @@ void emu::enqueue_kernel(cudaStream_t h, const void *func, dim3 grid, dim3 block
     }
     auto blocks_max = [&] {
         size_t per_sm = std::min<size_t>(2048 / threads, smem ? (228 << 10) / (smem + 1024) : 32);
-        return (size_t)device[s->device].cfg.n_sm * std::max<size_t>(per_sm, 1);
+        return std::max<size_t>((size_t)device[s->device].cfg.n_sm * std::max<size_t>(per_sm, 1), cluster);
     };
     bool grid_ok = grid.x && grid.y && grid.z && grid.x <= 0x7fffffffu && grid.y <= 65535 && grid.z <= 65535;
     if (e == cudaSuccess && (!grid_ok || threads < 1 || threads > 1024 || block.z > 64))
         e = cudaErrorInvalidConfiguration;
+    if (e == cudaSuccess && cluster != 1 &&
+        (cluster < 1 || cluster > CLUSTER_MAX || grid.x % cluster || device[s->device].cfg.arch < 90))
+        e = cudaErrorInvalidConfiguration;
     if (e == cudaSuccess && smem > most) e = cudaErrorInvalidValue;
     if (e == cudaSuccess)
-        e = enqueue_on(
-            s, Work{ NULL, std::make_shared<const Launch>(Launch{ func, grid, block, smem, pdl, blocks_max(), body }) },
-            NULL);
+        e = enqueue_on(s,
+                       Work{ NULL, std::make_shared<const Launch>(
+                                       Launch{ func, grid, block, smem, pdl, cluster, blocks_max(), body }) },
+                       NULL);
     fail(e);
 }
 uint64_t   emu_launches(void) { return n_launch; }

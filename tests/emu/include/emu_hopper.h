@@ -4,7 +4,8 @@
  * A bulk copy, and a cp.async that arrives at a barrier, is done at once in a schedule that is eager, else only when all
  * threads wait and one of them for its phase. A product is computed at its commit, in an eager schedule at the wait;
  * its accumulators are NaN from its issue to the wait that names them. wgmma reads shared memory as it was at the last
- * fence_async() of any thread, plus what bulk copies brought since. */
+ * fence_async() of any thread, plus what bulk copies brought since. What a bulk copy brings to several blocks of a
+ * cluster comes to each at a moment of its own. */
 #pragma once
 #include <emu_kernel.h>
 
@@ -14,6 +15,11 @@ void     mbar_init(uint64_t *bar, uint32_t count);
 void     mbar_inval(uint64_t *bar);
 void     mbar_arrive(uint64_t *bar, uint32_t bytes);
 void     mbar_wait(uint64_t *bar, uint32_t parity);
+void     mbar_show();
+uint32_t cluster_rank();
+void     cluster_sync();
+void     mbar_arrive_at(uint64_t *bar, uint32_t rank);
+void     bulk_load_to(void *smem, const void *gmem, uint32_t bytes, uint64_t *bar, uint32_t ranks);
 void     fence_async();
 void     bulk_load(void *smem, const void *gmem, uint32_t bytes, uint64_t *bar);
 void     cp_async_arrive(uint64_t *bar);
@@ -39,8 +45,16 @@ void wgmma_wait(uint32_t left, const float *d); /* d, or NULL: it may be read th
 /* Other kernels' dynamic shared memory begins at a multiple of 128 that is none of 1024. */
 #define DYN_SMEM_1024(T, name) T *name = (T *)emu::dyn_1024()
 
-static inline void mbar_init(uint64_t *bar, uint32_t count) { emu::mbar_init(bar, count); }
-static inline void mbar_inval(uint64_t *bar) { emu::mbar_inval(bar); }
+static inline void     mbar_init(uint64_t *bar, uint32_t count) { emu::mbar_init(bar, count); }
+static inline void     mbar_inval(uint64_t *bar) { emu::mbar_inval(bar); }
+static inline void     mbar_show() { emu::mbar_show(); }
+static inline uint32_t cluster_rank() { return emu::cluster_rank(); }
+static inline void     cluster_sync() { emu::cluster_sync(); }
+static inline void     mbar_arrive_at(uint64_t *bar, uint32_t rank) { emu::mbar_arrive_at(bar, rank); }
+static inline void     bulk_load_to(void *smem, const void *gmem, uint32_t bytes, uint64_t *bar, uint32_t ranks)
+{
+    emu::bulk_load_to(smem, gmem, bytes, bar, ranks);
+}
 static inline void mbar_arrive(uint64_t *bar) { emu::mbar_arrive(bar, 0); }
 static inline void mbar_expect(uint64_t *bar, uint32_t bytes) { emu::mbar_arrive(bar, bytes); }
 static inline void mbar_wait(uint64_t *bar, uint32_t parity) { emu::mbar_wait(bar, parity); }

@@ -22,7 +22,7 @@
 
 namespace emu
 {
-enum { WARP = 32, SLOT = 40, BARRIERS = 16, WORDS = 1024 / 64 };
+enum { WARP = 32, SLOT = 40, BARRIERS = 16, WORDS = 1024 / 64, CLUSTER_MAX = 8 };
 /* kinds of warp collectives: lanes that meet must mean the same one */
 enum kind { SYNC = 1, SHFL, VOTE, REDUCE, MATCH, MMA, LDMATRIX, FOLD, COMMIT, WAIT };
 
@@ -62,7 +62,8 @@ struct Fiber {
     int     lin, lane, warp;
     CpQueue cp;
 };
-struct Hopper; /* hopper.cc */
+struct Hopper;  /* hopper.cc */
+struct Cluster; /* cluster.cc */
 struct Block {
     dim3                         grid, dim;
     uint3                        bid;
@@ -77,12 +78,15 @@ struct Block {
     size_t                       dyn_bytes;
     uint32_t                     dyn_at;         /* its address, as descriptors of matrices have it */
     std::shared_ptr<Hopper>      hopper;         /* NULL: nothing of that was used */
+    std::shared_ptr<Cluster>     cluster;        /* NULL: it is of none */
+    uint32_t                     rank;           /* in it */
     uint64_t                     progress, seen; /* seen: progress when spins began to count */
     long                         spins;          /* calls of spin() since a thread last got on */
     bool                         parked;         /* all it can do is wait for another block, rank or kernel */
     bool                         pdl, early;     /* may begin early; the kernel ahead has not run yet       */
     Set                          at_wait;        /* threads at pdl_wait meanwhile                           */
     Set                          giving_way;     /* threads that go on when no other can                    */
+    Set                          at_cluster;     /* threads at the barrier of its cluster                   */
     std::vector<unsigned char>   statics;        /* of a parked block: its __shared__ variables */
     char                        *stacks;
     const std::function<void()> *body;
@@ -106,6 +110,7 @@ struct Launch {
     dim3                  grid, block;
     size_t                smem;
     bool                  pdl;
+    uint32_t              cluster; /* blocks, along x; 1: none */
     size_t                blocks_max;
     std::function<void()> body;
 };
@@ -118,23 +123,32 @@ void                  finish(const std::shared_ptr<const Launch> &l, std::shared
 void                  pdl_wait();
 void                  pdl_launch();
 /* emu.cc, launch.cc and hopper.cc */
-void                         open_gate(Block &b); /* the kernel ahead has run */
-void                         prepare(Block &b);   /* before a block runs */
-void                         run_block(Block &b); /* until it has ended or is parked */
-void                         unprepare(Block &b);
-void                         wait_at(Set &s); /* until go_on(s) */
-void                         give_way();
-void                         go_on(Set &s);
-bool                         hopper_advance(); /* no thread can go on: what was under way has got on */
-const char                  *hopper_stuck();   /* NULL, or what a thread waits for in vain */
-const char                  *hopper_end();     /* NULL, or what the block has left under way */
+void        open_gate(Block &b); /* the kernel ahead has run */
+void        prepare(Block &b);   /* before a block runs */
+void        run_block(Block &b); /* until it has ended or is parked */
+void        unprepare(Block &b);
+void        wait_at(Set &s); /* until go_on(s) */
+void        give_way();
+void        go_on(Set &s);
+bool        hopper_advance(); /* no thread can go on: what was under way has got on */
+const char *hopper_stuck();   /* NULL, or what a thread waits for in vain */
+const char *hopper_end();     /* NULL, or what the block has left under way */
+void        hopper_arrive(uint64_t *bar);
+void        hopper_known(uint64_t *bar); /* dies: other blocks of the cluster do not know that it is set up */
+void        hopper_met();                /* all threads of the cluster have met at its barrier */
+bool        may_park();                  /* when no thread of the block can go on, another block or kernel may help */
+void        cluster_stuck();             /* dies when no block of the cluster has got on for long */
+void        cluster_got_on();            /* a thread of a block of it goes on */
+void        cluster_ends();              /* the block has ended */
+std::shared_ptr<Cluster>     cluster_of(size_t n); /* blocks, which join one after another */
+void                         cluster_join(const std::shared_ptr<Cluster> &c, Block &b);
 size_t                       stacks_bytes(size_t n);
 char                        *stack_of(char *stacks, size_t i);
 extern __thread emu_schedule schedule; /* of the kernel that runs on this OS thread */
 /* covered.cc: notes, where somebody asked for it, that a kernel ran under the schedule at hand */
 void covered(const void *kernel, const char *mangled, bool pdl, bool early);
 /* Gives work to a stream (cudart.cc). func: the kernel, for its attributes. */
-void enqueue_kernel(cudaStream_t s, const void *func, dim3 grid, dim3 block, size_t smem, bool pdl,
+void enqueue_kernel(cudaStream_t s, const void *func, dim3 grid, dim3 block, size_t smem, bool pdl, uint32_t cluster,
                     std::function<void()> body);
 
 template <class T> T shfl(uint32_t mask, T v, int src)
@@ -147,10 +161,11 @@ template <class T> T shfl(uint32_t mask, T v, int src)
 }
 /* Arguments are copied at the launch, as the driver does; a captured launch keeps these copies. */
 template <class... P, class... A>
-void launch_kernel(void (*k)(P...), dim3 grid, dim3 block, size_t smem, cudaStream_t stream, bool pdl, A &&...a)
+void launch_kernel(void (*k)(P...), dim3 grid, dim3 block, size_t smem, cudaStream_t stream, bool pdl, uint32_t cluster,
+                   A &&...a)
 {
     std::tuple<std::decay_t<P>...> t(static_cast<std::decay_t<P>>(a)...);
-    enqueue_kernel(stream, (const void *)k, grid, block, smem, pdl, [k, t] { std::apply(k, t); });
+    enqueue_kernel(stream, (const void *)k, grid, block, smem, pdl, cluster, [k, t] { std::apply(k, t); });
 }
 } // namespace emu
 

@@ -356,11 +356,10 @@ __global__ void __launch_bounds__(CP_THREADS, 1) k_codes_fp8(const __grid_consta
 
 /* ---------------------------------------------------------------- launches */
 
-/* That run at once; SMs of which a cluster has no pair are left to others. */
+/* That run at once. */
 template <int PARTS> static uint32_t cp_clusters(const struct cuda_dev *d)
 {
-    const uint32_t n = (uint32_t)d->n_sm / cp_smem<PARTS>::CLUSTER;
-    return n ? n : 1;
+    return ((uint32_t)d->n_sm + cp_smem<PARTS>::CLUSTER - 1) / cp_smem<PARTS>::CLUSTER;
 }
 template <class T, int PARTS, bool GROUPS> static void cp_launch(struct cuda_dev *d, const struct cp_args &p)
 {

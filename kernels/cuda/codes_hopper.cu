@@ -1,8 +1,9 @@
 /* codes_hopper: out[m, n] = x[m, k] * w[n, k]^T where w is codes with scales, for many rows, by wgmma on sm_90 alone.
  * For gemm_codes.cu. truth: kernels/ref/gemm.c
  *
- * A tile is 128 rows of w times 128 of x, and a stage 128 inputs of both, brought by cp.async: x as two panels of 64
- * inputs whose rows of 128 bytes are swizzled, codes as they are. A warp group has 64 rows of w. They are the products'
+ * A tile is 128 rows of w times 128 of x, and a stage 128 inputs of both. Two blocks, a cluster, have the same rows of x:
+ * of each stage, which is two panels of 64 inputs whose rows of 128 bytes are swizzled, each brings one to both by a tensor
+ * copy. Codes come by cp.async, as they are. A warp group has 64 rows of w. They are the products'
  * A, in registers: a thread makes numbers of its own codes alone, for no other, and scales are of its two rows. x is B.
  * A thread needs a pair of each 8 inputs, where codes.h lays 8 of one thread together for mma.sync; so the four threads
  * of a row read each other's words too, with one access for all four. While one panel is multiplied the numbers of the
@@ -18,7 +19,8 @@
  *
  * What it should cost, in cycles of an SM for 16 inputs of a tile: products 128; x read by them from shared memory 64, x
  * written 32, codes written 8 or 16 (4 bits, 8 bits) and read 16 to 32, so shared memory is as busy as products are.
- * Instructions of a scheduler are 70 to 80 % of those cycles with folds by 4. L2 gives 20 or 24 KB for 64 inputs. */
+ * Instructions of a scheduler are 70 to 80 % of those cycles with folds by 4. L2 gives 12 or 16 KB for 64 inputs, 8 more
+ * if each block brought both panels. */
 #include "base/check.h"
 #include "kernels/cuda/codes.cuh"
 #include "kernels/cuda/hopper.cuh"
@@ -31,7 +33,9 @@ enum {
     CH_AHEAD = CH_STAGES - 2, /* the stage before is still read by the other warp group */
     CH_THREADS = CH_ROWS / 64 * 128,
     CH_WARPS = CH_THREADS / WARP,
-    CH_LINE = 128, /* bytes of a row of a panel */
+    CH_PANELS = CH_K / TENSOR_COLS,
+    CH_CLUSTER = CH_PANELS, /* blocks: each brings a panel */
+    CH_LINE = 128,          /* bytes of a row of a panel */
     CH_PANEL = CH_X * CH_LINE,
     CH_SUMS = CH_X / 2,      /* of a thread */
     CH_PUT = 64,             /* rows of x that a warp stores at a time */
@@ -44,7 +48,7 @@ struct ch_bars { /* of each slot: it is full, it is free */
 template <class C> struct ch_smem {
     enum {
         LINES = CH_K / C::UNIT,
-        CODES = 2 * CH_PANEL,
+        CODES = CH_PANELS * CH_PANEL,
         STAGE = CODES + LINES * CH_ROWS * CODES_LINE,
         PUT = CH_STAGES * STAGE,
         BARS = PUT + CH_WARPS * CH_PUT * CH_PITCH * 2,
@@ -52,6 +56,11 @@ template <class C> struct ch_smem {
     };
     static_assert(STAGE % 1024 == 0 && BYTES <= 227 << 10, "what a block may have, patterns where they may begin");
 };
+/* Items: what the blocks of a cluster do at once, a tile each. Those of x first, so that neighbours share rows of w. */
+static __device__ __host__ __forceinline__ uint32_t ch_items(const struct codes_args &p)
+{
+    return (p.m + CH_X - 1) / CH_X * ((p.n + CH_ROWS * CH_CLUSTER - 1) / (CH_ROWS * CH_CLUSTER));
+}
 
 #ifdef HOPPER
 template <class T> constexpr bool ch_bf16 = true;
@@ -154,40 +163,41 @@ static __device__ __forceinline__ void ch_store(const struct codes_args &p, cons
 
 /* k is a multiple of 8, x is aligned. */
 template <class T, class C, int FOLD>
-__global__ void __launch_bounds__(CH_THREADS, 1) k_codes_hopper(const __grid_constant__ struct codes_args p)
+__global__ void __launch_bounds__(CH_THREADS, 1)
+    k_codes_hopper(const __grid_constant__ CUtensorMap map_x, const __grid_constant__ struct codes_args p)
 {
 #ifdef HOPPER
     typedef ch_smem<C> M;
-    enum { X_EACH = CH_THREADS / (CH_K / VEC), W_EACH = CH_THREADS / 4 /* rows that all threads bring at once */ };
+    enum { W_EACH = CH_THREADS / 4 /* rows that all threads bring at once */ };
     DYN_SMEM_1024(char, smem);
     struct ch_bars *bars = (struct ch_bars *)(smem + M::BARS);
     const uint32_t  tid = threadIdx.x, warp = tid / WARP, g = tid % WARP / 4, t = tid & 3;
-    const uint32_t  n_x = (p.m + CH_X - 1) / CH_X, n_item = n_x * ((p.n + CH_ROWS - 1) / CH_ROWS);
-    const uint32_t  n_stage = (p.k + CH_K - 1) / CH_K, piece = tid % (CH_K / VEC), x_row = tid / (CH_K / VEC);
-    const uint32_t  put_x = piece / 8 * CH_PANEL + swizzled<SWIZZLE_128>(x_row * CH_LINE + piece % 8 * 16);
+    const uint32_t  rank = cluster_rank(), n_x = (p.m + CH_X - 1) / CH_X, n_item = ch_items(p);
+    const uint32_t  first_item = blockIdx.x / CH_CLUSTER, items_at_once = gridDim.x / CH_CLUSTER;
+    const uint32_t  n_stage = (p.k + CH_K - 1) / CH_K;
     const uint32_t  put_w = M::CODES + tid / 4 * CODES_LINE + ((t ^ (tid / 8 & 3)) << 4);
     if (tid == 0) {
         for (int i = 0; i < CH_STAGES; i++) {
-            mbar_init(&bars->full[i], CH_THREADS);
-            mbar_init(&bars->empty[i], CH_WARPS);
+            mbar_init(&bars->full[i], CH_THREADS + 1);
+            mbar_init(&bars->empty[i], CH_WARPS * CH_CLUSTER);
         }
         fence_async();
+        mbar_show();
     }
-    __syncthreads();
+    cluster_sync();
     pdl_wait();
     /* What is loaded next: this block's `loaded`-th stage, stage load_s of the tile at rows load_x and load_w. */
-    uint32_t load_item = blockIdx.x, load_s = 0, loaded = 0;
-    uint32_t load_x = load_item % n_x * CH_X + x_row, load_w = load_item / n_x * CH_ROWS + tid / 4;
+    uint32_t load_item = first_item, load_s = 0, loaded = 0;
+    uint32_t load_w = (load_item / n_x * CH_CLUSTER + rank) * CH_ROWS + tid / 4;
     auto     load = [&]() {
         if (load_item >= n_item) return;
-        const uint32_t slot = loaded % CH_STAGES, k = load_s * CH_K + piece * VEC;
+        const uint32_t slot = loaded % CH_STAGES;
         char          *to = smem + slot * M::STAGE;
         mbar_wait(&bars->empty[slot], (loaded / CH_STAGES & 1) ^ 1);
-#pragma unroll
-        for (int j = 0; j < CH_X / X_EACH; j++) {
-            const uint32_t r = load_x + j * X_EACH;
-            const bool     here = k < p.k && r < p.m;
-            cp_async16(to + put_x + j * X_EACH * CH_LINE, p.x + (here ? r * p.k + k : 0), here ? 16 : 0);
+        if (tid == 0) {
+            mbar_expect(&bars->full[slot], CH_PANELS * CH_PANEL);
+            tensor_load_to(to + rank * CH_PANEL, map_x, (int32_t)(load_s * CH_K + rank * TENSOR_COLS),
+                               (int32_t)(load_item % n_x * CH_X), &bars->full[slot], (1 << CH_CLUSTER) - 1);
         }
 #pragma unroll
         for (int i = 0; i < M::LINES; i++)
@@ -202,9 +212,8 @@ __global__ void __launch_bounds__(CH_THREADS, 1) k_codes_hopper(const __grid_con
         loaded++;
         if (++load_s < n_stage) return;
         load_s = 0;
-        load_item += gridDim.x;
-        load_x = load_item % n_x * CH_X + x_row;
-        load_w = load_item / n_x * CH_ROWS + tid / 4;
+        load_item += items_at_once;
+        load_w = (load_item / n_x * CH_CLUSTER + rank) * CH_ROWS + tid / 4;
     };
 #pragma unroll 1
     for (int i = 0; i < CH_AHEAD; i++) load();
@@ -216,8 +225,8 @@ __global__ void __launch_bounds__(CH_THREADS, 1) k_codes_hopper(const __grid_con
     };
     const uint32_t codes = M::CODES + (warp * ROWS_TILE + g) * CODES_LINE; /* this thread's first row of them */
 #pragma unroll 1
-    for (uint32_t item = blockIdx.x; item < n_item; item += gridDim.x) {
-        const uint32_t              r0 = item / n_x * CH_ROWS + warp * ROWS_TILE;
+    for (uint32_t item = first_item; item < n_item; item += items_at_once) {
+        const uint32_t              r0 = (item / n_x * CH_CLUSTER + rank) * CH_ROWS + warp * ROWS_TILE;
         const typename C::record_t *record = (const typename C::record_t *)p.record;
         const uint32_t              top = min(r0 + g, p.n - 1) * p.n_group, low = min(r0 + g + 8, p.n - 1) * p.n_group;
         auto records = [&](uint32_t(&to)[2], uint32_t s) { /* behind the last stage: of the last, not used */
@@ -273,7 +282,7 @@ __global__ void __launch_bounds__(CH_THREADS, 1) k_codes_hopper(const __grid_con
 #pragma unroll
             for (int i = 0; i < 4; i++) wgmma_hold(a1[i]);
             __syncwarp();
-            if (tid % WARP == 0) mbar_arrive(&bars->empty[q % CH_STAGES]);
+            if (tid % WARP < CH_CLUSTER) mbar_arrive_at(&bars->empty[q % CH_STAGES], tid % WARP);
             now[0] = next[0], now[1] = next[1];
         }
         T *room = (T *)(void *)(smem + M::PUT) + warp * CH_PUT * CH_PITCH;
@@ -283,6 +292,7 @@ __global__ void __launch_bounds__(CH_THREADS, 1) k_codes_hopper(const __grid_con
             ch_store<T, C>(p, acc, room, item % n_x * CH_X, r0);
     }
     pdl_launch();
+    cluster_sync();
 #else
     __trap(); /* launched on sm_90 alone */
 #endif
@@ -290,9 +300,10 @@ __global__ void __launch_bounds__(CH_THREADS, 1) k_codes_hopper(const __grid_con
 
 template <class T, class C, int FOLD> static void ch_launch(struct cuda_dev *d, const struct codes_args &p)
 {
-    const uint64_t n_item = (uint64_t)((p.m + CH_X - 1) / CH_X) * ((p.n + CH_ROWS - 1) / CH_ROWS);
-    LAUNCH((k_codes_hopper<T, C, FOLD>), n_item < (uint64_t)d->n_sm ? (uint32_t)n_item : (uint32_t)d->n_sm, CH_THREADS,
-           ch_smem<C>::BYTES, d, p);
+    const uint32_t    n_item = ch_items(p), most = ((uint32_t)d->n_sm + CH_CLUSTER - 1) / CH_CLUSTER;
+    const CUtensorMap map_x = cuda_tensor_map(p.x, p.m, p.k, CH_X);
+    LAUNCH_CLUSTER((k_codes_hopper<T, C, FOLD>), CH_CLUSTER, (n_item < most ? n_item : most) * CH_CLUSTER, CH_THREADS,
+                   ch_smem<C>::BYTES, d, map_x, p);
 }
 template <class T, class C> static void ch_group(struct cuda_dev *d, const struct codes_args &p)
 {

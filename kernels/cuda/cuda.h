@@ -18,8 +18,7 @@ enum {
     WGMMA_CODES = 65,      /* rows of a product with codes: up to here one tile of k_codes_many has them */
     WGMMA_MOE = 33,        /* moe.cu's grouped products of fewer rows an expert are bound by the weights' bytes */
     FP8_ROWS = 129,        /* rows from which on --fp8-prefill rounds them: below, weights' bytes bound a product */
-    CODES_WIDE = 384,      /* rows for which making codes to numbers takes what the library's product saves ... */
-    CODES_WIDE_WGMMA = 768 /* ... beside our own by warp groups */
+    CODES_WIDE = 384       /* rows for which making codes to numbers takes what the library's product saves */
 };
 enum {
     CUDA_ALIGN = 256

@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "kernels/cuda/codes.h"
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/tensor_map.h"
 #include "kernels/cuda/window.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -411,12 +412,12 @@ static enum status choose(struct cuda_dev *d, const struct dev_cfg *cfg, struct 
     d->n_sm = p->multiProcessorCount;
     d->place = (struct dev_place){ (uint32_t)p->pciDomainID, (uint32_t)p->pciBusID, (uint32_t)p->pciDeviceID };
     d->pdl = cfg->pdl && d->arch >= PDL_ARCH_MIN;
-    d->wgmma = cfg->wgmma && d->arch == WGMMA_ARCH && !d->deterministic;
+    d->wgmma = cfg->wgmma && d->arch == WGMMA_ARCH && !d->deterministic && cuda_tensor_maps();
     d->wgmma_codes = WGMMA_CODES;
     d->wgmma_moe = WGMMA_MOE;
     d->fp8_prefill = cfg->fp8_prefill && d->arch == WGMMA_ARCH && !d->deterministic;
     d->fp8_rows = FP8_ROWS;
-    d->codes_wide = d->wgmma ? CODES_WIDE_WGMMA : CODES_WIDE;
+    d->codes_wide = d->wgmma ? UINT32_MAX : CODES_WIDE;
     d->codes_slab = GEMM_WORKSPACE;
     return ST_OK;
 }
@@ -495,7 +496,7 @@ static void cuda_arith(const struct device *dev, enum dtype weights, const struc
     (void)weights;
     (void)kv;
     snprintf(text, bytes, "cuda.4 sm %d %s%s%s%s", d->arch, d->deterministic ? "deterministic" : "fast.2",
-             d->wgmma ? " wgmma.3" : "", d->fp8_prefill ? " fp8-prefill.1" : "",
+             d->wgmma ? " wgmma.4" : "", d->fp8_prefill ? " fp8-prefill.1" : "",
              q && q->code != DT_F32 ? " codes.2" : "");
 }
 

@@ -8,6 +8,7 @@
  * the async one. What one thread wrote by the first is read by the second only behind fence_async(). */
 #pragma once
 #include "kernels/cuda/common.cuh"
+#include "kernels/cuda/tensor_map.h"
 
 /* How 16-byte pieces of a row lie: piece c of row r of an 8-row pattern at c ^ r (of as many bits as the row has
  * pieces). The values are those of the descriptor. 9.7.15.5.1 */
@@ -152,6 +153,18 @@ __device__ __forceinline__ void bulk_load_to(void *smem, const void *gmem, uint3
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0],[%1],%2,[%3],%4;" ::
             "r"(smem_address(smem)),
         "l"(gmem), "r"(bytes), "r"(smem_address(bar)), "h"((uint16_t)ranks)
+        : "memory");
+}
+
+/* The box at (col, row) of a mapped matrix, to all blocks whose ranks are bits of `ranks`, and its bytes count there as with
+ * bulk_load_to. smem: a multiple of 1024. map: a kernel's parameter. 9.7.9, cp.async.bulk.tensor */
+__device__ __forceinline__ void tensor_load_to(void *smem, const CUtensorMap &map, int32_t col, int32_t row,
+                                               uint64_t *bar, uint32_t ranks)
+{
+    HOPPER_ASM(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0],[%1,{%2,%3}],[%4],%5;" ::
+            "r"(smem_address(smem)),
+        "l"(&map), "r"(col), "r"(row), "r"(smem_address(bar)), "h"((uint16_t)ranks)
         : "memory");
 }
 

@@ -64,6 +64,24 @@ __global__ void __launch_bounds__(96) k_hop_async(uint8_t *out, const uint8_t *i
     for (int i = t - 64; i < 64 * 16; i += WARP) out[i] = s[i];
 }
 
+__global__ void __launch_bounds__(64)
+    k_hop_tensor(const __grid_constant__ CUtensorMap map, uint16_t *out, int32_t col, int32_t row)
+{
+    enum { BOX = HOPPER_BOX * TENSOR_COLS };
+    DYN_SMEM_1024(uint16_t, sm);
+    uint64_t *full = (uint64_t *)(void *)(sm + BOX);
+    if (threadIdx.x == 0) {
+        mbar_init(full, 1);
+        fence_async();
+        mbar_show();
+        mbar_expect(full, BOX * 2);
+    }
+    cluster_sync();
+    if (threadIdx.x == 0 && cluster_rank() == 1) tensor_load_to(sm, map, col, row, full, 3);
+    mbar_wait(full, 0);
+    for (uint32_t i = threadIdx.x; i < BOX; i += 64) out[blockIdx.x * BOX + i] = sm[i];
+}
+
 /* ---------------------------------------------------------------- parts of a block */
 
 __global__ void __launch_bounds__(64) k_hop_parts(uint32_t *out, int turns)
@@ -236,6 +254,12 @@ extern "C" void hopper_cluster(cudaStream_t s, uint32_t *out, const uint32_t *in
                                uint32_t n_piece)
 {
     hopper_cluster_launch(k_hop_cluster<HOP_RIGHT>, s, out, in, n, n_cluster, n_piece);
+}
+extern "C" void hopper_tensor(cudaStream_t s, uint16_t *out, const uint16_t *in, uint32_t rows, uint32_t cols,
+                              int32_t col, int32_t row)
+{
+    LAUNCH_CLUSTER(k_hop_tensor, 2, 2, 64, HOPPER_BOX * TENSOR_COLS * 2 + 8, s,
+                   cuda_tensor_map(in, rows, cols, HOPPER_BOX), out, col, row);
 }
 extern "C" void hopper_async(cudaStream_t s, uint8_t *out, const uint8_t *in)
 {

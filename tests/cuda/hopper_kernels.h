@@ -51,8 +51,13 @@ void hopper_async(cudaStream_t s, uint8_t *out, const uint8_t *in);
 void hopper_cluster(cudaStream_t s, uint32_t *out, const uint32_t *in, uint32_t n, uint32_t n_cluster,
                     uint32_t n_piece);
 void hopper_cluster_bug(enum hopper_bug bug, uint32_t *out, const uint32_t *in, uint32_t n,
-                        uint32_t n_piece);                   /* default
+                        uint32_t n_piece); /* default
                                                                                                      stream */
+/* A matrix of 16-bit numbers [rows, cols], cols a multiple of 8. out[2 blocks][32 rows][64]: its box at (col, row) as it
+ * lies in the shared memory of both blocks of a cluster, of which the second asked for it. */
+enum { HOPPER_BOX = 32 };
+void hopper_tensor(cudaStream_t s, uint16_t *out, const uint16_t *in, uint32_t rows, uint32_t cols, int32_t col,
+                   int32_t row);
 void hopper_parts(cudaStream_t s, uint32_t *out, int turns); /* out[turn][32]: turn * 32 + i */
 void hopper_regs(cudaStream_t s, uint32_t *out);             /* out[384]: i */
 /* d[64, n] = a[64, 64] b[n, 64]^T (+ c), of E4M3 a[64, 128] b[n, 128]^T. swizzle: of enum swizzle. */

@@ -134,17 +134,17 @@ def grouped(rows, n, k, unit, tflops):
 # Codes: bytes of a weight with its scales, inputs of a line, instructions of a line in the loops for 8 and 16 rows, GB/s to reach; instructions of 128 inputs
 # by warp groups.
 CODES = (
-    ("i4", "int4, groups of 128", 0.5 + 4 / 128, 128, (261, 333), 1600, 472),
-    ("f8", "fp8, blocks of 128", 1 + 4 / 128, 64, (163, 196), 2500, 553),
+    ("i4", "int4, groups of 128", 0.5 + 4 / 128, 128, (261, 333), 1600, 447),
+    ("f8", "fp8, blocks of 128", 1 + 4 / 128, 64, (163, 196), 2500, 527),
 )
 
 
 def codes_groups(rows, n, k, bytes_each, loop):
-    """Tiles of 128 x 128, one an SM, by stages of 128 inputs, at 1755 MHz: products take 1024 cycles; a scheduler issues 0.8 instructions a cycle of two warps;
-    L2 brings 6 TB/s of x and of codes (tiles of 128 x 256 that reach 610 TFLOP/s take 7). The longest of them, and 1 us for a tile's end, while which the
-    next tile's stages come."""
-    tiles, stages = -(-rows // 128) * -(-n // 128), -(-k // 128)
-    cycles = max(1024, 2 * loop / 0.8, 128 * 128 * (2 + bytes_each) * 132 * 1.755 / 6000)
+    """Tiles of 128 x 128, one an SM, two that share x in a cluster, by stages of 128 inputs, at 1755 MHz: products take 1024 cycles; a scheduler issues 0.8
+    instructions a cycle of two warps; L2 brings 6 TB/s of half of x and of codes (tiles of 128 x 256 that reach 610 TFLOP/s take 7). The longest of them, and
+    1 us for a tile's end, while which the next tile's stages come."""
+    tiles, stages = -(-rows // 128) * -(-n // 256) * 2, -(-k // 128)
+    cycles = max(1024, 2 * loop / 0.8, 128 * 128 * (1 + bytes_each) * 132 * 1.755 / 6000)
     read = n * k * bytes_each + 2 * rows * (n + k)
     return read, 2 * rows * n * k, 3 + -(-tiles // 132) * (stages * cycles / 1755 + 1)
 

@@ -6,7 +6,7 @@ library multiplies (`tune` decides: the quicker of both is taken here)."""
 import os
 import re
 
-from sass_figures import ROOT, CODES, HIDDEN, KV_HEADS, HEADS, DIM, INTER, LAYERS, TILE8_US, codes, codes_fp8, decode, heads, joined, moved, prefill, prefill_groups, routed, stream, wide
+from sass_figures import ROOT, CODES, HIDDEN, KV_HEADS, HEADS, DIM, INTER, LAYERS, TILE8_US, codes, codes_fp8, codes_groups, decode, heads, joined, moved, prefill, prefill_groups, routed, stream, wide
 
 GAP_US, GAP_PDL_US = 1.3, 0.5  # from a kernel to the next, plain and dependent launches
 AHEAD_US = 1.5  # what a product gains that has asked for its weights before the one ahead ended, of 2.3 to begin
@@ -100,11 +100,17 @@ def experts(ctx):
 
 
 def prompt(rows, attention, kind=None, fp8=False):
-    """tok/s. fp8: --fp8-prefill"""
+    """tok/s. attention: prefill_groups with --wgmma, which has products with codes too; fp8: --fp8-prefill"""
     step = Step(LAYERS)
     step.head = stream(1, *HEAD)[2]
-    each = next((c[2] for c in CODES if c[0] == kind), 0)
-    product = (lambda m, n, k: codes_fp8(m, n, k)[2]) if fp8 else (lambda m, n, k: wide(m, n, k, each)[2]) if kind else library
+    each, loop = next(((c[2], c[6]) for c in CODES if c[0] == kind), (0, 0))
+    product = library
+    if fp8:
+        product = lambda m, n, k: codes_fp8(m, n, k)[2]
+    elif kind and attention == prefill_groups:
+        product = lambda m, n, k: codes_groups(m, n, k, each, loop)[2]
+    elif kind:
+        product = lambda m, n, k: wide(m, n, k, each)[2]
     apart(step, rows, product, False, not kind)
     step.kernel(attention(rows)[2])
     return [rows / step.ms(pdl) * 1e3 for pdl in (False, True)]

@@ -97,7 +97,7 @@ static const struct row {
     { HOP_NOT_SHOWN, "no mbar_show() by the thread that set it up", EMU_SCHEDULES, EMU_SCHEDULES },
     { HOP_NOT_MET, "an mbarrier is used that was not set up", EMU_SCHEDULES, EMU_SCHEDULES },
     { HOP_ONLY_OWN, "never completes: 0 of 1 arrivals and 512 bytes are missing", EMU_SCHEDULES, EMU_SCHEDULES },
-    { HOP_RELEASE_OWN, "ends in a later phase of its mbarrier than it began", EMU_SCHEDULES, 3 },
+    { HOP_RELEASE_OWN, "ends in a later phase of its mbarrier than it began", 12, 3 },
     { HOP_CLUSTER_COUNT, "never completes: ", EMU_SCHEDULES, EMU_SCHEDULES },
     { HOP_NO_SUCH_RANK, "there is no such block in the cluster", EMU_SCHEDULES, EMU_SCHEDULES },
     { HOP_NO_LAST_MEETING, "with no cluster_sync() between", EMU_SCHEDULES, EMU_SCHEDULES },

@@ -1,6 +1,7 @@
 /* Each wrapper of hopper.cuh against a plain loop: on the emulator in every schedule, on a GPU of sm_90 for real. */
 #include "cuda/hopper_kernels.h"
 #include "cuda/raw_test.h"
+#include "kernels/cuda/tensor_map.h"
 
 static void stages_bring_every_byte(void **state)
 {
@@ -53,6 +54,30 @@ static void blocks_of_a_cluster_bring_to_each_other(void **state)
                     assert_int_equal(out[i], 3 * in[i / (n * one) * one + i % one] + i / one % n);
                 for (uint32_t i = all; i < 8 * IN; i++) assert_int_equal(out[i], 0);
             }
+}
+
+/* Boxes within a matrix, over its ends, and outside. */
+static void a_box_of_a_matrix_comes_swizzled(void **state)
+{
+    enum { ROWS = 45, COLS = 136, BOX = HOPPER_BOX * 64 };
+    static const int32_t at[][2] = { { 0, 0 }, { 64, 13 }, { 128, 32 }, { 8, 44 }, { -3, -5 }, { 200, 0 }, { 0, 45 } };
+    static uint16_t      in[ROWS * COLS], out[2 * BOX];
+    (void)state;
+    assert_true(cuda_tensor_maps());
+    for (uint32_t i = 0; i < ROWS * COLS; i++) in[i] = (uint16_t)(number(703, i) | 1);
+    for (CT_SCHEDULES(s))
+        for (size_t b = 0; b < sizeof at / sizeof *at; b++) {
+            void *din = up(in, sizeof in), *dout = up(NULL, sizeof out);
+            hopper_tensor(stream, dout, din, ROWS, COLS, at[b][0], at[b][1]);
+            down(out, dout, sizeof out);
+            cudaFree(din);
+            for (int32_t i = 0; i < 2 * BOX; i++) {
+                int32_t lies = i % BOX * 2, plain = (lies ^ (lies >> 3 & 0x70)) / 2;
+                int32_t row = at[b][1] + plain / 64, col = at[b][0] + plain % 64;
+                bool    within = row >= 0 && row < ROWS && col >= 0 && col < COLS;
+                assert_int_equal(out[i], within ? in[row * COLS + col] : 0);
+            }
+        }
 }
 
 static void parts_of_a_block_meet_at_barriers_of_their_own(void **state)
@@ -220,6 +245,7 @@ int main(void)
         cmocka_unit_test(stages_bring_every_byte),
         cmocka_unit_test(copies_of_a_thread_arrive_at_a_barrier),
         cmocka_unit_test(blocks_of_a_cluster_bring_to_each_other),
+        cmocka_unit_test(a_box_of_a_matrix_comes_swizzled),
         cmocka_unit_test(parts_of_a_block_meet_at_barriers_of_their_own),
         cmocka_unit_test(a_warp_group_multiplies),
         cmocka_unit_test(both_kinds_of_products_round_alike),

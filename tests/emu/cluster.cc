@@ -19,6 +19,7 @@ struct Cluster {
     };
     std::vector<Member> member; /* by rank */
     int                 arrived = 0, threads = 0;
+    uint32_t            rng = schedule.seed;
     size_t              in_vain = 0; /* blocks that were tried since a thread last got on */
 };
 std::shared_ptr<Cluster> cluster_of(size_t n)
@@ -52,6 +53,16 @@ bool may_park()
     for (const Cluster::Member &m : B->cluster->member)
         if (m.b && m.b != B) return true;
     return false;
+}
+/* In order: each runs until it must wait. Reversed: the first lets pass wherever it can. Random: each does every other
+ * time. */
+bool cluster_lets_pass()
+{
+    Cluster *c = B->cluster.get();
+    if (!c || schedule.order == EMU_IN_ORDER) return false;
+    if (schedule.order == EMU_REVERSED) return B->rank == 0;
+    c->rng = c->rng * 1664525 + 1013904223;
+    return c->rng >> 31;
 }
 void cluster_got_on()
 {
@@ -128,7 +139,8 @@ void mbar_arrive_at(uint64_t *bar, uint32_t rank)
     }
     give_way();
 }
-void bulk_load_to(void *smem, const void *gmem, uint32_t bytes, uint64_t *bar, uint32_t ranks)
+/* To all of the blocks with these ranks, at a moment of its own for each. */
+void copy_to(void *smem, uint32_t bytes, uint64_t *bar, uint32_t ranks, const Fill &fill)
 {
     if (!ranks) die("bulk copy: to no block");
     for (uint32_t rank = 0; rank < 32; rank++) {
@@ -138,7 +150,22 @@ void bulk_load_to(void *smem, const void *gmem, uint32_t bytes, uint64_t *bar, u
         uint64_t *at = there(b, bar);
         must_know(b, at);
         In of(b);
-        bulk_load(to, gmem, bytes, at);
+        bulk_begin(to, bytes, at, fill);
     }
+    give_way();
+}
+static Fill plain(const void *gmem, uint32_t bytes)
+{
+    if ((uintptr_t)gmem & 15) die("bulk copy: address not 16-byte aligned");
+    if (bytes & 15 || !bytes) die("bulk copy: size no multiple of 16");
+    return [gmem, bytes](void *to) { memcpy(to, gmem, bytes); };
+}
+void bulk_load(void *smem, const void *gmem, uint32_t bytes, uint64_t *bar)
+{
+    bulk_begin(smem, bytes, bar, plain(gmem, bytes));
+}
+void bulk_load_to(void *smem, const void *gmem, uint32_t bytes, uint64_t *bar, uint32_t ranks)
+{
+    copy_to(smem, bytes, bar, ranks, plain(gmem, bytes));
 }
 } // namespace emu

@@ -477,6 +477,16 @@ cudaError_t cudaDeviceDisablePeerAccess(int peer)
     device[current].peer[peer] = false;
     return cudaSuccess;
 }
+cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned version,
+                                             unsigned long long flags, enum cudaDriverEntryPointQueryResult *result)
+{
+    RT_ENTER("cudaGetDriverEntryPointByVersion");
+    (void)version, (void)flags;
+    bool known = !strcmp(symbol, "cuTensorMapEncodeTiled");
+    *function = known ? emu::tensor_encode() : NULL;
+    *result = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+    return cudaSuccess;
+}
 cudaError_t cudaDriverGetVersion(int *version)
 {
     *version = driver;

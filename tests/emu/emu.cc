@@ -223,9 +223,15 @@ static void park()
     leave_to_main(me, &fake);
     arrived(fake);
 }
-/* All others go first, as far as they can; not in a greedy schedule. */
+/* All others go first, as far as they can; not in a greedy schedule. Blocks of a cluster run ahead of each other: which of
+ * them let the others go first here is another one in each order. */
 void give_way()
 {
+    if (!B->early && cluster_lets_pass() && may_park()) {
+        B->progress++;
+        cluster_got_on();
+        park();
+    }
     if (!schedule.greedy) wait(B->giving_way, false);
 }
 /* The block has gone round often enough: another block, or a rank on another OS thread, must do something first. */

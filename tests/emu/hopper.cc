@@ -36,7 +36,7 @@ struct Mbar {
 };
 struct Copy { /* under way */
     void                *dst;
-    const void          *src;
+    Fill                 fill; /* what it does there */
     uint32_t             bytes;
     std::vector<CpAsync> async; /* instead: of a thread, which then arrives */
     uint64_t            *bar;
@@ -84,6 +84,7 @@ static Hopper &mine()
     return *B->hopper;
 }
 static char text[256];
+uint32_t    dyn_address(const void *p) { return B->dyn_at + (uint32_t)((const unsigned char *)p - B->dyn); }
 static long offset_of(const void *p) { return (long)((const unsigned char *)p - B->dyn); }
 
 /* ---------------------------------------------------------------- barriers */
@@ -184,8 +185,8 @@ static void land(Hopper &h, const Copy &c)
     }
     if (m.phase != c.phase)
         die("a bulk copy ends in a later phase of its mbarrier than it began: too few bytes were announced");
-    memcpy(c.dst, c.src, c.bytes);
-    memcpy(h.seen.data() + offset_of(c.dst), c.src, c.bytes);
+    c.fill(c.dst);
+    memcpy(h.seen.data() + offset_of(c.dst), c.dst, c.bytes);
     m.bytes -= c.bytes;
     if (m.bytes < -TX_MAX) die("an mbarrier counts more than 2^20 - 1 bytes");
     perhaps_over(m);
@@ -198,20 +199,19 @@ static void begin(Copy &&c)
     else
         h.copies.push_back(std::move(c));
 }
-void bulk_load(void *smem, const void *gmem, uint32_t bytes, uint64_t *bar)
+void bulk_begin(void *smem, uint32_t bytes, uint64_t *bar, const Fill &fill)
 {
     Mbar &m = bar_at(bar);
-    if (((uintptr_t)smem | (uintptr_t)gmem) & 15) die("bulk copy: address not 16-byte aligned");
-    if (bytes & 15 || !bytes) die("bulk copy: size no multiple of 16");
+    if ((uintptr_t)smem & 15) die("bulk copy: address not 16-byte aligned");
     if (offset_of(smem) < 0 || offset_of(smem) + (long)bytes > (long)B->dyn_bytes)
         die("bulk copy: not within dynamic shared memory");
     if (!m.fenced) die("bulk copy: no fence_async() by the thread that set its mbarrier up");
-    begin({ smem, gmem, bytes, {}, bar, m.phase });
+    begin({ smem, fill, bytes, {}, bar, m.phase });
 }
 void cp_async_arrive(uint64_t *bar)
 {
     CpQueue &q = F->cp;
-    Copy     c = { NULL, NULL, 0, { q.copy.begin() + (long)q.first_copy, q.copy.end() }, bar, bar_at(bar).phase };
+    Copy     c = { NULL, nullptr, 0, { q.copy.begin() + (long)q.first_copy, q.copy.end() }, bar, bar_at(bar).phase };
     q.copy.clear(), q.end.clear();
     q.first_copy = q.first_group = 0;
     begin(std::move(c));

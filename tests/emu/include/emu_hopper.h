@@ -7,10 +7,16 @@
  * fence_async() of any thread, plus what bulk copies brought since. What a bulk copy brings to several blocks of a
  * cluster comes to each at a moment of its own. */
 #pragma once
+#include <cuda.h>
 #include <emu_kernel.h>
 
 namespace emu
 {
+typedef std::function<void(void *)> Fill; /* writes what a copy brings, to where it goes */
+void                                bulk_begin(void *smem, uint32_t bytes, uint64_t *bar, const Fill &fill);
+void     copy_to(void *smem, uint32_t bytes, uint64_t *bar, uint32_t ranks, const Fill &fill);
+uint32_t dyn_address(const void *p); /* as descriptors have it */
+void     tensor_load_to(void *smem, const CUtensorMap *map, int32_t col, int32_t row, uint64_t *bar, uint32_t ranks);
 void     mbar_init(uint64_t *bar, uint32_t count);
 void     mbar_inval(uint64_t *bar);
 void     mbar_arrive(uint64_t *bar, uint32_t bytes);
@@ -62,6 +68,11 @@ static inline void fence_async() { emu::fence_async(); }
 static inline void bulk_load(void *smem, const void *gmem, uint32_t bytes, uint64_t *bar)
 {
     emu::bulk_load(smem, gmem, bytes, bar);
+}
+static inline void tensor_load_to(void *smem, const CUtensorMap &map, int32_t col, int32_t row, uint64_t *bar,
+                                  uint32_t ranks)
+{
+    emu::tensor_load_to(smem, &map, col, row, bar, ranks);
 }
 static inline void bulk_prefetch(const void *gmem, uint32_t bytes)
 {

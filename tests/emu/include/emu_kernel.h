@@ -139,6 +139,8 @@ void        hopper_met();                /* all threads of the cluster have met 
 bool        may_park();                  /* when no thread of the block can go on, another block or kernel may help */
 void        cluster_stuck();             /* dies when no block of the cluster has got on for long */
 void        cluster_got_on();            /* a thread of a block of it goes on */
+void       *tensor_encode();             /* cuTensorMapEncodeTiled */
+bool        cluster_lets_pass();         /* the other blocks of the cluster go first */
 void        cluster_ends();              /* the block has ended */
 std::shared_ptr<Cluster>     cluster_of(size_t n); /* blocks, which join one after another */
 void                         cluster_join(const std::shared_ptr<Cluster> &c, Block &b);

@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(CH_THREADS, 1)
     }
     cluster_sync();
     pdl_wait();
-    /* What is loaded next: this block's `loaded`-th stage, stage load_s of the tile at rows load_x and load_w. */
+    /* What is loaded next: this block's `loaded`-th stage, stage load_s of the tile at row load_w of w. */
     uint32_t load_item = first_item, load_s = 0, loaded = 0;
     uint32_t load_w = (load_item / n_x * CH_CLUSTER + rank) * CH_ROWS + tid / 4;
     auto     load = [&]() {

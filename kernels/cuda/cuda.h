@@ -13,12 +13,12 @@ extern "C" {
 #include <cuda_runtime_api.h>
 
 enum {
-    PDL_ARCH_MIN = 90,     /* from here on a launch may depend on the one before by program */
-    WGMMA_ARCH = 90,       /* the one that has it */
-    WGMMA_CODES = 65,      /* rows of a product with codes: up to here one tile of k_codes_many has them */
-    WGMMA_MOE = 33,        /* moe.cu's grouped products of fewer rows an expert are bound by the weights' bytes */
-    FP8_ROWS = 129,        /* rows from which on --fp8-prefill rounds them: below, weights' bytes bound a product */
-    CODES_WIDE = 384       /* rows for which making codes to numbers takes what the library's product saves */
+    PDL_ARCH_MIN = 90, /* from here on a launch may depend on the one before by program */
+    WGMMA_ARCH = 90,   /* the one that has it */
+    WGMMA_CODES = 65,  /* rows of a product with codes: up to here one tile of k_codes_many has them */
+    WGMMA_MOE = 33,    /* moe.cu's grouped products of fewer rows an expert are bound by the weights' bytes */
+    FP8_ROWS = 129,    /* rows from which on --fp8-prefill rounds them: below, weights' bytes bound a product */
+    CODES_WIDE = 384   /* rows for which making codes to numbers takes what the library's product saves */
 };
 enum {
     CUDA_ALIGN = 256

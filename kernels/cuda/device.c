@@ -562,6 +562,11 @@ enum status cuda_open(const struct dev_cfg *cfg, struct device **d_out)
                  d->arch, d->n_sm, d->size >> 20, p.totalGlobalMem >> 20, dtype_name(d->impl.dev.act),
                  d->eager ? "off" : "on", d->pdl ? ", dependent launches" : "", d->wgmma ? ", prompts by wgmma" : "",
                  d->fp8_prefill ? ", activations of prompts in fp8" : "", d->deterministic ? ", deterministic" : "");
+    if (!cfg->plan_only && cfg->wgmma && d->arch != WGMMA_ARCH)
+        LOG_WARN("dev: gpu %d is sm_%d, --wgmma is for sm_%d and does nothing", d->ordinal, d->arch, WGMMA_ARCH);
+    if (!cfg->plan_only && cfg->wgmma && d->arch == WGMMA_ARCH && !cuda_tensor_maps())
+        LOG_WARN("dev: gpu %d: the driver makes no tensor maps (cuTensorMapEncodeTiled), --wgmma does nothing",
+                 d->ordinal);
     if (!cfg->plan_only && cfg->fp8_prefill && d->arch != WGMMA_ARCH)
         LOG_WARN("dev: gpu %d is sm_%d, --fp8-prefill is for sm_%d, activations stay what they are", d->ordinal,
                  d->arch, WGMMA_ARCH);

@@ -171,9 +171,41 @@ static void products_of_many_rows_go_that_way_where_it_was_asked_for(void **stat
     assert_false(differs(264, 65, true, 2));
 }
 
+#ifdef CUDA_EMU
+/* Opened as asked for --wgmma, in a process of its own: a driver is asked once. */
+static void open_asked(void *arg)
+{
+    const struct emu_device *other = arg;
+    struct dev_cfg cfg = { .kind = DEV_CUDA, .arena_bytes = 64 << 20, .n_rank = 1, .act = DT_BF16, .wgmma = true };
+    struct device *d;
+    emu_reset();
+    if (other)
+        emu_set_device(0, other);
+    else
+        emu_fail_next("cudaGetDriverEntryPointByVersion", cudaErrorInvalidValue);
+    _exit(dev_open(&cfg, &d) == ST_OK ? cuda_of(d)->wgmma : 7);
+}
+static void where_it_cannot_be_the_device_does_without(void **state)
+{
+    (void)state;
+    struct emu_device other = { (size_t)1 << 30, 100, 4 }, hopper = { (size_t)1 << 30, 90, 4 };
+    assert_int_equal(test_exit_of(open_asked, &hopper), 1);
+    assert_int_equal(test_exit_of(open_asked, &other), 0);
+    assert_int_equal(test_exit_of(open_asked, NULL), 0); /* a driver that makes no tensor maps */
+}
+#else
+static void where_it_cannot_be_the_device_does_without(void **state)
+{
+    (void)state;
+    skip();
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        /* first: no process has asked the driver yet */
+        cmocka_unit_test(where_it_cannot_be_the_device_does_without),
         cmocka_unit_test(products_have_the_bits_that_are_stated),
         cmocka_unit_test(a_row_has_the_same_bits_in_every_company),
         cmocka_unit_test(every_order_of_threads_gives_the_same_bits),

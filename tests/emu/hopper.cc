@@ -84,7 +84,6 @@ static Hopper &mine()
     return *B->hopper;
 }
 static char text[256];
-uint32_t    dyn_address(const void *p) { return B->dyn_at + (uint32_t)((const unsigned char *)p - B->dyn); }
 static long offset_of(const void *p) { return (long)((const unsigned char *)p - B->dyn); }
 
 /* ---------------------------------------------------------------- barriers */
@@ -257,7 +256,8 @@ const char *hopper_stuck()
 uint32_t smem_address(const void *p)
 {
     long at = offset_of(p);
-    if (at < 0 || at >= (long)B->dyn_bytes) die("wgmma: operand not in dynamic shared memory");
+    if (at < 0 || at >= (long)B->dyn_bytes)
+        die("an operand, or where a tensor copy goes, is not in dynamic shared memory");
     return B->dyn_at + (uint32_t)at;
 }
 void *dyn_1024()

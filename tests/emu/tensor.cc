@@ -42,7 +42,7 @@ void tensor_load_to(void *smem, const CUtensorMap *map, int32_t col, int32_t row
     Map m;
     memcpy(&m, (const void *)map, sizeof m);
     if (m.mark != MARK) die("tensor copy: this is no map");
-    if ((dyn_address(smem) & (PATTERN - 1))) die("tensor copy: SWIZZLE_128 begins at no multiple of 1024");
+    if (smem_address(smem) & (PATTERN - 1)) die("tensor copy: SWIZZLE_128 begins at no multiple of 1024");
     copy_to(smem, m.box_rows * ROW, bar, ranks, [m, col, row](void *to) {
         memset(to, 0, m.box_rows * ROW);
         for (uint32_t r = 0; r < m.box_rows; r++)

@@ -15,7 +15,6 @@ namespace emu
 typedef std::function<void(void *)> Fill; /* writes what a copy brings, to where it goes */
 void                                bulk_begin(void *smem, uint32_t bytes, uint64_t *bar, const Fill &fill);
 void     copy_to(void *smem, uint32_t bytes, uint64_t *bar, uint32_t ranks, const Fill &fill);
-uint32_t dyn_address(const void *p); /* as descriptors have it */
 void     tensor_load_to(void *smem, const CUtensorMap *map, int32_t col, int32_t row, uint64_t *bar, uint32_t ranks);
 void     mbar_init(uint64_t *bar, uint32_t count);
 void     mbar_inval(uint64_t *bar);
